@@ -1,0 +1,79 @@
+# `make help` lists what can be made. Needs python3 (3.10 or newer, with venv) and a C++20 compiler.
+
+DEFAULT_TORCH := 2.15.0
+TORCH ?= $(DEFAULT_TORCH)
+PYTHON ?= python3
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# More CMake settings, such as CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=90-real
+CMAKE_ARGS ?=
+
+ifeq ($(TORCH),$(DEFAULT_TORCH))
+VENV := .venv
+BUILD := build
+else
+VENV := .venv-$(TORCH)
+BUILD := build/torch-$(TORCH)
+endif
+LOCAL_PREFIX := $(BUILD)/prefix
+
+# What the Python tests and the benchmarks load.
+export FASTACT_LIBRARY := $(CURDIR)/$(BUILD)/lib/libfastact.so
+export FASTACT_PREFIX := $(CURDIR)/$(LOCAL_PREFIX)
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python $(CMAKE_ARGS)
+COMPILE = cmake --build $(BUILD) -j $(JOBS)
+
+.PHONY: help setup build install demo test bench lint format gpu-check clean distclean
+.DEFAULT_GOAL := build
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
+	  awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@echo "  TORCH=2.11.0 chooses another torch, JOBS=4 the number of compilers, PYTHON=... the Python"
+
+setup: $(VENV)/.fastact-setup  ## the virtual environment with torch, nvcc and the build tools
+
+$(VENV)/.fastact-setup: requirements.txt scripts/setup.sh
+	@PYTHON=$(PYTHON) scripts/setup.sh $(VENV) $(TORCH)
+
+build: setup  ## build/lib/libfastact.so
+	$(CONFIGURE) -DFASTACT_BUILD_TESTS=OFF
+	$(COMPILE)
+
+install: build  ## install to PREFIX (/usr/local)
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+demo: build  ## train on handwritten digits in Python, run the archives in C++
+	cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
+	python examples/digits/demo.py --prefix $(LOCAL_PREFIX) --build-dir $(BUILD)/digits
+
+test: setup  ## GoogleTest, the installed package, pytest
+	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON -DFASTACT_WERROR=ON
+	$(COMPILE)
+	cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+	python -m pytest python_tests -rs
+
+bench: build  ## the speed bar, on this machine
+	python benchmarks/speed_bar.py
+
+$(VENV)/.fastact-lint: requirements-lint.txt $(VENV)/.fastact-setup
+	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt
+	touch $@
+
+lint: $(VENV)/.fastact-lint  ## clang-format, clang-tidy and ruff
+	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON
+	scripts/lint.sh $(BUILD) $(JOBS)
+
+format: $(VENV)/.fastact-lint  ## format C++, CUDA and Python in place
+	scripts/format.sh
+
+gpu-check:  ## build, test and time on a GPU machine, with its own torch and nvcc
+	scripts/gpu_check.sh $(STEPS)
+
+clean:  ## remove what was built
+	rm -rf build
+
+distclean: clean  ## remove the virtual environments too
+	rm -rf .venv .venv-* .deps

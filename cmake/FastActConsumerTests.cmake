@@ -1,0 +1,59 @@
+# ctest entries that install the package into <build>/prefix, build applications against it and run
+# them. They need no GPU.
+
+set(_fastact_prefix "${PROJECT_BINARY_DIR}/prefix")
+set(_fastact_consumers "${PROJECT_BINARY_DIR}/consumers")
+
+add_test(NAME package_install
+  COMMAND "${CMAKE_COMMAND}" --install "${PROJECT_BINARY_DIR}" --prefix "${_fastact_prefix}"
+          --config $<CONFIG>)
+set_tests_properties(package_install PROPERTIES FIXTURES_SETUP fastact_package)
+
+# Adds the test that configures and builds the consumers in a folder of their own.
+function(fastact_add_consumer_build variant)
+  add_test(NAME package_build_${variant}
+    COMMAND "${CMAKE_CTEST_COMMAND}"
+      --build-and-test "${PROJECT_SOURCE_DIR}/cpp_tests/consumers" "${_fastact_consumers}/${variant}"
+      --build-generator "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
+      --build-options
+        "-DCMAKE_PREFIX_PATH=${_fastact_prefix}" "-DLibTorch_ROOT=${LibTorch_PREFIX}"
+        "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" -DCMAKE_BUILD_TYPE=Release ${ARGN})
+  set_tests_properties(package_build_${variant} PROPERTIES
+    FIXTURES_REQUIRED fastact_package FIXTURES_SETUP fastact_${variant} TIMEOUT 600)
+endfunction()
+
+# Adds a test that runs one of the consumers.
+function(fastact_add_consumer_run variant program)
+  add_test(NAME package_${variant}_${program}
+    COMMAND "${_fastact_consumers}/${variant}/${program}" ${ARGN})
+  set_tests_properties(package_${variant}_${program} PROPERTIES
+    FIXTURES_REQUIRED "fastact_package;fastact_${variant}" TIMEOUT 120)
+endfunction()
+
+fastact_add_consumer_build(plain)
+fastact_add_consumer_run(plain idle)
+fastact_add_consumer_run(plain silent)
+fastact_add_consumer_run(plain calls)
+fastact_add_consumer_run(plain opens "${_fastact_prefix}/lib/libfastact.so")
+
+# A project that has found Torch in its own way before it asks for FastAct.
+fastact_add_consumer_build(torch_first -DCONSUMER_HAS_TORCH=ON)
+fastact_add_consumer_run(torch_first silent)
+
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(Python3_Interpreter_FOUND AND CMAKE_READELF AND CMAKE_NM)
+  add_test(NAME package_contents
+    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/cpp_tests/consumers/check_package.py"
+      --prefix "${_fastact_prefix}" --readelf "${CMAKE_READELF}" --nm "${CMAKE_NM}"
+      --forbid "${PROJECT_SOURCE_DIR}" --forbid "${PROJECT_BINARY_DIR}"
+      --forbid "${LibTorch_PREFIX}")
+  set_tests_properties(package_contents PROPERTIES FIXTURES_REQUIRED fastact_package)
+
+  # The package says in one sentence what does not fit.
+  add_test(NAME package_other_torch
+    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/cpp_tests/consumers/check_config.py"
+      --prefix "${_fastact_prefix}" --torch "${LibTorch_PREFIX}" --version "${LibTorch_VERSION}"
+      --cmake "${CMAKE_COMMAND}" --generator "${CMAKE_GENERATOR}"
+      --make-program "${CMAKE_MAKE_PROGRAM}" --compiler "${CMAKE_CXX_COMPILER}")
+  set_tests_properties(package_other_torch PROPERTIES FIXTURES_REQUIRED fastact_package TIMEOUT 120)
+endif()

@@ -1,0 +1,58 @@
+# The interface target fastact_options: what every source file of the library is compiled with.
+
+add_library(fastact_options INTERFACE)
+target_compile_features(fastact_options INTERFACE cxx_std_20)
+
+set(_fastact_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-align
+    -Wunused)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  list(APPEND _fastact_warnings -Wduplicated-cond -Wlogical-op)
+endif()
+# What nvcc's host pass compiles is partly nvcc's own text, hence the shorter list.
+set(_fastact_cuda_host -Wall,-Wextra)
+set(_fastact_cuda_device "")
+
+set(_fastact_flags -fvisibility=hidden -fvisibility-inlines-hidden)
+
+# Formulas are proven for IEEE arithmetic as written: a contracted a * b + c is another rounding.
+# The other two let compilers vectorise and change no result.
+if(FASTACT_FAST_MATH)
+  message(STATUS "FastAct: FASTACT_FAST_MATH is on, results are no longer the documented ones")
+else()
+  list(APPEND _fastact_flags -ffp-contract=off -fno-math-errno -fno-trapping-math)
+  list(APPEND _fastact_cuda_device --fmad=false)
+endif()
+
+if(FASTACT_WERROR)
+  list(APPEND _fastact_warnings -Werror)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # These follow the flow of inlined code, torch's headers included, and guess there.
+    list(APPEND _fastact_warnings -Wno-error=maybe-uninitialized -Wno-error=array-bounds
+         -Wno-error=stringop-overflow)
+  endif()
+  string(APPEND _fastact_cuda_host ",-Werror")
+  list(APPEND _fastact_cuda_device --Werror=all-warnings)
+endif()
+
+# Error messages name source files: as a reader knows them, not as they lay on the build machine.
+list(APPEND _fastact_flags
+  "-ffile-prefix-map=${PROJECT_BINARY_DIR}/="
+  "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/="
+  "-ffile-prefix-map=${LibTorch_PREFIX}/=torch/")
+
+string(REPLACE ";" "," _fastact_cuda_flags "${_fastact_flags}")
+target_compile_options(fastact_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${_fastact_warnings};${_fastact_flags}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:${_fastact_cuda_device};-Xcompiler=${_fastact_cuda_host},${_fastact_cuda_flags}>")
+# Symbols of static archives (the CUDA runtime) stay inside the library.
+target_link_options(fastact_options INTERFACE
+  "LINKER:--exclude-libs,ALL" "LINKER:-z,defs")
+
+if(FASTACT_SANITIZE)
+  list(JOIN FASTACT_SANITIZE "," _fastact_sanitizers)
+  set(_fastact_sanitizer_flags -fsanitize=${_fastact_sanitizers} -fno-omit-frame-pointer
+      -fno-sanitize-recover=all)
+  target_compile_options(fastact_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:${_fastact_sanitizer_flags}>")
+  target_link_options(fastact_options INTERFACE ${_fastact_sanitizer_flags})
+endif()

@@ -1,0 +1,106 @@
+"""Checks what is installed: the files, the libraries needed, the symbols exported, no foreign path.
+
+    python check_package.py --prefix PREFIX [--forbid PATH]...
+
+Any path given by --forbid (the source tree, the build tree, torch's folder) may occur in no
+installed file: the package must work on a machine that has none of them.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXPECTED = (
+    "lib/libfastact.so",
+    "include/fastact/fastact.h",
+    "lib/cmake/FastAct/FastActConfig.cmake",
+    "lib/cmake/FastAct/FastActConfigVersion.cmake",
+    "lib/cmake/FastAct/FindLibTorch.cmake",
+)
+
+# Torch's core (never its Python binding) and the C and C++ runtimes. libdl, librt and libpthread
+# are part of libc since glibc 2.34.
+NEEDED = re.compile(
+    r"lib(torch_cpu|c10|torch_cuda|c10_cuda|stdc\+\+|c\+\+|c\+\+abi|m|gcc_s|c|dl|rt|pthread)\.so(\.\d+)?"
+    r"|ld-linux[-\w]*\.so\.\d+"
+)
+
+# Weak symbols are the inline functions and type information of torch's and the standard headers.
+STRONG = "TDBRGS"
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def dynamic_entries(readelf: str, library: Path) -> tuple[list[str], list[str]]:
+    """The libraries that `library` needs and its run-time search paths."""
+    text = run(readelf, "-d", str(library))
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", text)
+    paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", text)
+    return needed, [path for entry in paths for path in entry.split(":")]
+
+
+def strong_symbols(nm: str, library: Path) -> list[str]:
+    symbols = []
+    for line in run(nm, "-D", "-C", "--defined-only", str(library)).splitlines():
+        _, kind, name = line.split(maxsplit=2)
+        if kind in STRONG:
+            symbols.append(name)
+    return symbols
+
+
+def check(prefix: Path, readelf: str, nm: str, forbidden: list[str]) -> list[str]:
+    """Every problem, as a sentence."""
+    problems = [f"{name} is missing" for name in EXPECTED if not (prefix / name).is_file()]
+    if problems:
+        return problems
+
+    library = prefix / "lib" / "libfastact.so"
+    needed, paths = dynamic_entries(readelf, library)
+    print("needs:", *needed)
+    problems += [f"needs {name}" for name in needed if not NEEDED.fullmatch(name)]
+    problems += [
+        f"has the search path {path!r}" for path in paths if path and not path.startswith("$ORIGIN")
+    ]
+
+    symbols = strong_symbols(nm, library)
+    print("exports:", len(symbols), "functions")
+    if not any(name.startswith("fastact::selu(") for name in symbols):
+        problems.append("does not export fastact::selu")
+    # The ABI tag follows the name in functions that return a std::string.
+    problems += [f"exports {name}" for name in symbols if not name.startswith("fastact::")]
+    problems += [
+        f"exports {name}, which is internal"
+        for name in symbols
+        if re.match(r"fastact::(cpu|cuda|formulas|detail|internal)::", name)
+    ]
+
+    for path in sorted(prefix.rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            problems += [
+                f"{path.relative_to(prefix)} contains the path {word}"
+                for word in forbidden
+                if word.encode() in data
+            ]
+    return problems
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prefix", type=Path, required=True)
+    parser.add_argument("--readelf", default="readelf")
+    parser.add_argument("--nm", default="nm")
+    parser.add_argument("--forbid", action="append", default=[], metavar="PATH")
+    options = parser.parse_args()
+    problems = check(options.prefix, options.readelf, options.nm, options.forbid)
+    for problem in problems:
+        print("libfastact:", problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+// How close results are to the exact ones: what the formulas' headers promise, on every instruction
+// set of this processor. Gradients are 1 unless a test says otherwise.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "cpp_tests/ops/oracle.h"
+
+namespace fastact::testing {
+namespace {
+
+// Every element of a 16-bit type; of the others every 977th float32 (a prime, so that all low bits
+// occur), or random float64, and the neighbourhoods of the branch points.
+std::vector<uint64_t> inputs_of(const Format& format, const Oracle& oracle) {
+  std::vector<uint64_t> inputs;
+  if (format.bytes == 2) {
+    for (uint64_t bits = 0; bits < 0x10000; ++bits) inputs.push_back(bits);
+    return inputs;
+  }
+  if (format.bytes == 4) {
+    const uint64_t stride = kSlowBuild ? 97'771 : 977;
+    for (uint64_t bits = 0; bits <= format.all_bits(); bits += stride) inputs.push_back(bits);
+  } else {
+    Random random(3);
+    std::uniform_real_distribution<double> ordinary(-50, 5);
+    std::uniform_real_distribution<double> far(-760, 0);
+    const int count = kSlowBuild ? 5'000 : 150'000;
+    for (int i = 0; i < count; ++i) {
+      inputs.push_back(random());
+      inputs.push_back(encode_nearest(format, ordinary(random)));
+      inputs.push_back(encode_nearest(format, far(random)));
+    }
+  }
+  const uint64_t neighbours = kSlowBuild ? 100 : 3'000;
+  for (const double point : oracle.branch_points) {
+    const uint64_t center = encode_nearest(format, point) & (format.sign() - 1);
+    const uint64_t first = center > neighbours ? center - neighbours : 0;
+    for (uint64_t magnitude = first; magnitude < center + neighbours; ++magnitude) {
+      inputs.push_back(magnitude);
+      inputs.push_back(magnitude | format.sign());
+    }
+  }
+  const std::vector<uint64_t> specials = special_values(format);
+  inputs.insert(inputs.end(), specials.begin(), specials.end());
+  return inputs;
+}
+
+class AccuracyTest : public ::testing::TestWithParam<KernelCase> {
+ protected:
+  static constexpr int kReported = 5;
+
+  // The first few inputs that fail, rather than four million.
+  void fail_at(uint64_t x, uint64_t got, const std::string& expected) {
+    if (++failures_ > kReported) return;
+    const Format& format = GetParam().format();
+    ADD_FAILURE() << "at " << hex(format, x) << " (" << decode(format, x) << ") expected "
+                  << expected << ", but got " << hex(format, got);
+  }
+
+  void TearDown() override { EXPECT_EQ(failures_, 0) << "inputs in all"; }
+
+ private:
+  int failures_ = 0;
+};
+
+TEST_P(AccuracyTest, HoldsItsPromise) {
+  const KernelCase& kernel = GetParam();
+  const Format& format = kernel.format();
+  const std::vector<uint64_t> inputs = inputs_of(format, oracle_of(kernel));
+  std::vector<uint64_t> first;
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    SCOPED_TRACE(cpu::name_of(set));
+    const std::vector<uint64_t> results = run_all(kernel, set, inputs);
+    // Equal bits need no second comparison with the oracle.
+    if (results == first) continue;
+    if (first.empty()) first = results;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const std::string expected = broken_promise(kernel, inputs[i], results[i]);
+      if (!expected.empty()) fail_at(inputs[i], results[i], expected);
+    }
+  }
+}
+
+std::vector<KernelCase> kernels_of(bool from_result) {
+  std::vector<KernelCase> kernels = all_kernels();
+  std::erase_if(kernels, [&](const KernelCase& k) { return k.id.from_result != from_result; });
+  return kernels;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, AccuracyTest, ::testing::ValuesIn(kernels_of(false)),
+                         KernelCaseName());
+
+// From the result, the error is that of one addition in the wide type, absolute, and of one
+// rounding.
+class FromResultAccuracyTest : public AccuracyTest {};
+
+TEST_P(FromResultAccuracyTest, IsWithinOneAddition) {
+  const KernelCase& kernel = GetParam();
+  const Format& format = kernel.format();
+  const Oracle& oracle = oracle_of(kernel);
+  ASSERT_NE(oracle.from_result, nullptr);
+  // The largest derivative is below 2: one unit of its last place in float, or in double.
+  const long double addition = format.bytes == 2 ? 0x1p-23L : 0x1p-52L;
+  std::vector<uint64_t> inputs = inputs_of(format, oracle);
+  // The limit, where the derivative vanishes.
+  const uint64_t limit = encode_nearest(format, oracle.quick(0, -1000));
+  for (uint64_t distance = 0; distance < 100; ++distance) {
+    inputs.push_back(limit - distance);
+    inputs.push_back(limit + distance);
+  }
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    SCOPED_TRACE(cpu::name_of(set));
+    const std::vector<uint64_t> results = run_all(kernel, set, inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const long double exact = oracle.from_result(kernel.id.order, decode(format, inputs[i]));
+      const long double unit = std::ldexp(1.0L, last_place_exponent(format, exact));
+      const long double error = std::fabs(decode(format, results[i]) - exact);
+      const bool both_nan = std::isnan(exact) && results[i] == format.canonical_nan();
+      if (!both_nan && !(error <= 0.501L * unit + addition)) {
+        fail_at(inputs[i], results[i], std::to_string(exact));
+      }
+      if (exact == 0 && results[i] != 0) fail_at(inputs[i], results[i], "+0");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, FromResultAccuracyTest, ::testing::ValuesIn(kernels_of(true)),
+                         KernelCaseName());
+
+// g1 * ... * gk * f^(k)(x) with ordinary gradients: one more rounding each, in the wide type.
+class GradientAccuracyTest : public AccuracyTest {};
+
+TEST_P(GradientAccuracyTest, MultipliesGradientsInTheWideType) {
+  const KernelCase& kernel = GetParam();
+  const Format& format = kernel.format();
+  const Oracle& oracle = oracle_of(kernel);
+  const int order = kernel.id.order;
+  constexpr int kCount = 10'000;
+  Random random(4);
+  std::uniform_real_distribution<double> magnitude(0.25, 4);
+  std::uniform_real_distribution<double> input(-5, 2);
+  const auto draw = [&](auto& distribution, bool either_sign) {
+    std::vector<uint64_t> values(kCount);
+    for (uint64_t& value : values) {
+      value = encode_nearest(format, distribution(random));
+      if (either_sign && random() % 2 == 0) value |= format.sign();
+    }
+    return values;
+  };
+  const std::vector<uint64_t> x = draw(input, false);
+  std::vector<std::vector<uint64_t>> gradients;
+  for (int k = 0; k < order; ++k) gradients.push_back(draw(magnitude, true));
+
+  const long double bound = format.bytes == 8 ? oracle.promise.float64 + 0.5L * order : 0.51L;
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    SCOPED_TRACE(cpu::name_of(set));
+    const std::vector<uint64_t> results = run_all(kernel, set, x, gradients);
+    for (int i = 0; i < kCount; ++i) {
+      long double exact = oracle.quick(order, decode(format, x[i]));
+      if (exact != 0) {
+        for (const auto& gradient : gradients) exact *= decode(format, gradient[i]);
+      }
+      if (!(ulp_error(format, results[i], exact) <= bound)) {
+        fail_at(x[i], results[i], std::to_string(exact));
+      }
+    }
+  }
+}
+
+std::vector<KernelCase> derivatives() {
+  std::vector<KernelCase> kernels = kernels_of(false);
+  std::erase_if(kernels, [](const KernelCase& kernel) { return kernel.id.order == 0; });
+  return kernels;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, GradientAccuracyTest, ::testing::ValuesIn(derivatives()),
+                         KernelCaseName());
+
+}  // namespace
+}  // namespace fastact::testing

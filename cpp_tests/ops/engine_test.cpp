@@ -1,0 +1,167 @@
+// What is there: the catalogue, the kernels of every activation, and the choice of the instruction
+// set at load.
+#include "ops/cpu/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <stdexcept>
+#include <string>
+
+#include "cpp_tests/ops/support.h"
+
+namespace fastact::testing {
+namespace {
+
+TEST(CatalogueTest, NamesAreUniqueIdentifiers) {
+  std::set<std::string> names;
+  for (const Activation& activation : catalogue()) {
+    EXPECT_TRUE(names.insert(std::string(activation.name)).second) << activation.name;
+    EXPECT_EQ(activation.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"),
+              std::string_view::npos)
+        << activation.name;
+    EXPECT_NE(activation.name.back(), '_') << "reserved for the in-place operator";
+  }
+  EXPECT_FALSE(names.empty());
+  EXPECT_TRUE(names.contains("selu"));
+  EXPECT_TRUE(names.contains("relu"));
+}
+
+TEST(CatalogueTest, ParametersFitTheKernels) {
+  for (const Activation& activation : catalogue()) {
+    EXPECT_LE(std::ranges::count(activation.parameters, '='), kMaxParameters) << activation.name;
+  }
+}
+
+TEST(CatalogueTest, TraitsOfSeluAndRelu) {
+  for (const Activation& activation : catalogue()) {
+    if (activation.name == "selu") {
+      EXPECT_EQ(activation.traits.saves, Saves::kInput);
+      EXPECT_TRUE(activation.traits.gradient_from_result);
+    } else if (activation.name == "relu") {
+      EXPECT_EQ(activation.traits.saves, Saves::kResult);
+      EXPECT_FALSE(activation.traits.gradient_from_result);
+    }
+  }
+}
+
+TEST(EngineTest, EveryKernelIsThereOnEveryInstructionSet) {
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    for (const KernelCase& kernel : all_kernels()) {
+      EXPECT_NE(cpu::find_kernel(kernel.activation, kernel.id, set), nullptr)
+          << kernel.name() << " on " << cpu::name_of(set);
+    }
+  }
+}
+
+TEST(EngineTest, EveryInstructionSetHasCodeOfItsOwn) {
+  const auto sets = cpu::available_instruction_sets();
+  for (const KernelCase& kernel : all_kernels()) {
+    std::set<cpu::Kernel> functions;
+    for (const cpu::InstructionSet set : sets) {
+      functions.insert(cpu::find_kernel(kernel.activation, kernel.id, set));
+    }
+    EXPECT_EQ(functions.size(), sets.size()) << kernel.name();
+  }
+}
+
+TEST(EngineTest, NoKernelFromTheResultWhereTheGradientNeedsTheInput) {
+  for (int activation = 0; activation < static_cast<int>(catalogue().size()); ++activation) {
+    const bool has = catalogue()[activation].traits.gradient_from_result;
+    for (int order = 0; order <= kTopOrder; ++order) {
+      const KernelId id = {order, true, DType::kFloat32};
+      EXPECT_EQ(cpu::find_kernel(activation, id, cpu::InstructionSet::kBaseline) != nullptr,
+                has && order > 0)
+          << catalogue()[activation].name << " order " << order;
+    }
+  }
+}
+
+TEST(EngineTest, InstructionSetsAreOrderedAndStartAtTheBaseline) {
+  const auto sets = cpu::available_instruction_sets();
+  ASSERT_FALSE(sets.empty());
+  EXPECT_EQ(sets.front(), cpu::InstructionSet::kBaseline);
+  EXPECT_TRUE(std::ranges::is_sorted(sets));
+  EXPECT_EQ(cpu::name_of(cpu::InstructionSet::kBaseline), "baseline");
+  EXPECT_EQ(cpu::name_of(cpu::InstructionSet::kAvx2), "avx2");
+  EXPECT_EQ(cpu::name_of(cpu::InstructionSet::kAvx512), "avx512");
+}
+
+TEST(KernelTableTest, HoldsOneFunctionForEachId) {
+  KernelTable<const char*> table;
+  std::set<std::pair<int, int>> seen;
+  for (int order = 0; order <= kTopOrder; ++order) {
+    for (const bool from_result : {false, true}) {
+      for (const Format& format : kFormats) {
+        const KernelId id = {order, from_result, format.dtype};
+        EXPECT_EQ(table[id], nullptr);
+        table.functions[order][from_result ? 1 : 0][static_cast<int>(format.dtype)] = format.name;
+        EXPECT_EQ(table[id], format.name);
+      }
+    }
+  }
+}
+
+// The choice is made once in a process, so each of these asks a new one.
+class SelectionTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  // Prints what a process with this FASTACT_CPU_ISA (null: without) selects, or the error.
+  [[noreturn]] static void print_selection(const char* wanted) {
+    if (wanted == nullptr) {
+      unsetenv("FASTACT_CPU_ISA");
+    } else {
+      setenv("FASTACT_CPU_ISA", wanted, 1);
+    }
+    // Twice: the second call must not answer differently after an error.
+    for (int i = 0; i < 2; ++i) {
+      try {
+        std::fprintf(stderr, "selected <%s>\n",
+                     std::string(cpu::name_of(cpu::selected_instruction_set())).c_str());
+      } catch (const std::invalid_argument& error) {
+        std::fprintf(stderr, "error <%s>\n", error.what());
+      }
+    }
+    std::exit(0);
+  }
+
+  static std::string twice(const std::string& line) { return line + "\n.*" + line; }
+};
+using SelectionDeathTest = SelectionTest;
+
+TEST_F(SelectionDeathTest, TheWidestWithoutAWish) {
+  const std::string widest(cpu::name_of(cpu::available_instruction_sets().back()));
+  EXPECT_EXIT(print_selection(nullptr), ::testing::ExitedWithCode(0),
+              twice("selected <" + widest + ">"));
+  EXPECT_EXIT(print_selection(""), ::testing::ExitedWithCode(0),
+              twice("selected <" + widest + ">"));
+}
+
+TEST_F(SelectionDeathTest, TheWishedOne) {
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    const std::string name(cpu::name_of(set));
+    EXPECT_EXIT(print_selection(name.c_str()), ::testing::ExitedWithCode(0),
+                twice("selected <" + name + ">"));
+  }
+}
+
+TEST_F(SelectionDeathTest, AnUnknownOneIsAnErrorThatNamesTheKnownOnes) {
+  std::string known;
+  const auto sets = cpu::available_instruction_sets();
+  for (const cpu::InstructionSet set : sets) {
+    if (set != sets.front()) known += set == sets.back() ? " or " : ", ";
+    known += cpu::name_of(set);
+  }
+  for (const std::string wanted : {"avx", "AVX2", "sse4", "avx2 "}) {
+    EXPECT_EXIT(print_selection(wanted.c_str()), ::testing::ExitedWithCode(0),
+                twice("error <fastact: expected FASTACT_CPU_ISA to be " + known +
+                      " on this processor, but got " + wanted + ">"));
+  }
+}
+
+}  // namespace
+}  // namespace fastact::testing

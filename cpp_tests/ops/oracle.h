@@ -1,0 +1,221 @@
+// What activations are, for the tests: the definition in long double, and in 113 bits where that
+// leaves a doubt. Nothing here is shared with the library. A new activation adds one row.
+#pragma once
+
+#include <cfloat>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "cpp_tests/ops/support.h"
+
+namespace fastact::testing {
+
+// At least 106 correct bits: the compiler's own 128-bit type, or long double where it is that wide.
+#if defined(__SIZEOF_FLOAT128__) && LDBL_MANT_DIG < 113
+using Quad = __float128;
+#else
+using Quad = long double;
+#endif
+
+// A constant from its decimal digits, "1.0507...".
+template <class Real>
+Real decimal(std::string_view digits) {
+  Quad numerator = 0;
+  Quad denominator = 1;
+  bool after_point = false;
+  for (const char c : digits) {
+    if (c == '.') {
+      after_point = true;
+      continue;
+    }
+    numerator = numerator * 10 + (c - '0');
+    if (after_point) denominator *= 10;
+  }
+  return static_cast<Real>(numerator / denominator);
+}
+
+// e^x and e^x - 1. In long double by the C library; in Quad by Taylor's series.
+template <class Real>
+Real taylor_exponential_minus_one(Real r) {
+  Real sum = 0;
+  for (int k = 34; k >= 1; --k) sum = (sum + 1) * r / k;
+  return sum;
+}
+
+template <class Real>
+Real exponential(Real x) {
+  if constexpr (std::is_same_v<Real, long double>) {
+    return std::exp(x);
+  } else {
+    static const Real kLn2 = decimal<Real>("0.693147180559945309417232121458176568");
+    const auto n = static_cast<int>(std::nearbyint(static_cast<double>(x / kLn2)));
+    return (1 + taylor_exponential_minus_one(x - n * kLn2)) * std::ldexp(1.0L, n);
+  }
+}
+
+template <class Real>
+Real exponential_minus_one(Real x) {
+  if constexpr (std::is_same_v<Real, long double>) {
+    return std::expm1(x);
+  } else {
+    return x > -0.5 && x < 0.5 ? taylor_exponential_minus_one(x) : exponential(x) - 1;
+  }
+}
+
+// What a row promises of its kernels' accuracy; in every case the gradients are 1.
+struct Promise {
+  // Derivatives up to this order are correctly rounded in the 16-bit types, for every input.
+  int exact_16bit_orders = kTopOrder;
+  // ULP; 0.5 means correctly rounded.
+  long double float32_value = 0.5L;
+  long double float32_derivatives = 0.501L;
+  long double float64 = 1.5L;
+};
+
+struct Oracle {
+  std::string_view name;
+  // f^(order)(x).
+  long double (*quick)(int order, long double x);
+  Quad (*precise)(int order, Quad x);
+  // d^(order - 1)(y) for d(y) = f'(f^-1(y)); null where the library has no such kernel.
+  long double (*from_result)(int order, long double y);
+  Promise promise;
+  // Where the formula changes: tests look closely there.
+  std::vector<double> branch_points;
+};
+
+struct ReluDefinition {
+  template <class Real>
+  static Real derivative(int order, Real x) {
+    if (x != x) return x;
+    if (order == 0) return x < 0 ? Real{0} : x;
+    return order == 1 && x > 0 ? 1 : 0;
+  }
+};
+
+struct SeluDefinition {
+  template <class Real>
+  static Real lambda() {
+    static const Real kLambda = decimal<Real>("1.0507009873554804934193349852946");
+    return kLambda;
+  }
+  template <class Real>
+  static Real lambda_alpha() {
+    static const Real kLambdaAlpha =
+        static_cast<Real>(decimal<Quad>("1.0507009873554804934193349852946") *
+                          decimal<Quad>("1.6732632423543772848170429916717"));
+    return kLambdaAlpha;
+  }
+
+  template <class Real>
+  static Real derivative(int order, Real x) {
+    if (order == 0) {
+      return x > 0 ? lambda<Real>() * x : lambda_alpha<Real>() * exponential_minus_one(x);
+    }
+    if (x > 0) return order == 1 ? lambda<Real>() : 0;
+    return lambda_alpha<Real>() * exponential(x);
+  }
+
+  // y = lambda alpha (e^x - 1), so lambda alpha e^x = y + lambda alpha. Never below zero: a result
+  // may have been rounded below its limit.
+  static long double derivative_from_result(int order, long double y) {
+    if (std::isnan(y)) return y;
+    if (order == 1) {
+      return y > 0 ? lambda<long double>() : std::max(0.0L, y + lambda_alpha<long double>());
+    }
+    return order == 2 && y <= 0 ? 1 : 0;
+  }
+};
+
+template <class Definition>
+Oracle oracle_row(std::string_view name, std::vector<double> branch_points, Promise promise = {}) {
+  Oracle oracle = {.name = name,
+                   .quick = &Definition::template derivative<long double>,
+                   .precise = &Definition::template derivative<Quad>,
+                   .from_result = nullptr,
+                   .promise = promise,
+                   .branch_points = std::move(branch_points)};
+  if constexpr (requires { &Definition::derivative_from_result; }) {
+    oracle.from_result = &Definition::derivative_from_result;
+  }
+  return oracle;
+}
+
+// One row an activation. The branch points of SELU are where e^x starts to be reduced and where a
+// result reaches its limit or the subnormal numbers, in one format or another.
+inline const std::vector<Oracle>& oracles() {
+  static const std::vector<Oracle> kOracles = {
+      oracle_row<ReluDefinition>("relu", {0}),
+      oracle_row<SeluDefinition>(
+          "selu", {0, -0.3465735902799726, -16.635532, -17.32868, -20, -36.7368, -40, -87.33655,
+                   -103.97208, -708.396, -745.133}),
+  };
+  return kOracles;
+}
+
+inline const Oracle& oracle_of(const KernelCase& kernel) {
+  for (const Oracle& oracle : oracles()) {
+    if (oracle.name == kernel.info().name) return oracle;
+  }
+  throw std::out_of_range("no oracle for " + std::string(kernel.info().name));
+}
+
+// Bounds of the relative errors of `quick` and `precise`; oracle_test.cpp holds them to it. Quad's
+// is that of the constants' 31 digits after the point.
+inline constexpr long double kQuickError = 0x1p-60L;
+inline constexpr long double kPreciseError = 0x1p-98L;
+
+// f^(order)(x), rounded to nearest even; nothing if a tie is closer than the oracle can tell.
+inline std::optional<uint64_t> correctly_rounded(const Oracle& oracle, int order,
+                                                 const Format& format, long double x) {
+  const long double y = oracle.quick(order, x);
+  if (y == 0 || !std::isfinite(y)) return encode_nearest(format, y);
+  const long double margin = std::fabs(y) * kQuickError;
+  const uint64_t low = encode_nearest(format, y - margin);
+  const uint64_t high = encode_nearest(format, y + margin);
+  if (low == high) return low;
+  // Two neighbours; neither is infinite, as the exact largest element would have to be a result.
+  const long double tie = (decode(format, low) + decode(format, high)) / 2;
+  const Quad distance = oracle.precise(order, x) - static_cast<Quad>(tie);
+  const Quad doubt = static_cast<Quad>(std::fabs(tie) * kPreciseError);
+  if (distance > doubt) return high;
+  if (distance < -doubt) return low;
+  return std::nullopt;
+}
+
+// What the row promises of a kernel with gradients of 1, in ULP.
+inline long double promised_ulp(const KernelCase& kernel) {
+  const Promise& promise = oracle_of(kernel).promise;
+  if (kernel.format().bytes == 8) return promise.float64;
+  if (kernel.format().bytes == 4) {
+    return kernel.id.order == 0 ? promise.float32_value : promise.float32_derivatives;
+  }
+  return kernel.id.order <= promise.exact_16bit_orders ? 0.5L : 0.501L;
+}
+
+// Empty if the kernel's result at x (gradients of 1) is what its row promises, else what was
+// expected. Half an ULP means correctly rounded, to the bit.
+inline std::string broken_promise(const KernelCase& kernel, uint64_t x, uint64_t result) {
+  const Format& format = kernel.format();
+  const Oracle& oracle = oracle_of(kernel);
+  const long double bound = promised_ulp(kernel);
+  const long double input = decode(format, x);
+  if (bound == 0.5L) {
+    const auto exact = correctly_rounded(oracle, kernel.id.order, format, input);
+    if (!exact.has_value()) return "the oracle to decide a tie";
+    return result == *exact ? "" : hex(format, *exact);
+  }
+  const long double exact = oracle.quick(kernel.id.order, input);
+  // A zero's sign is exact too.
+  if (exact == 0 && result != encode_nearest(format, exact)) {
+    return hex(format, encode_nearest(format, exact));
+  }
+  if (ulp_error(format, result, exact) <= bound) return "";
+  return std::to_string(exact) + " within " + std::to_string(bound) + " ULP";
+}
+
+}  // namespace fastact::testing

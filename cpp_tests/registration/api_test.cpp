@@ -1,0 +1,211 @@
+// The public header: each function against the operator of the same name, and against ATen's
+// values.
+#include <fastact/fastact.h>
+
+#include <string>
+
+#include "cpp_tests/registration/support.h"
+
+namespace fastact::testing {
+namespace {
+
+// The functions of one activation, and what ATen has for it.
+struct Functions {
+  const char* name;
+  at::Tensor (*functional)(const at::Tensor&);
+  at::Tensor& (*in_place)(at::Tensor&);
+  at::Tensor& (*out)(at::Tensor&, const at::Tensor&);
+  at::Tensor (*backward)(const at::Tensor&, const at::Tensor&);
+  at::Tensor (*reference)(const at::Tensor&);
+  double (*slope)(double);
+};
+
+at::Tensor selu_backward_of_input(const at::Tensor& gradient, const at::Tensor& self) {
+  return fastact::selu_backward(gradient, self);
+}
+
+double selu_slope(double x) {
+  const double lambda = 1.0507009873554805;
+  return x > 0 ? lambda : 1.7580993408473769 * std::exp(x);
+}
+
+double relu_slope(double x) {
+  if (std::isnan(x)) return x;
+  return x > 0 ? 1 : 0;
+}
+
+const Functions kFunctions[] = {
+    {"relu", &relu, &relu_, &relu_out, &relu_backward, &at::relu, &relu_slope},
+    {"selu", &selu, &selu_, &selu_out, &selu_backward_of_input, &at::selu, &selu_slope},
+};
+
+class ApiTest : public ::testing::TestWithParam<std::tuple<Functions, at::ScalarType>> {
+ protected:
+  const Functions& f_ = std::get<0>(GetParam());
+  const at::ScalarType type_ = std::get<1>(GetParam());
+  const std::string in_place_name_ = std::string(f_.name) + "_";
+  const std::string backward_name_ = std::string(f_.name) + "_backward";
+
+  [[nodiscard]] at::Tensor operator_backward(const at::Tensor& gradient,
+                                             const at::Tensor& self) const {
+    if (std::string(f_.name) == "relu") return call<Backward>("relu_backward", "", gradient, self);
+    return call<BackwardFlag>(backward_name_.c_str(), "", gradient, self, false);
+  }
+};
+
+TEST_P(ApiTest, FunctionAndOperatorGiveAtensValues) {
+  const at::Tensor x = inputs(type_);
+  const at::Tensor y = f_.functional(x);
+  EXPECT_TRUE(same_bits(y, call<Unary>(f_.name, "", x)));
+  const at::Tensor expected = f_.reference(x.to(at::kDouble)).to(type_);
+  EXPECT_TRUE(at::allclose(y.to(at::kDouble), expected.to(at::kDouble), 1e-15, 0, true));
+  EXPECT_TRUE(same_bits(x, inputs(type_))) << "the input has changed";
+}
+
+TEST_P(ApiTest, InPlaceWritesToItsArgumentAndReturnsIt) {
+  const at::Tensor x = inputs(type_);
+  at::Tensor self = x.clone();
+  const void* const memory = self.data_ptr();
+  EXPECT_EQ(&f_.in_place(self), &self);
+  EXPECT_EQ(self.data_ptr(), memory);
+  EXPECT_TRUE(same_bits(self, f_.functional(x)));
+  at::Tensor other = x.clone();
+  EXPECT_TRUE(call<InPlace>(in_place_name_.c_str(), "", other).is_same(other));
+  EXPECT_TRUE(same_bits(other, self));
+}
+
+TEST_P(ApiTest, OutWritesToItsArgumentAndReturnsIt) {
+  const at::Tensor x = inputs(type_);
+  at::Tensor out = at::empty_like(x);
+  const void* const memory = out.data_ptr();
+  EXPECT_EQ(&f_.out(out, x), &out);
+  EXPECT_EQ(out.data_ptr(), memory);
+  EXPECT_TRUE(same_bits(out, f_.functional(x)));
+  at::Tensor other = at::empty({0}, x.options());
+  EXPECT_TRUE(call<UnaryOut>(f_.name, "out", x, other).is_same(other));
+  EXPECT_TRUE(same_bits(other, out)) << "an empty out is resized";
+  at::Tensor same = x.clone();
+  f_.out(same, same);
+  EXPECT_TRUE(same_bits(same, out)) << "out may be the input";
+}
+
+TEST_P(ApiTest, OutOfAnotherTypeIsCastTo) {
+  const at::Tensor x = inputs(type_);
+  for (const at::ScalarType type : kTypes) {
+    at::Tensor out = at::empty(x.sizes(), type);
+    f_.out(out, x);
+    // NaNs of a cast are torch's, not ours.
+    EXPECT_TRUE(at::allclose(out, f_.functional(x).to(type), 0, 0, true)) << type;
+  }
+}
+
+TEST_P(ApiTest, BackwardIsGradientTimesSlope) {
+  const at::Tensor x = inputs(type_);
+  const at::Tensor gradient = at::linspace(-2, 3, x.numel(), at::kDouble).to(type_);
+  const at::Tensor result = f_.backward(gradient, x);
+  EXPECT_TRUE(same_bits(result, operator_backward(gradient, x)));
+  const at::Tensor wide = x.to(at::kDouble);
+  at::Tensor expected = at::empty_like(wide);
+  for (int64_t i = 0; i < wide.numel(); ++i) {
+    expected.data_ptr<double>()[i] = f_.slope(wide.data_ptr<double>()[i]);
+  }
+  expected = (expected * gradient.to(at::kDouble)).to(type_);
+  const double ulps = type_ == at::kDouble ? 2e-15 : 1.01 * epsilon_of(type_);
+  EXPECT_TRUE(at::allclose(result.to(at::kDouble), expected.to(at::kDouble), ulps, 1e-30, true));
+}
+
+TEST_P(ApiTest, EveryLayoutGivesTheSameBits) {
+  const at::Tensor x = inputs(type_, 2 * 6 * 10 * 14).reshape({2, 6, 10, 14});
+  const at::Tensor y = f_.functional(x);
+  const at::Tensor gradient = at::linspace(-2, 3, x.numel(), at::kDouble).to(type_).view_as(x);
+  const at::Tensor slope = f_.backward(gradient, x);
+  const auto check = [&](const char* layout, const auto& view) {
+    SCOPED_TRACE(layout);
+    const at::Tensor input = view(x);
+    const at::Tensor result = f_.functional(input);
+    EXPECT_TRUE(same_bits(result, view(y)));
+    EXPECT_EQ(result.strides(), f_.reference(input).strides()) << "ATen's strides";
+    EXPECT_TRUE(same_bits(f_.backward(view(gradient), input), view(slope)));
+    EXPECT_TRUE(same_bits(f_.backward(view(gradient).contiguous(), input), view(slope)));
+    at::Tensor storage = x.clone();
+    at::Tensor self = view(storage);
+    f_.in_place(self);
+    EXPECT_TRUE(same_bits(self, view(y)));
+    at::Tensor out = at::empty_like(storage);
+    at::Tensor out_view = view(out);
+    f_.out(out_view, view(x));
+    EXPECT_TRUE(same_bits(out_view, view(y)));
+  };
+  check("contiguous", [](const at::Tensor& t) { return t; });
+  check("transposed", [](const at::Tensor& t) { return t.transpose(1, 3); });
+  check("sliced", [](const at::Tensor& t) { return t.slice(3, 1, 14, 3); });
+  check("half", [](const at::Tensor& t) { return t.chunk(2, 1)[1]; });
+  check("selected", [](const at::Tensor& t) { return t.select(3, 5); });
+  check("odd offset", [](const at::Tensor& t) { return t.flatten().slice(0, 3); });
+  check("one element", [](const at::Tensor& t) { return t.flatten().select(0, 7); });
+  check("empty", [](const at::Tensor& t) { return t.slice(0, 1, 1); });
+  const at::Tensor last = x.contiguous(at::MemoryFormat::ChannelsLast);
+  EXPECT_TRUE(f_.functional(last).is_contiguous(at::MemoryFormat::ChannelsLast));
+  EXPECT_TRUE(same_bits(f_.functional(last), y));
+}
+
+TEST_P(ApiTest, BackwardBroadcasts) {
+  const at::Tensor x = inputs(type_, 60).view({3, 4, 5});
+  const at::Tensor gradient = at::linspace(-2, 3, 4, at::kDouble).to(type_).view({4, 1});
+  EXPECT_TRUE(
+      same_bits(f_.backward(gradient, x), f_.backward(gradient.expand({3, 4, 5}).contiguous(), x)));
+  EXPECT_EQ(f_.backward(x, gradient).sizes(), x.sizes());
+}
+
+TEST_P(ApiTest, LargeTensorsUseSeveralThreadsAndGiveTheSameBits) {
+  const at::Tensor x = inputs(type_, 300'007);
+  const at::Tensor y = f_.functional(x);
+  for (const int64_t start : {0, 32'767, 65'000, 150'003, 299'990}) {
+    const at::Tensor part = x.slice(0, start, start + 1000).clone();
+    EXPECT_TRUE(same_bits(f_.functional(part), y.slice(0, start, start + 1000))) << start;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Activations, ApiTest,
+                         ::testing::Combine(::testing::ValuesIn(kFunctions),
+                                            ::testing::ValuesIn(kTypes)),
+                         [](const auto& parameters) {
+                           return std::string(std::get<0>(parameters.param).name) + "_" +
+                                  c10::toString(std::get<1>(parameters.param));
+                         });
+
+TEST(ApiTypesTest, BackwardPromotesMixedTypes) {
+  const at::Tensor x = at::linspace(-3, 3, 13);
+  for (const at::ScalarType type : kTypes) {
+    const at::Tensor gradient = at::ones({13}, type);
+    EXPECT_EQ(fastact::selu_backward(gradient, x).scalar_type(),
+              at::promote_types(type, at::kFloat));
+    // A 0-dimensional tensor does not decide the type.
+    EXPECT_EQ(fastact::selu_backward(gradient.select(0, 0), x).scalar_type(), at::kFloat);
+  }
+}
+
+TEST(ApiResultTest, SeluBackwardFromTheResult) {
+  const at::Tensor x = at::linspace(-6, 3, 1001, at::kDouble);
+  const at::Tensor gradient = at::linspace(-1, 1, 1001, at::kDouble);
+  const at::Tensor y = fastact::selu(x);
+  EXPECT_TRUE(at::allclose(fastact::selu_backward(gradient, y, /*is_result=*/true),
+                           fastact::selu_backward(gradient, x), 1e-12, 1e-15));
+}
+
+TEST(BuildInfoTest, SaysWhatTheLibraryWasBuiltFor) {
+  const std::string info = fastact::build_info();
+  EXPECT_EQ(call<std::string()>("build_info", ""), info);
+  for (const char* line : {"version: ", "\nrevision: ", "\ntorch: ", "\ncuda: ",
+                           "\ncpu instruction sets: baseline", "\ncpu instruction set in use: "}) {
+    EXPECT_NE(info.find(line), std::string::npos) << line << " is not in\n" << info;
+  }
+#if FASTACT_HAS_CUDA
+  EXPECT_NE(info.find("\ncuda architectures: "), std::string::npos) << info;
+#else
+  EXPECT_NE(info.find("\ncuda: none"), std::string::npos) << info;
+#endif
+}
+
+}  // namespace
+}  // namespace fastact::testing

@@ -1,0 +1,92 @@
+// What the tests of this folder share: operators by name, as TorchScript and torch.ops find them,
+// and comparisons to the last bit.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fastact::testing {
+
+inline constexpr std::array<at::ScalarType, 4> kTypes = {at::kFloat, at::kDouble, at::kBFloat16,
+                                                         at::kHalf};
+
+// The distance from 1 to the next larger number.
+inline double epsilon_of(at::ScalarType type) {
+  if (type == at::kDouble) return 0x1p-52;
+  if (type == at::kFloat) return 0x1p-23;
+  return type == at::kHalf ? 0x1p-10 : 0x1p-7;
+}
+
+// Calls fastact::<name>, or fastact::<name>.<overload>, through the dispatcher.
+template <class Function, class... Arguments>
+decltype(auto) call(const char* name, const char* overload, Arguments&&... arguments) {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow((std::string("fastact::") + name).c_str(), overload)
+      .typed<Function>()
+      .call(std::forward<Arguments>(arguments)...);
+}
+
+using Unary = at::Tensor(const at::Tensor&);
+using InPlace = at::Tensor&(at::Tensor&);
+using UnaryOut = at::Tensor&(const at::Tensor&, at::Tensor&);
+// Derivatives of the first order, of an activation without and with is_result.
+using Backward = at::Tensor(const at::Tensor&, const at::Tensor&);
+using BackwardFlag = at::Tensor(const at::Tensor&, const at::Tensor&, bool);
+
+// The elements' bits, whatever the strides.
+inline at::Tensor bits_of(const at::Tensor& tensor) {
+  const at::ScalarType integer = tensor.element_size() == 2   ? at::kShort
+                                 : tensor.element_size() == 4 ? at::kInt
+                                                              : at::kLong;
+  return tensor.detach().contiguous().view(integer);
+}
+
+// Same type, shape and bits: unlike at::equal, tells -0 from 0 and compares NaNs.
+inline ::testing::AssertionResult same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type()) {
+    return ::testing::AssertionFailure() << a.scalar_type() << " is not " << b.scalar_type();
+  }
+  if (a.sizes() != b.sizes()) {
+    return ::testing::AssertionFailure() << a.sizes() << " is not " << b.sizes();
+  }
+  const at::Tensor different = bits_of(a).ne(bits_of(b));
+  const auto count = different.sum().item<int64_t>();
+  if (count == 0) return ::testing::AssertionSuccess();
+  const at::Tensor first = different.flatten().nonzero().select(0, 0);
+  return ::testing::AssertionFailure()
+         << count << " of " << a.numel() << " elements differ, the first "
+         << a.detach().flatten().index({first}) << " and " << b.detach().flatten().index({first});
+}
+
+// The message of the exception that f throws, without torch's trace of calls; "" if none.
+template <class Exception, class Function>
+std::string message_of(const Function& f) {
+  try {
+    f();
+  } catch (const Exception& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+// Ordinary numbers, both branches, and the special ones in every vector's middle and end.
+inline at::Tensor inputs(at::ScalarType type, int64_t count = 1009) {
+  at::Tensor x = at::linspace(-9, 9, count, at::kDouble).to(type);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const at::Tensor special =
+      at::tensor({0.0, -0.0, infinity, -infinity, std::nan(""), -std::nan("")}, at::kDouble)
+          .to(type);
+  const int64_t n = std::min<int64_t>(special.numel(), count);
+  x.slice(0, count / 2, count / 2 + n).copy_(special.slice(0, 0, std::min(n, count - count / 2)));
+  return x;
+}
+
+}  // namespace fastact::testing

@@ -1,0 +1,86 @@
+#include "ops/cpu/engine.h"
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ops/catalogue.h"
+#include "ops/cpu/tables.h"
+
+namespace fastact::cpu {
+namespace {
+
+bool processor_has(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::kBaseline:
+      return true;
+#if defined(__x86_64__)
+    case InstructionSet::kAvx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             __builtin_cpu_supports("f16c");
+    case InstructionSet::kAvx512:
+      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+    default:
+      return false;
+  }
+}
+
+std::vector<InstructionSet> detect() {
+  std::vector<InstructionSet> sets = {InstructionSet::kBaseline};
+#if FASTACT_HAS_AVX2
+  if (processor_has(InstructionSet::kAvx2)) sets.push_back(InstructionSet::kAvx2);
+#endif
+#if FASTACT_HAS_AVX512
+  if (processor_has(InstructionSet::kAvx512)) sets.push_back(InstructionSet::kAvx512);
+#endif
+  return sets;
+}
+
+InstructionSet select() {
+  const auto sets = available_instruction_sets();
+  const char* wanted =
+      std::getenv("FASTACT_CPU_ISA");  // NOLINT(concurrency-mt-unsafe): read once, at first use
+  if (wanted == nullptr || *wanted == '\0') return sets.back();
+  std::string names;
+  for (const InstructionSet set : sets) {
+    if (name_of(set) == wanted) return set;
+    names += (names.empty() ? "" : set == sets.back() ? " or " : ", ") + std::string(name_of(set));
+  }
+  throw std::invalid_argument("fastact: expected FASTACT_CPU_ISA to be " + names +
+                              " on this processor, but got " + wanted);
+}
+
+struct Tables {
+  const KernelTable<Kernel>* by_set[3];
+};
+
+#define FASTACT_TABLES_OF(name, Formula, parameters) \
+  Tables{{&name##_baseline, FASTACT_AVX2_TABLE(name), FASTACT_AVX512_TABLE(name)}},
+constexpr Tables kTables[] = {FASTACT_ACTIVATIONS(FASTACT_TABLES_OF)};
+#undef FASTACT_TABLES_OF
+
+}  // namespace
+
+std::string_view name_of(InstructionSet set) {
+  constexpr std::string_view kNames[] = {"baseline", "avx2", "avx512"};
+  return kNames[static_cast<int>(set)];
+}
+
+std::span<const InstructionSet> available_instruction_sets() {
+  static const std::vector<InstructionSet> sets = detect();
+  return sets;
+}
+
+InstructionSet selected_instruction_set() {
+  static const InstructionSet set = select();
+  return set;
+}
+
+Kernel find_kernel(int activation, const KernelId& id, InstructionSet set) {
+  return (*kTables[activation].by_set[static_cast<int>(set)])[id];
+}
+
+}  // namespace fastact::cpu

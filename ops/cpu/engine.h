@@ -1,0 +1,37 @@
+// The CPU engine: runs a kernel over strided operands on the calling thread, with the widest vector
+// instructions that the build and the processor have in common. Every instruction set gives the
+// same bits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ops/kernel.h"
+
+namespace fastact::cpu {
+
+enum class InstructionSet : uint8_t { kBaseline, kAvx2, kAvx512 };
+
+// "baseline", "avx2", "avx512".
+std::string_view name_of(InstructionSet set);
+
+// The instruction sets that this build has and this processor runs, slowest first; never empty.
+std::span<const InstructionSet> available_instruction_sets();
+
+// The one that kernels use: the last available one, or what the environment variable
+// FASTACT_CPU_ISA names. Throws std::invalid_argument, with the sentence to show, if it names none
+// of the available ones.
+InstructionSet selected_instruction_set();
+
+// A size0 x size1 block of elements. data[i] points to operand i's first element; strides[i] is its
+// distance in bytes between neighbours along the first dimension, strides[num_operands + i] along
+// the second, num_operands being the kernel's order + 2. An output may be one of the inputs,
+// element for element; no other overlap is allowed.
+using Kernel = void (*)(const Parameters& parameters, char* const* data, const int64_t* strides,
+                        int64_t size0, int64_t size1);
+
+// `activation` is an index into catalogue().
+Kernel find_kernel(int activation, const KernelId& id, InstructionSet set);
+
+}  // namespace fastact::cpu

@@ -1,0 +1,176 @@
+// The loops: how elements reach a formula. Compiled once for each instruction set, and vectorised
+// by the compiler: formulas are branch-free, so a scalar loop is all there is to write.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "ops/cpu/engine.h"
+#include "ops/formulas/formula.h"
+
+// In an in-place call output and input are the same elements, so pointers cannot be restrict; but
+// an element depends on nothing at another index, which is what these tell the vectoriser.
+#if defined(__clang__)
+#define FASTACT_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define FASTACT_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#endif
+
+namespace fastact::cpu::inline FASTACT_TARGET {
+
+// Elements that are gathered, or converted to float, at a time. All operands' blocks stay in the L1
+// cache.
+inline constexpr int64_t kBlock = 512;
+
+// Float16 through blocks of float: GCC 12 vectorises the bit arithmetic of widen() but F16C does it
+// in one instruction, which is correctly rounded and quiets NaNs.
+inline void widen_block(const Float16* from, float* to, int64_t n) {
+  int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    _mm512_storeu_ps(to + i, _mm512_cvtph_ps(half));
+  }
+#elif defined(__F16C__)
+  for (; i + 8 <= n; i += 8) {
+    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(half));
+  }
+#endif
+  for (; i < n; ++i) to[i] = widen(from[i]);
+}
+
+inline void narrow_block(const float* from, Float16* to, int64_t n) {
+  int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 16 <= n; i += 16) {
+    const __m512 wide = _mm512_loadu_ps(from + i);
+    const __m256i half = _mm512_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), half);
+  }
+#elif defined(__F16C__)
+  for (; i + 8 <= n; i += 8) {
+    const __m256 wide = _mm256_loadu_ps(from + i);
+    const __m128i half = _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), half);
+  }
+#endif
+  for (; i < n; ++i) to[i] = round_to<Float16>(from[i]);
+}
+
+template <class Element, int Order, bool FromResult, class Formula, class... Gradients>
+void dense_elements(const Formula& formula, Element* out, int64_t n, const Element* x,
+                    const Gradients*... gradients) {
+  FASTACT_INDEPENDENT_ITERATIONS
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = round_to<Element>(
+        evaluate<Element, Order, FromResult>(formula, widen(x[i]), widen(gradients[i])...));
+  }
+}
+
+// For Float16: the same on blocks of floats. round_to<float> gives the one NaN, which converts to
+// Float16's.
+template <int Order, bool FromResult, class Formula, class... Gradients>
+void dense_blocks(const Formula& formula, Float16* out, int64_t n, const Float16* x,
+                  const Gradients*... gradients) {
+  for (int64_t start = 0; start < n; start += kBlock) {
+    const int64_t count = n - start < kBlock ? n - start : kBlock;
+    float wide[Order + 1][kBlock];
+    int operand = 0;
+    widen_block(x + start, wide[operand++], count);
+    (widen_block(gradients + start, wide[operand++], count), ...);
+    float* const result = wide[0];
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      FASTACT_INDEPENDENT_ITERATIONS
+      for (int64_t i = 0; i < count; ++i) {
+        result[i] = round_to<float>(
+            evaluate<Float16, Order, FromResult>(formula, wide[0][i], wide[1 + I][i]...));
+      }
+    }(std::make_index_sequence<Order>{});
+    narrow_block(result, out + start, count);
+  }
+}
+
+template <class Formula, class Element, int Order, bool FromResult>
+struct Loop {
+  static constexpr int kOperands = Order + 2;
+
+  static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
+                  int64_t size0, int64_t size1) {
+    const Formula formula(parameters.values);
+    bool dense_rows = true;
+    for (int i = 0; i < kOperands; ++i)
+      dense_rows &= strides[i] == static_cast<int64_t>(sizeof(Element));
+    // A short row is not worth a call of its own: gathered rows share one.
+    if (dense_rows && (size1 == 1 || size0 >= kBlock / 4)) {
+      for (int64_t row = 0; row < size1; ++row) {
+        char* pointers[kOperands];
+        for (int i = 0; i < kOperands; ++i) pointers[i] = data[i] + row * strides[kOperands + i];
+        dense(formula, pointers, size0);
+      }
+    } else {
+      gathered(formula, data, strides, size0, size1);
+    }
+  }
+
+ private:
+  // data: output, gradients, x.
+  static void dense(const Formula& formula, char* const* data, int64_t n) {
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      auto* out = reinterpret_cast<Element*>(data[0]);
+      const auto* x = reinterpret_cast<const Element*>(data[Order + 1]);
+      if constexpr (std::is_same_v<Element, Float16>) {
+        dense_blocks<Order, FromResult>(formula, out, n, x,
+                                        reinterpret_cast<const Element*>(data[1 + I])...);
+      } else {
+        dense_elements<Element, Order, FromResult>(
+            formula, out, n, x, reinterpret_cast<const Element*>(data[1 + I])...);
+      }
+    }(std::make_index_sequence<Order>{});
+  }
+
+  // Any strides: a block at a time through small buffers, so that the formula always runs on dense
+  // elements and no tensor is copied.
+  static void gathered(const Formula& formula, char* const* data, const int64_t* strides,
+                       int64_t size0, int64_t size1) {
+    Element buffers[kOperands][kBlock];
+    char* pointers[kOperands];
+    for (int i = 0; i < kOperands; ++i) pointers[i] = reinterpret_cast<char*>(buffers[i]);
+    const int64_t total = size0 * size1;
+    for (int64_t start = 0; start < total; start += kBlock) {
+      const int64_t count = total - start < kBlock ? total - start : kBlock;
+      for (int operand = 1; operand < kOperands; ++operand) {
+        for_each_address(data[operand], strides[operand], strides[kOperands + operand], size0,
+                         start, count, [&](char* address, int64_t i) {
+                           buffers[operand][i] = *reinterpret_cast<Element*>(address);
+                         });
+      }
+      dense(formula, pointers, count);
+      for_each_address(
+          data[0], strides[0], strides[kOperands], size0, start, count,
+          [&](char* address, int64_t i) { *reinterpret_cast<Element*>(address) = buffers[0][i]; });
+    }
+  }
+
+  // visit(address, i) for the elements start .. start + count of a block of rows of size0 elements.
+  template <class Visit>
+  static FASTACT_INLINE void for_each_address(char* base, int64_t stride0, int64_t stride1,
+                                              int64_t size0, int64_t start, int64_t count,
+                                              const Visit& visit) {
+    int64_t row = start / size0;
+    int64_t column = start - row * size0;
+    for (int64_t i = 0; i < count; ++row, column = 0) {
+      char* const address = base + row * stride1;
+      const int64_t left_in_row = size0 - column;
+      const int64_t end = left_in_row < count - i ? column + left_in_row : column + count - i;
+      for (; column < end; ++column, ++i) visit(address + column * stride0, i);
+    }
+  }
+};
+
+}  // namespace fastact::cpu::inline FASTACT_TARGET

@@ -1,0 +1,28 @@
+// The kernel tables that the generated translation units define, one for each activation and
+// instruction set.
+#pragma once
+
+#include "ops/catalogue.h"
+#include "ops/cpu/engine.h"
+
+namespace fastact::cpu {
+
+#define FASTACT_DECLARE_TABLES(name, Formula, parameters) \
+  extern const KernelTable<Kernel> name##_baseline;       \
+  extern const KernelTable<Kernel> name##_avx2;           \
+  extern const KernelTable<Kernel> name##_avx512;
+FASTACT_ACTIVATIONS(FASTACT_DECLARE_TABLES)
+#undef FASTACT_DECLARE_TABLES
+
+#if FASTACT_HAS_AVX2
+#define FASTACT_AVX2_TABLE(name) &name##_avx2
+#else
+#define FASTACT_AVX2_TABLE(name) nullptr
+#endif
+#if FASTACT_HAS_AVX512
+#define FASTACT_AVX512_TABLE(name) &name##_avx512
+#else
+#define FASTACT_AVX512_TABLE(name) nullptr
+#endif
+
+}  // namespace fastact::cpu

@@ -1,0 +1,333 @@
+// The kernels: how elements reach a formula on the GPU. Two of them serve every activation, order
+// and type:
+//   dense    every operand contiguous: packets of 16 bytes, peeled to alignment
+//   strided  any shape and strides: packets along the innermost dimension where it allows, else
+//   single elements
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "ops/cuda/engine.h"
+#include "ops/cuda/policy.h"
+#include "ops/formulas/formula.h"
+
+namespace fastact::cuda {
+
+// Count elements that move as one access of at most 16 bytes.
+template <class Element, int Count>
+struct alignas(sizeof(Element) * Count) Packet {
+  Element elements[Count];
+};
+
+template <class Element>
+inline constexpr int kPacketElements = kPacketBytes / static_cast<int>(sizeof(Element));
+
+// Results to elements in pairs: one conversion instruction for two 16-bit results, which rounds to
+// nearest even and turns every NaN into 0x7fff, the one NaN.
+template <int Count>
+__device__ __forceinline__ void round_packet(const float (&results)[Count],
+                                             Packet<BFloat16, Count>& packet) {
+  if constexpr (Count == 1) {
+    packet.elements[0].bits = __bfloat16_as_ushort(__float2bfloat16_rn(results[0]));
+  } else {
+#pragma unroll
+    for (int i = 0; i < Count; i += 2) {
+      uint32_t pair;
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(results[i + 1]), "f"(results[i]));
+      packet.elements[i].bits = static_cast<uint16_t>(pair);
+      packet.elements[i + 1].bits = static_cast<uint16_t>(pair >> 16);
+    }
+  }
+}
+
+template <int Count>
+__device__ __forceinline__ void round_packet(const float (&results)[Count],
+                                             Packet<Float16, Count>& packet) {
+  if constexpr (Count == 1) {
+    packet.elements[0].bits = __half_as_ushort(__float2half_rn(results[0]));
+  } else {
+#pragma unroll
+    for (int i = 0; i < Count; i += 2) {
+      uint32_t pair;
+      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(results[i + 1]), "f"(results[i]));
+      packet.elements[i].bits = static_cast<uint16_t>(pair);
+      packet.elements[i + 1].bits = static_cast<uint16_t>(pair >> 16);
+    }
+  }
+}
+
+template <class Result, class Element, int Count>
+__device__ __forceinline__ void round_packet(const Result (&results)[Count],
+                                             Packet<Element, Count>& packet) {
+#pragma unroll
+  for (int i = 0; i < Count; ++i) packet.elements[i] = round_to<Element>(results[i]);
+}
+
+__device__ __forceinline__ float widen_on_device(Float16 x) {
+  return __half2float(__ushort_as_half(x.bits));
+}
+template <class Element>
+__device__ __forceinline__ auto widen_on_device(Element x) {
+  return widen(x);
+}
+
+// The formula on Count elements of every operand: inputs[0..Order-1] are the gradients,
+// inputs[Order] is x.
+template <class Formula, class Element, int Order, bool FromResult, int Count>
+__device__ __forceinline__ Packet<Element, Count> evaluate_packet(
+    const Formula& formula, const Packet<Element, Count> (&inputs)[Order + 1]) {
+  return [&]<size_t... I>(std::index_sequence<I...>) {
+    const auto one = [&](int i) {
+      return evaluate<Element, Order, FromResult>(formula,
+                                                  widen_on_device(inputs[Order].elements[i]),
+                                                  widen_on_device(inputs[I].elements[i])...);
+    };
+    decltype(one(0)) results[Count];
+#pragma unroll
+    for (int i = 0; i < Count; ++i) results[i] = one(i);
+    Packet<Element, Count> packet;
+    round_packet(results, packet);
+    return packet;
+  }(std::make_index_sequence<Order>{});
+}
+
+template <int Order>
+struct Pointers {
+  void* data[Order + 2];
+};
+
+// One element at a time, for the few before and after the packets.
+template <class Formula, class Element, int Order, bool FromResult>
+__device__ __forceinline__ void evaluate_at(const Formula& formula, const Pointers<Order>& pointers,
+                                            int64_t index) {
+  Packet<Element, 1> inputs[Order + 1];
+#pragma unroll
+  for (int j = 0; j <= Order; ++j)
+    inputs[j].elements[0] = static_cast<const Element*>(pointers.data[j + 1])[index];
+  const auto result = evaluate_packet<Formula, Element, Order, FromResult, 1>(formula, inputs);
+  static_cast<Element*>(pointers.data[0])[index] = result.elements[0];
+}
+
+// `head` elements, then packets of Count elements that are aligned in every operand, then the rest.
+// A block's threads take neighbouring packets, its first threads also the head and the tail (block
+// 0 only: fewer than 2 * Count).
+template <class Formula, class Element, int Order, bool FromResult, int Count, int PacketsPerThread>
+__global__ void __launch_bounds__(kThreads)
+    dense(const Formula formula, const Pointers<Order> pointers, const int64_t size,
+          const int head) {
+  using Vector = Packet<Element, Count>;
+  const int64_t packets = (size - head) / Count;
+  const int64_t first = int64_t{blockIdx.x} * (kThreads * PacketsPerThread) + threadIdx.x;
+  Vector inputs[PacketsPerThread][Order + 1];
+#pragma unroll
+  for (int p = 0; p < PacketsPerThread; ++p) {
+    const int64_t packet = first + p * kThreads;
+    if (packet < packets) {
+#pragma unroll
+      for (int j = 0; j <= Order; ++j) {
+        const auto* base = static_cast<const Element*>(pointers.data[j + 1]) + head;
+        inputs[p][j] = reinterpret_cast<const Vector*>(base)[packet];
+      }
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < PacketsPerThread; ++p) {
+    const int64_t packet = first + p * kThreads;
+    if (packet < packets) {
+      auto* base = static_cast<Element*>(pointers.data[0]) + head;
+      reinterpret_cast<Vector*>(base)[packet] =
+          evaluate_packet<Formula, Element, Order, FromResult, Count>(formula, inputs[p]);
+    }
+  }
+  if constexpr (Count > 1) {
+    if (blockIdx.x == 0) {
+      const int64_t tail = head + packets * Count;
+      const int64_t thread = threadIdx.x;
+      if (thread < head)
+        evaluate_at<Formula, Element, Order, FromResult>(formula, pointers, thread);
+      if (thread < size - tail)
+        evaluate_at<Formula, Element, Order, FromResult>(formula, pointers, tail + thread);
+    }
+  }
+}
+
+// Division by a constant of the launch as a multiplication (Granlund and Montgomery, "Division by
+// Invariant Integers using Multiplication", 1994), for dividends below 2^31.
+struct FastDivisor {
+  uint32_t divisor = 1;
+  uint32_t multiplier = 0;
+  uint32_t shift = 0;
+
+  FastDivisor() = default;
+  explicit FastDivisor(uint32_t d) : divisor(d) {
+    while ((uint64_t{1} << shift) < d) ++shift;
+    multiplier =
+        static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - d)) / d + 1);
+  }
+  __device__ __forceinline__ uint32_t divide(uint32_t n) const {
+    return (__umulhi(n, multiplier) + n) >> shift;
+  }
+};
+
+// Shape and strides of a strided launch, in packets along the first dimension.
+template <int Order, class Index>
+struct Layout {
+  int dimensions = 0;
+  FastDivisor fast[kMaxDimensions];  // for 32-bit indices
+  int64_t shape[kMaxDimensions];     // for 64-bit indices
+  int64_t strides[kMaxDimensions][Order + 2];
+
+  // The byte offset of packet `index` in every operand.
+  __device__ __forceinline__ void offsets(Index index, int64_t (&result)[Order + 2]) const {
+#pragma unroll
+    for (int j = 0; j < Order + 2; ++j) result[j] = 0;
+#pragma unroll 1
+    for (int d = 0; d < dimensions; ++d) {
+      Index quotient;
+      Index remainder;
+      if constexpr (sizeof(Index) == 4) {
+        quotient = fast[d].divide(index);
+        remainder = index - quotient * fast[d].divisor;
+      } else {
+        quotient = index / shape[d];
+        remainder = index - quotient * shape[d];
+      }
+#pragma unroll
+      for (int j = 0; j < Order + 2; ++j) result[j] += int64_t{remainder} * strides[d][j];
+      index = quotient;
+    }
+  }
+};
+
+template <class Formula, class Element, int Order, bool FromResult, int Count, class Index>
+__global__ void __launch_bounds__(kThreads)
+    strided(const Formula formula, const Pointers<Order> pointers, const Index packets,
+            const __grid_constant__ Layout<Order, Index> layout) {
+  constexpr int kPackets = Count == 1 ? kElementsPerThread : 1;
+  using Vector = Packet<Element, Count>;
+  const int64_t first = int64_t{blockIdx.x} * (kThreads * kPackets) + threadIdx.x;
+  Vector inputs[kPackets][Order + 1];
+  Vector* outputs[kPackets];
+#pragma unroll
+  for (int p = 0; p < kPackets; ++p) {
+    const int64_t packet = first + p * kThreads;
+    if (packet < packets) {
+      int64_t offsets[Order + 2];
+      layout.offsets(static_cast<Index>(packet), offsets);
+      outputs[p] = reinterpret_cast<Vector*>(static_cast<char*>(pointers.data[0]) + offsets[0]);
+#pragma unroll
+      for (int j = 0; j <= Order; ++j) {
+        inputs[p][j] = *reinterpret_cast<const Vector*>(
+            static_cast<const char*>(pointers.data[j + 1]) + offsets[j + 1]);
+      }
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < kPackets; ++p) {
+    if (first + p * kThreads < packets) {
+      *outputs[p] = evaluate_packet<Formula, Element, Order, FromResult, Count>(formula, inputs[p]);
+    }
+  }
+}
+
+inline unsigned blocks_for(int64_t items, int64_t items_per_block) {
+  return static_cast<unsigned>((items + items_per_block - 1) / items_per_block);
+}
+
+template <class Formula, class Element, int Order, bool FromResult>
+struct Launch {
+  static constexpr int kOperands = Order + 2;
+  static constexpr int64_t kElementBytes = sizeof(Element);
+
+  static cudaError_t run(const Parameters& parameters, const Operands& operands,
+                         cudaStream_t stream) {
+    if (operands.size == 0) return cudaSuccess;
+    const Formula formula(parameters.values);
+    Pointers<Order> pointers;
+    for (int i = 0; i < kOperands; ++i) pointers.data[i] = operands.data[i];
+    if (operands.dimensions == 0) {
+      launch_dense(formula, pointers, operands.size, stream);
+    } else if (rows_move_in_packets(operands)) {
+      launch_strided<kPacketElements<Element>>(formula, pointers, operands, stream);
+    } else {
+      launch_strided<1>(formula, pointers, operands, stream);
+    }
+    return cudaGetLastError();
+  }
+
+ private:
+  static void launch_dense(const Formula& formula, const Pointers<Order>& pointers, int64_t size,
+                           cudaStream_t stream) {
+    const auto misalignment = [&](int i) {
+      return reinterpret_cast<uintptr_t>(pointers.data[i]) % kPacketBytes;
+    };
+    bool equally_aligned = true;
+    for (int i = 1; i < kOperands; ++i) equally_aligned &= misalignment(i) == misalignment(0);
+    if (equally_aligned) {
+      constexpr int kCount = kPacketElements<Element>;
+      constexpr int kPackets = kPacketsPerThread<Order + 1>;
+      const int64_t to_boundary = (kPacketBytes - misalignment(0)) % kPacketBytes / kElementBytes;
+      const int head = static_cast<int>(to_boundary < size ? to_boundary : size);
+      // At least one block: a short tensor may have no packet, only a head and a tail.
+      const unsigned blocks = blocks_for((size - head) / kCount, kThreads * kPackets);
+      dense<Formula, Element, Order, FromResult, kCount, kPackets>
+          <<<blocks == 0 ? 1 : blocks, kThreads, 0, stream>>>(formula, pointers, size, head);
+    } else {
+      dense<Formula, Element, Order, FromResult, 1, kElementsPerThread>
+          <<<blocks_for(size, kThreads * kElementsPerThread), kThreads, 0, stream>>>(
+              formula, pointers, size, 0);
+    }
+  }
+
+  // Whether the innermost dimension is dense in every operand, and every row starts and ends at a
+  // packet's boundary.
+  static bool rows_move_in_packets(const Operands& operands) {
+    if (operands.shape[0] % kPacketElements<Element> != 0) return false;
+    for (int i = 0; i < kOperands; ++i) {
+      if (operands.strides[i][0] != kElementBytes) return false;
+      if (reinterpret_cast<uintptr_t>(operands.data[i]) % kPacketBytes != 0) return false;
+      for (int d = 1; d < operands.dimensions; ++d) {
+        if (operands.strides[i][d] % kPacketBytes != 0) return false;
+      }
+    }
+    return true;
+  }
+
+  template <int Count>
+  static void launch_strided(const Formula& formula, const Pointers<Order>& pointers,
+                             const Operands& operands, cudaStream_t stream) {
+    const int64_t packets = operands.size / Count;
+    if (packets <= std::numeric_limits<int32_t>::max()) {
+      launch_strided_with<Count>(formula, pointers, operands, static_cast<uint32_t>(packets),
+                                 stream);
+    } else {
+      launch_strided_with<Count>(formula, pointers, operands, packets, stream);
+    }
+  }
+
+  template <int Count, class Index>
+  static void launch_strided_with(const Formula& formula, const Pointers<Order>& pointers,
+                                  const Operands& operands, Index packets, cudaStream_t stream) {
+    Layout<Order, Index> layout;
+    layout.dimensions = operands.dimensions;
+    for (int d = 0; d < operands.dimensions; ++d) {
+      layout.shape[d] = d == 0 ? operands.shape[0] / Count : operands.shape[d];
+      if constexpr (sizeof(Index) == 4)
+        layout.fast[d] = FastDivisor(static_cast<uint32_t>(layout.shape[d]));
+      for (int i = 0; i < kOperands; ++i) {
+        layout.strides[d][i] = operands.strides[i][d] * (d == 0 ? Count : 1);
+      }
+    }
+    constexpr int kPackets = Count == 1 ? kElementsPerThread : 1;
+    strided<Formula, Element, Order, FromResult, Count>
+        <<<blocks_for(packets, kThreads * kPackets), kThreads, 0, stream>>>(formula, pointers,
+                                                                            packets, layout);
+  }
+};
+
+}  // namespace fastact::cuda

@@ -1,0 +1,169 @@
+// The arithmetic that every formula is written in, spelled once for host and device.
+//
+// Only operations that IEEE 754 defines to the last bit (add, multiply, explicit fma, convert,
+// compare, select, bit moves), so that a formula gives the same bits from every compiler,
+// instruction set and GPU. The build keeps compilers from contracting a*b+c on their own
+// (-ffp-contract=off, --fmad=false).
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__CUDACC__)
+#define FASTACT_INLINE __host__ __device__ __forceinline__
+#else
+#define FASTACT_INLINE inline __attribute__((always_inline))
+#endif
+
+// Each translation unit compiles the formulas for one target, and names it. The name keeps the
+// linker from merging, say, an AVX-512 copy of an inline function into the baseline's code.
+#ifndef FASTACT_TARGET
+#define FASTACT_TARGET portable
+#endif
+
+namespace fastact::inline FASTACT_TARGET {
+
+// Storage of the 16-bit element types. float and double stand for themselves.
+struct BFloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
+
+template <class Element>
+inline constexpr bool kIs16Bit = sizeof(Element) == 2;
+
+// The type in which a formula receives an element: the element itself, or float for 16 bits
+// (exact).
+template <class Element>
+using Wide = std::conditional_t<kIs16Bit<Element>, float, Element>;
+
+FASTACT_INLINE uint32_t to_bits(float x) {
+#if defined(__CUDA_ARCH__)
+  return __float_as_uint(x);
+#else
+  return __builtin_bit_cast(uint32_t, x);
+#endif
+}
+
+FASTACT_INLINE uint64_t to_bits(double x) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<uint64_t>(__double_as_longlong(x));
+#else
+  return __builtin_bit_cast(uint64_t, x);
+#endif
+}
+
+FASTACT_INLINE float from_bits(uint32_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __uint_as_float(bits);
+#else
+  return __builtin_bit_cast(float, bits);
+#endif
+}
+
+FASTACT_INLINE double from_bits(uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+  return __longlong_as_double(static_cast<long long>(bits));
+#else
+  return __builtin_bit_cast(double, bits);
+#endif
+}
+
+// a*b + c, rounded once.
+FASTACT_INLINE float fma(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rn(a, b, c);
+#else
+  return __builtin_fmaf(a, b, c);
+#endif
+}
+
+FASTACT_INLINE double fma(double a, double b, double c) {
+#if defined(__CUDA_ARCH__)
+  return __fma_rn(a, b, c);
+#else
+  return __builtin_fma(a, b, c);
+#endif
+}
+
+// c0 + c1*x + c2*x^2 + ... by Horner's rule, one fma a step.
+template <class T>
+FASTACT_INLINE T polynomial(T /*x*/, T last) {
+  return last;
+}
+template <class T, class... Rest>
+FASTACT_INLINE T polynomial(T x, T first, Rest... rest) {
+  return fma(polynomial(x, rest...), x, first);
+}
+
+// max(x, low) for a constant low other than 0; a NaN stays NaN.
+template <class T>
+FASTACT_INLINE T clamp_below(T x, T low) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (sizeof(T) == 4) {
+    // One instruction, where a comparison and a selection are two.
+    T result;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(low));
+    return result;
+  }
+#endif
+  return x < low ? low : x;
+}
+
+template <class T>
+FASTACT_INLINE bool is_nan(T x) {
+  return x != x;
+}
+
+// FastAct's one NaN: quiet, sign +, every payload bit set. It is the NaN that NVIDIA GPUs produce
+// for float32 and in packed conversions, and it does not depend on which operand was NaN, or in
+// what order.
+template <class T>
+FASTACT_INLINE T canonical_nan() {
+  if constexpr (sizeof(T) == 4) {
+    return from_bits(uint32_t{0x7fffffff});
+  } else {
+    return from_bits(uint64_t{0x7fffffffffffffff});
+  }
+}
+
+FASTACT_INLINE float widen(float x) { return x; }
+FASTACT_INLINE double widen(double x) { return x; }
+FASTACT_INLINE float widen(BFloat16 x) { return from_bits(uint32_t{x.bits} << 16); }
+FASTACT_INLINE float widen(Float16 x) {
+  const uint32_t magnitude = (x.bits & 0x7fffu) << 13;
+  // Scaling by 2^112 moves the exponent bias from 15 to 127 and is exact for subnormals too.
+  const uint32_t finite = to_bits(from_bits(magnitude) * 0x1p112f);
+  const uint32_t special = magnitude | 0x7f800000u;
+  const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
+  return from_bits((magnitude >= 0x0f800000u ? special : finite) | sign);
+}
+
+// A result becomes an element here and nowhere else: one rounding to nearest even, and the one NaN.
+template <class Element, class T>
+FASTACT_INLINE Element round_to(T y) {
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    static_assert(std::is_same_v<T, float>);
+    const uint32_t bits = to_bits(y);
+    const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    return BFloat16{static_cast<uint16_t>(is_nan(y) ? 0x7fffu : rounded)};
+  } else if constexpr (std::is_same_v<Element, Float16>) {
+    static_assert(std::is_same_v<T, float>);
+    const uint32_t bits = to_bits(y);
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    // Adding 0.5 leaves 2^-24 as the last bit: the sum is rounded where float16's subnormals are.
+    const uint32_t subnormal = to_bits(from_bits(magnitude) + 0.5f) - 0x3f000000u;
+    uint32_t rounded = magnitude < 0x38800000u ? subnormal : normal;
+    rounded = magnitude >= 0x477ff000u ? 0x7c00u : rounded;
+    rounded |= (bits >> 16) & 0x8000u;
+    return Float16{static_cast<uint16_t>(is_nan(y) ? 0x7fffu : rounded)};
+  } else {
+    const auto rounded = static_cast<Element>(y);
+    return is_nan(rounded) ? canonical_nan<Element>() : rounded;
+  }
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

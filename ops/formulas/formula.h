@@ -1,0 +1,64 @@
+// What a formula is: the contract between the mathematics in this folder and the engines beside it.
+//
+//   struct Act {
+//     static constexpr Traits kTraits = {...};
+//     explicit constexpr Act(const double* parameters);           // in the schema's order
+//     template <class Element, int Order>
+//     auto derivative(Wide<Element> x) const;                     // f, f', f'', f''' for Order
+//     0..3 template <class Element, int Order> auto derivative_from_result(Wide<Element> y) const;
+//     // see Traits::gradient_from_result
+//   };
+//
+// derivative() may return a wider type than it takes (float32 SELU computes in double): the engine
+// multiplies the incoming gradients in that type and rounds once. It returns NaN for NaN, and any
+// NaN will do: round_to() makes it canonical. Where a derivative is piecewise zero it returns
+// exactly 0, which the engine reads as "no gradient", whatever the incoming gradient is.
+#pragma once
+
+#include "ops/formulas/arithmetic.h"
+
+namespace fastact {
+
+// The highest derivative that every formula provides.
+inline constexpr int kTopOrder = 3;
+
+// What the functional form keeps for its backward pass; never more bytes than PyTorch keeps.
+enum class Saves : uint8_t {
+  kInput,
+  // The result serves in the input's place: f^(k)(f(x)) = f^(k)(x) for k >= 1.
+  kResult,
+};
+
+struct Traits {
+  Saves saves = Saves::kInput;
+  // The first derivative is also a function of the result, d(y) = f'(f^-1(y)): in-place calls then
+  // keep no copy of the input. derivative_from_result() gives d, d', d'' for Order 1..3, and the
+  // backward operators take is_result.
+  bool gradient_from_result = false;
+};
+
+}  // namespace fastact
+
+namespace fastact::inline FASTACT_TARGET {
+
+// One element of D_Order(g1..gk, x) = g1 * ... * gk * f^(k)(x), before rounding.
+template <class Element, int Order, bool FromResult, class Formula, class... Gradients>
+FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients... gradients) {
+  static_assert(sizeof...(Gradients) == Order);
+  if constexpr (Order == 0) {
+    return formula.template derivative<Element, 0>(x);
+  } else {
+    const auto derivative = [&] {
+      if constexpr (FromResult) {
+        return formula.template derivative_from_result<Element, Order>(x);
+      } else {
+        return formula.template derivative<Element, Order>(x);
+      }
+    }();
+    using T = std::remove_const_t<decltype(derivative)>;
+    const T product = (static_cast<T>(gradients) * ...) * derivative;
+    return derivative == T{0} ? T{0} : product;
+  }
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

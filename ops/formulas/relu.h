@@ -1,0 +1,31 @@
+// ReLU: f(x) = max(x, 0).
+//
+// Range: every input. Accuracy: exact in every type. relu(-0.0) = -0.0, as PyTorch's on the CPU;
+// relu(NaN) = NaN. f'(x) = 1 for x > 0, 0 for x <= 0, NaN for NaN (where PyTorch passes the
+// gradient on). f'' = f''' = 0. The result is positive exactly where the input is, so it serves in
+// the input's place in every derivative. Source: the definition (Nair and Hinton, 2010).
+#pragma once
+
+#include "ops/formulas/formula.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Relu {
+  static constexpr Traits kTraits = {.saves = Saves::kResult};
+
+  explicit constexpr Relu(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+    using T = Wide<Element>;
+    if constexpr (Order == 0) {
+      return x < T{0} ? T{0} : x;
+    } else {
+      const T positive = Order == 1 ? T{1} : T{0};
+      const T slope = x > T{0} ? positive : T{0};
+      return is_nan(x) ? x : slope;
+    }
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,159 @@
+// SELU: f(x) = lambda x for x > 0, lambda alpha (e^x - 1) for x <= 0.
+//
+// Range: every input. selu(-0.0) = -0.0, selu(-inf) = -lambda alpha; f'(0) = lambda alpha, from the
+// left. Accuracy, checked over every input of the 16- and 32-bit types:
+//   bfloat16, float16  correctly rounded, value and first derivative
+//   float32            correctly rounded value; derivatives within 0.501 ULP
+//   float64            within 1.5 ULP
+// From the result (in-place calls), f' = y + lambda alpha is exact but for the rounding of y: half
+// an ULP of lambda alpha, absolute. It is relative to f' only where f' is not small. Source of the
+// constants: the closed form for mean 0 and variance 1 in Klambauer et al., "Self-Normalizing
+// Neural Networks", 2017, equation 14, evaluated to 30 digits.
+#pragma once
+
+#include "ops/formulas/exponential.h"
+#include "ops/formulas/formula.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Selu {
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
+
+  // lambda = 1.0507009873554804934193349852946, lambda alpha = 1.7580993408473768599402175208123,
+  // each as the sum of two doubles. The first part of lambda is rounded down, so that its rest is
+  // positive and inf * rest stays +inf.
+  static constexpr double kLambda = 0x1.0cfabd6a91132p0;
+  static constexpr double kLambdaHigh = 0x1.0cfabd6a91131p0;
+  static constexpr double kLambdaLow = 0x1.2df8fa4e5e4d3p-52;
+  static constexpr double kLambdaAlpha = 0x1.c212cc640f031p0;
+  static constexpr double kLambdaAlphaLow = 0x1.05161b045a1fep-56;
+
+  explicit constexpr Selu(const double* /*parameters*/) {}
+
+  // float32 computes in double and lets the engine round once; the others compute in their own wide
+  // type.
+  template <class Element>
+  using Compute = std::conditional_t<kIs16Bit<Element>, float, double>;
+
+  template <class Element, int Order>
+  FASTACT_INLINE Compute<Element> derivative(Wide<Element> x) const {
+    using T = Compute<Element>;
+    if constexpr (Order == 0) {
+      const T negative = value_below_zero<Element>(x);
+      const T positive = times_lambda<Element>(x);
+      return x < Wide<Element>{0} ? negative : positive;
+    } else {
+      const T beyond_zero = Order == 1 ? static_cast<T>(kLambda) : T{0};
+      const T below_zero = derivative_below_zero<Element>(x);
+      // A NaN goes the way of the negative, which keeps it.
+      return x > Wide<Element>{0} ? beyond_zero : below_zero;
+    }
+  }
+
+  // d(y) = y + lambda alpha below zero, lambda beyond. Never negative, also where y was rounded to
+  // or below -lambda alpha.
+  template <class Element, int Order>
+  FASTACT_INLINE Compute<Element> derivative_from_result(Wide<Element> y) const {
+    using T = Compute<Element>;
+    const T wide = static_cast<T>(y);
+    T below_zero = 0;
+    T beyond_zero = 0;
+    if constexpr (Order == 1) {
+      below_zero = wide + static_cast<T>(kLambdaAlpha);
+      below_zero = below_zero > T{0} ? below_zero : T{0};
+      beyond_zero = static_cast<T>(kLambda);
+    } else if constexpr (Order == 2) {
+      below_zero = 1;
+    }
+    const T result = wide <= T{0} ? below_zero : beyond_zero;
+    return is_nan(wide) ? wide : result;
+  }
+
+ private:
+  template <class Element>
+  FASTACT_INLINE static Compute<Element> times_lambda(Wide<Element> x) {
+    if constexpr (std::is_same_v<Element, double>) {
+      return fma(x, kLambdaHigh, x * kLambdaLow);
+    } else {
+      // double: one rounding, and far enough from a tie that the second one, to float, is right
+      // (all 2^32 checked).
+      return static_cast<Compute<Element>>(x) * static_cast<Compute<Element>>(kLambda);
+    }
+  }
+
+  // For x <= 0; what it gives beyond is not used. lambda alpha (e^x - 1) = s r P(r) + (s - 1)
+  // lambda alpha, with lambda alpha folded into P.
+  template <class Element>
+  FASTACT_INLINE static Compute<Element> value_below_zero(Wide<Element> x) {
+    if constexpr (std::is_same_v<Element, double>) {
+      const auto [r, scale] = reduce(clamp_below(x, -40.0));
+      // e^r - 1 = r + tail: Taylor to r^13, whose rest is below 2^-57 on |r| <= ln2 / 2.
+      const double tail = r * r * taylor_tail(r);
+      const double near = fma(kLambdaAlpha, r, fma(kLambdaAlpha, tail, kLambdaAlphaLow * r));
+      const double shift = scale - 1.0;
+      return fma(shift, kLambdaAlpha, fma(scale, near, shift * kLambdaAlphaLow));
+    } else if constexpr (std::is_same_v<Element, float>) {
+      const auto [r, scale] = reduce_short(static_cast<double>(clamp_below(x, -20.0f)));
+      // Minimax of degree 9, its coefficients then moved by a few units in the last place until
+      // none of the 2^31 negative inputs is misrounded: as computed by Remez' algorithm, 7 are; at
+      // degree 7, 61,438.
+      const double p = polynomial(
+          r, 0x1.c212cc640f02fp0, 0x1.c212cc640efd7p-1, 0x1.2c0c8842b0fd9p-2, 0x1.2c0c8842c1925p-4,
+          0x1.e0140d582d352p-7, 0x1.400d5df608da3p-9, 0x1.6dc5c2afa573cp-12, 0x1.6dc6859519e14p-15,
+          0x1.460600983cb1p-18, 0x1.041b7aba757b1p-21);
+      return fma(scale, r * p, fma(scale, kLambdaAlpha, -kLambdaAlpha));
+    } else {
+      // The shortest minimax polynomials that leave 0 of the 65,536 inputs misrounded.
+      const auto [r, scale] = reduce<Element>(clamp_below(x, -20.0f));
+      constexpr float kFactor = 0x1.c212ccp0f;
+      float p;
+      if constexpr (std::is_same_v<Element, BFloat16>) {
+        p = polynomial(r, 0x1.c212cep0f, 0x1.c21154p-1f, 0x1.2c0b70p-2f, 0x1.2d9100p-4f,
+                       0x1.e28166p-7f);
+      } else {
+        p = polynomial(r, 0x1.c212ccp0f, 0x1.c212ccp-1f, 0x1.2c0bc6p-2f, 0x1.2c0bbcp-4f,
+                       0x1.e228a6p-7f, 0x1.417056p-9f);
+      }
+      return fma(scale * r, p, fma(scale, kFactor, -kFactor));
+    }
+  }
+
+  // lambda alpha e^x, which is every derivative for x <= 0; what it gives beyond is not used.
+  template <class Element>
+  FASTACT_INLINE static Compute<Element> derivative_below_zero(Wide<Element> x) {
+    if constexpr (std::is_same_v<Element, double>) {
+      const auto [r, scale] = reduce<kGuardDouble>(clamp_below(x, -750.0));
+      const double p = fma(r * r, taylor_tail(r), r);
+      return (kLambdaAlpha + fma(kLambdaAlpha, p, kLambdaAlphaLow)) * scale * 0x1p-200;
+    } else if constexpr (std::is_same_v<Element, float>) {
+      // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
+      // float32's needs it to be from far above on.
+      const auto [r, scale] = reduce_short(static_cast<double>(clamp_below(x, -709.125f)));
+      const double p =
+          polynomial(r, 0x1.c212cc640e816p0, 0x1.c212cc63e6854p0, 0x1.c212cc6511851p-1,
+                     0x1.2c0c8888c5af4p-2, 0x1.2c0c870933491p-4, 0x1.e01308e923eacp-7,
+                     0x1.400f253ddc4dep-9, 0x1.6f2b023f90c98p-12, 0x1.6ca7cbfd64fe3p-15);
+      return p * scale;
+    } else {
+      const auto [r, scale] = reduce<Element, kGuardFloat>(clamp_below(x, -110.0f));
+      float p;
+      if constexpr (std::is_same_v<Element, BFloat16>) {
+        p = polynomial(r, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+      } else {
+        p = polynomial(r, 0x1.000004p0f, 0x1.000064p-1f, 0x1.5554eap-3f, 0x1.5554aep-5f,
+                       0x1.123ffap-7f, 0x1.6daafp-10f);
+      }
+      return fma(scale * r, p, scale) * 0x1.c212ccp-40f;
+    }
+  }
+
+  // (e^r - 1 - r) / r^2 in double: 1/2! + r/3! + ... + r^11/13!.
+  FASTACT_INLINE static double taylor_tail(double r) {
+    return polynomial(r, 0.5, 0x1.5555555555555p-3, 0x1.5555555555555p-5, 0x1.1111111111111p-7,
+                      0x1.6c16c16c16c17p-10, 0x1.a01a01a01a01ap-13, 0x1.a01a01a01a01ap-16,
+                      0x1.71de3a556c734p-19, 0x1.27e4fb7789f5cp-22, 0x1.ae64567f544e4p-26,
+                      0x1.1eed8eff8d898p-29, 0x1.6124613a86d09p-33);
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

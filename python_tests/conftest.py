@@ -1,0 +1,63 @@
+"""Loads the library once and gives the fixtures over which every test is parametrised."""
+
+import pytest
+import torch
+
+from op_table import ACTIVATIONS
+from support import DTYPES, dtype_name, library_path
+
+if not library_path().exists():
+    pytest.exit(f"{library_path()} does not exist: build it, or name it in FASTACT_LIBRARY", 1)
+torch.ops.load_library(str(library_path()))
+torch.set_num_threads(2)
+
+
+def missing_gpu():
+    """Why GPU tests cannot run here, or None."""
+    if not torch.cuda.is_available():
+        return "no GPU that this torch can use"
+    if not torch._C._dispatch_has_kernel_for_dispatch_key("fastact::relu", "CUDA"):
+        return "libfastact was built without CUDA"
+    return None
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=ACTIVATIONS, ids=lambda a: a.id)
+def act(request):
+    return request.param
+
+
+@pytest.fixture(params=DTYPES, ids=dtype_name)
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=(torch.bfloat16, torch.float16), ids=dtype_name)
+def half(request):
+    return request.param
+
+
+@pytest.fixture(params=("cpu", "cuda"))
+def device(request):
+    if request.param == "cuda" and (reason := missing_gpu()):
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.fixture
+def cuda():
+    if reason := missing_gpu():
+        pytest.skip(reason)
+    return "cuda"
+
+
+@pytest.fixture
+def fresh_compiler():
+    """Forgets what torch.compile has compiled, before and after."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -1,0 +1,122 @@
+"""Digests of every operator's bits, for comparing processes and devices.
+
+Run as a script it first checks that lengths, offsets, strides and thread counts change no bit, then
+prints the digests of this process.
+"""
+
+import hashlib
+import json
+
+import torch
+
+from op_table import ACTIVATIONS, TOP_ORDER
+from oracle import bits, from_bits
+from support import DTYPES, dtype_name, library_path
+
+LENGTHS = 4200  # past every vector width, unrolling and tile; all lengths up to it are tried
+MANY = (1 << 20) + 13  # enough for several threads
+
+
+def raw_values(dtype, count, seed):
+    """All bit patterns of a 16-bit type, else random bits, ordinary values and special ones."""
+    generator = torch.Generator().manual_seed(seed)
+    if dtype.itemsize == 2:
+        return torch.randperm(1 << 16, generator=generator).to(torch.int16).view(dtype)[:count]
+    integer = torch.int32 if dtype.itemsize == 4 else torch.int64
+    low, high = torch.iinfo(integer).min, torch.iinfo(integer).max
+    random = torch.randint(low, high, (count // 2,), dtype=integer, generator=generator).view(dtype)
+    ordinary = (torch.randn(count - count // 2, generator=generator, dtype=torch.float64) * 8).to(
+        dtype
+    )
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan], dtype=dtype)
+    everything = torch.cat([random, ordinary, special, from_bits([1, 2, 3], dtype)])
+    return everything[torch.randperm(len(everything), generator=generator)][:count]
+
+
+def cases(act):
+    """Name, number of operands (gradients, then the input) and function of every form."""
+    yield "value", 1, lambda x: act.op(x)
+    yield "out", 1, lambda x: act.out(x, torch.empty_like(x))
+    yield "in_place", 1, lambda x: act.op_(x.clone())
+    for order in range(1, TOP_ORDER + 1):
+        for options in act.derivative_options:
+            name = f"derivative_{order}" + "_from_result" * bool(options)
+            yield name, order + 1, lambda *t, options=options: act.ladder(*t, **options)
+
+
+def operands(dtype, count, number, device):
+    return [raw_values(dtype, count, seed=i).to(device) for i in range(number)]
+
+
+def digest(t):
+    return hashlib.sha256(bits(t).cpu().numpy().tobytes()).hexdigest()
+
+
+def same(a, b):
+    return torch.equal(bits(a), bits(b))
+
+
+def digests(device="cpu", count=1 << 16):
+    """Digest by activation, dtype and form."""
+    result = {}
+    for act in ACTIVATIONS:
+        for dtype in DTYPES:
+            for name, number, function in cases(act):
+                key = f"{act.id} {dtype_name(dtype)} {name}"
+                result[key] = digest(function(*operands(dtype, count, number, device)))
+    return result
+
+
+def check_lengths(act, dtype, function, number, device, lengths):
+    """Any length at any offset, dense and strided, gives the bits of the whole."""
+    tensors = operands(dtype, 3 * LENGTHS + 200, number, device)
+    whole = function(*tensors)
+    for n in lengths:
+        start = n % 67  # every offset within a cache line and a packet, with every remainder
+        part = slice(start, start + n)
+        assert same(function(*(t[part] for t in tensors)), whole[part]), ("dense", n, start)
+        if n % 8 == 0:
+            step = 2 + n % 2
+            part = slice(start, start + step * n, step)
+            assert same(function(*(t[part] for t in tensors)), whole[part]), ("strided", n, start)
+    # Every operand at an offset of its own.
+    room = [torch.empty(LENGTHS, dtype=dtype, device=device) for _ in tensors]
+    for n in (1, 7, 33, 130, 1025):
+        expected = function(*(t[:n] for t in tensors))
+        for start in range(64):
+            offsets = [start * (i + 1) % 64 for i in range(number)]
+            shifted = [r[at : at + n] for r, at in zip(room, offsets)]
+            for to, t in zip(shifted, tensors):
+                to.copy_(t[:n])
+            assert same(function(*shifted), expected), ("offsets", n, start)
+
+
+def check_threads(act, dtype, function, number):
+    tensors = [t.repeat(-(-MANY // len(t)))[:MANY] for t in operands(dtype, 1 << 16, number, "cpu")]
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected = function(*tensors)
+    for threads in (2, 3, 7):
+        torch.set_num_threads(threads)
+        assert same(function(*tensors), expected), ("threads", threads)
+        strided = function(*(t[::3] for t in tensors))
+        assert same(strided, expected[::3]), ("strided threads", threads)
+    torch.set_num_threads(before)
+
+
+def check_everything(device="cpu", lengths=range(LENGTHS + 1)):
+    for act in ACTIVATIONS:
+        for dtype in DTYPES:
+            for name, number, function in cases(act):
+                try:
+                    check_lengths(act, dtype, function, number, device, lengths)
+                    if device == "cpu":
+                        check_threads(act, dtype, function, number)
+                except AssertionError as error:
+                    raise AssertionError(f"{act.id} {dtype} {name}: {error}") from error
+
+
+if __name__ == "__main__":
+    torch.ops.load_library(str(library_path()))
+    check_everything()
+    print(json.dumps({"build_info": torch.ops.fastact.build_info(), "digests": digests()}))

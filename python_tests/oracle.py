@@ -1,0 +1,202 @@
+"""Exact values: number formats, correct rounding and errors in ULP.
+
+Long double decides nearly every rounding: only where a value lies within a margin of a rounding
+boundary does mpmath compute it again with 200 bits.
+"""
+
+from dataclasses import dataclass
+
+import mpmath
+import numpy as np
+import torch
+
+# Relative error allowed to the long double oracle: numpy's 80-bit functions are good to about 2^-62
+# on x86. Where long double is no wider than double, every value goes to mpmath.
+MARGIN = np.longdouble(2.0) ** -58
+WIDE = np.finfo(np.longdouble).nmant >= 63
+PRECISION = 200
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format and the bits of its canonical NaN."""
+
+    dtype: torch.dtype
+    integer: torch.dtype
+    digits: int  # of the significand, the hidden one included
+    smallest: int  # exponent of the smallest subnormal number
+    nan: int
+
+    @property
+    def largest(self):
+        return np.longdouble(torch.finfo(self.dtype).max)
+
+
+FORMATS = {
+    f.dtype: f
+    for f in (
+        Format(torch.float32, torch.int32, 24, -149, 0x7FFFFFFF),
+        Format(torch.float64, torch.int64, 53, -1074, 0x7FFFFFFFFFFFFFFF),
+        Format(torch.bfloat16, torch.int16, 8, -133, 0x7FFF),
+        Format(torch.float16, torch.int16, 11, -24, 0x7FFF),
+    )
+}
+
+
+class LongDouble:
+    """Arithmetic over numpy long double arrays."""
+
+    exp = staticmethod(np.exp)
+    expm1 = staticmethod(np.expm1)
+
+    @staticmethod
+    def number(text):
+        return np.longdouble(text)
+
+    @staticmethod
+    def where(condition, yes, no, x):
+        result = np.empty_like(x)
+        result[condition] = yes(x[condition])
+        result[~condition] = no(x[~condition])
+        return result
+
+
+class Multiprecision:
+    """Arithmetic over mpmath scalars."""
+
+    exp = staticmethod(mpmath.exp)
+    expm1 = staticmethod(mpmath.expm1)
+
+    @staticmethod
+    def number(text):
+        return mpmath.mpf(text)
+
+    @staticmethod
+    def where(condition, yes, no, x):
+        return yes(x) if condition else no(x)
+
+
+class Differentiable:
+    """Arithmetic over tensors: PyTorch differentiates the row's formula to any order."""
+
+    exp = staticmethod(torch.exp)
+    expm1 = staticmethod(torch.expm1)
+
+    @staticmethod
+    def number(text):
+        return float(text)
+
+    @staticmethod
+    def where(condition, yes, no, x):
+        return torch.where(condition, yes(x), no(x))
+
+
+def reference(act):
+    """The activation composed of PyTorch's elementary functions."""
+    return lambda x: act.derivative(Differentiable, x, 0)
+
+
+def exact(function, x, k):
+    """function(x, k) at a Python float, as an mpmath number."""
+    with mpmath.workprec(PRECISION):
+        return function(Multiprecision, mpmath.mpf(x), k)
+
+
+def wide(x):
+    """The elements of a tensor as a flat long double array."""
+    return x.detach().cpu().double().reshape(-1).numpy().astype(np.longdouble)
+
+
+def bits(t):
+    """A tensor's bits as integers of its width, in its own shape."""
+    return t.detach().contiguous().view(FORMATS[t.dtype].integer).reshape(t.shape)
+
+
+def from_bits(patterns, dtype, device="cpu"):
+    """A tensor with the given bit patterns (Python integers, unsigned or signed)."""
+    width = 8 * dtype.itemsize
+    signed = [p - (1 << width) if p >= 1 << (width - 1) else p for p in patterns]
+    return torch.tensor(signed, dtype=FORMATS[dtype].integer).view(dtype).to(device)
+
+
+def every_16_bit_value(dtype):
+    return torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(dtype)
+
+
+def _spacing(y, fmt):
+    """Exponent of the unit in the last place at each y (of the binade that holds y)."""
+    _, exponent = np.frexp(y)
+    return np.maximum(exponent - fmt.digits, fmt.smallest)
+
+
+def _round(y, fmt):
+    """Nearest number of the format, ties to even, as long double; beyond the range: infinity."""
+    q = _spacing(y, fmt)
+    rounded = np.ldexp(np.rint(np.ldexp(y, -q)), q)
+    return np.where(np.abs(rounded) > fmt.largest, np.copysign(np.inf, y), rounded)
+
+
+def _round_exact(y, fmt):
+    """The same for one mpmath number."""
+    if not mpmath.isfinite(y) or y == 0:
+        return float(y)
+    with mpmath.workprec(PRECISION):
+        q = max(mpmath.frexp(y)[1] - fmt.digits, fmt.smallest)
+        rounded = mpmath.ldexp(mpmath.nint(mpmath.ldexp(y, -q)), q)
+        if abs(rounded) > mpmath.mpf(float(fmt.largest)):
+            return float("inf") if y > 0 else float("-inf")
+    return float(rounded)
+
+
+def correctly_rounded(act, x, k):
+    """The k-th derivative at every element of x, correctly rounded to x's dtype, NaN canonical."""
+    fmt = FORMATS[x.dtype]
+    values = wide(x)
+    nan = np.isnan(values)
+    values[nan] = 0
+    with np.errstate(all="ignore"):
+        y = act.derivative(LongDouble, values, k)
+        low, high = _round(y * (1 - MARGIN), fmt), _round(y * (1 + MARGIN), fmt)
+    undecided = np.flatnonzero((low != high) & np.isfinite(y)) if WIDE else np.arange(len(y))
+    result = low.astype(np.float64)
+    for i in undecided:
+        result[i] = _round_exact(exact(act.derivative, float(values[i]), k), fmt)
+    if k == 0:
+        result[(values == 0) & np.signbit(values)] = act.at_minus_zero
+    else:
+        result[result == 0] = 0.0  # a zero derivative is +0
+    tensor = torch.from_numpy(result).to(x.dtype)
+    integers = tensor.view(fmt.integer)
+    integers[torch.from_numpy(nan)] = fmt.nan
+    return tensor.reshape(x.shape).to(x.device)
+
+
+def ulp_of(y, dtype):
+    """The unit in the last place of a dtype at each element of a long double array."""
+    return np.ldexp(np.longdouble(1), _spacing(y, FORMATS[dtype]))
+
+
+def ulp_errors(actual, function, k, x, factor=None):
+    """|actual - factor * function(x, k)| in units of the last place of the exact value.
+
+    For finite elements and formats up to 32 bits; float64 needs exact_ulp_errors for more than a
+    rough bound.
+    """
+    with np.errstate(all="ignore"):
+        y = function(LongDouble, wide(x), k)
+        if factor is not None:
+            y = y * factor
+        return np.abs(wide(actual) - y) / ulp_of(y, actual.dtype)
+
+
+def exact_ulp_errors(actual, function, k, x):
+    """The same with mpmath, element by element."""
+    fmt = FORMATS[actual.dtype]
+    errors = []
+    with mpmath.workprec(PRECISION):
+        flat = zip(actual.detach().cpu().reshape(-1).tolist(), x.cpu().reshape(-1).tolist())
+        for a, v in flat:
+            y = function(Multiprecision, mpmath.mpf(v), k)
+            q = fmt.smallest if y == 0 else max(mpmath.frexp(y)[1] - fmt.digits, fmt.smallest)
+            errors.append(float(abs(mpmath.mpf(a) - y) / mpmath.ldexp(1, q)))
+    return np.array(errors)

@@ -1,0 +1,149 @@
+"""Shared by the tests: where the library is, tensors of every layout, comparisons by bits."""
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from oracle import bits
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def library_path():
+    """The library under test: FASTACT_LIBRARY, else the Makefile's build directory."""
+    default = REPOSITORY / "build" / "lib" / "libfastact.so"
+    return Path(os.environ.get("FASTACT_LIBRARY", default)).resolve()
+
+
+def dtype_name(dtype):
+    return str(dtype).removeprefix("torch.")
+
+
+def values(*shape, dtype=torch.float32, device="cpu"):
+    """Random values on both sides of zero, some large; the same on every device for one seed."""
+    return (torch.randn(shape, dtype=torch.float64) * 3).to(dtype).to(device)
+
+
+def smooth_values(act, *shape, dtype=torch.float64, device="cpu", requires_grad=True):
+    """Random values at least 0.2 away from the kinks, so that finite differences hold."""
+    x = torch.randn(shape, dtype=torch.float64)
+    for kink in act.kinks:
+        x = torch.where((x - kink).abs() < 0.2, kink + 0.2 + (x - kink).abs(), x)
+    return x.to(dtype).to(device).requires_grad_(requires_grad)
+
+
+# Every way in which a tensor may lie in memory. f(*shape) makes a contiguous tensor to view.
+LAYOUTS = {
+    "contiguous": lambda f: f(3, 4, 5),
+    "channels_last": lambda f: f(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "channels_last_3d": lambda f: f(2, 3, 2, 4, 5).to(memory_format=torch.channels_last_3d),
+    "channels_last_one_channel": lambda f: f(2, 1, 4, 5).to(memory_format=torch.channels_last),
+    "channels_last_one_pixel": lambda f: f(2, 3, 1, 1).to(memory_format=torch.channels_last),
+    "permuted": lambda f: f(3, 4, 5).permute(2, 0, 1),
+    "permuted_large": lambda f: f(17, 33, 65).permute(1, 2, 0),
+    "transposed": lambda f: f(7, 5).t(),
+    "every_second": lambda f: f(150)[::2],
+    "every_second_column": lambda f: f(9, 66)[:, ::2],
+    "every_third_row": lambda f: f(9, 33)[::3],
+    "sliced_transposed": lambda f: f(40, 30)[1:, 3:-2].t(),
+    "chunk_first_half": lambda f: f(6, 70).chunk(2, 1)[0],
+    "chunk_second_half": lambda f: f(6, 70).chunk(2, 1)[1],
+    "diagonal": lambda f: f(37, 37).diagonal(),
+    "expanded_rows": lambda f: f(1, 35).expand(4, 35),
+    "expanded_columns": lambda f: f(35, 1).expand(35, 4),
+    "expanded_middle": lambda f: f(3, 1, 5).expand(3, 4, 5),
+    "expanded_scalar": lambda f: f().expand(3, 4),
+    "overlapping_windows": lambda f: f(10).as_strided((4, 4), (1, 1)),
+    "zero_dim": lambda f: f(),
+    "zero_dim_of_vector": lambda f: f(7)[3],
+    "empty": lambda f: f(0),
+    "empty_strange_strides": lambda f: f(60).as_strided((0, 3, 2), (5, 17, 3)),
+    "empty_permuted": lambda f: f(2, 0, 3).permute(2, 0, 1),
+    "one_element_strange_strides": lambda f: f(9).as_strided((1, 1, 1), (7, 3, 9)),
+    "size_one_strange_stride": lambda f: f(60).as_strided((3, 1, 5), (5, 77, 1)),
+    "offset_1": lambda f: f(1025)[1:],
+    "offset_3": lambda f: f(4, 257)[:, 3:],
+    "offset_odd_ends": lambda f: f(1000)[7:-5],
+    "gap_in_strides": lambda f: f(400).as_strided((3, 4, 5), (100, 10, 2)),
+}
+
+
+def make(layout, dtype=torch.float32, device="cpu", seed=0):
+    """A tensor of the named layout with reproducible values."""
+    torch.manual_seed(seed)
+    return LAYOUTS[layout](lambda *shape: values(*shape, dtype=dtype, device=device))
+
+
+def whole_storage(t):
+    """All bytes of the storage behind a tensor, copied."""
+    return torch.tensor((), dtype=torch.uint8, device=t.device).set_(t.untyped_storage()).clone()
+
+
+def assert_same_bits(actual, expected):
+    """Equal shape, dtype and bits; the message shows the first difference."""
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape, (
+        actual.dtype, actual.shape, expected.dtype, expected.shape,
+    )  # fmt: skip
+    a, b = bits(actual.cpu()), bits(expected.cpu())
+    if not torch.equal(a, b):
+        where = (a != b).nonzero()
+        i = tuple(where[0].tolist())
+        raise AssertionError(
+            f"{len(where)} of {a.numel()} differ, first at {i}: "
+            f"{actual[i].item()!r} ({a[i].item():#x}), "
+            f"expected {expected[i].item()!r} ({b[i].item():#x})"
+        )
+
+
+def error_of(function, *args, **kwargs):
+    """The exception that a call raises, or None."""
+    try:
+        function(*args, **kwargs)
+    except Exception as error:
+        return error
+    return None
+
+
+def first_line(error):
+    """An error's message up to PyTorch's appended stack information."""
+    return str(error).split("\n")[0]
+
+
+@contextmanager
+def untouched(*tensors):
+    """Asserts that the tensors keep bits, geometry and version over the block."""
+
+    def state(t):
+        return t.shape, t.stride(), t.storage_offset(), t._version, t.untyped_storage().nbytes()
+
+    before = [(state(t), whole_storage(t)) for t in tensors]
+    yield
+    for t, (geometry, memory) in zip(tensors, before):
+        assert state(t) == geometry
+        assert torch.equal(whole_storage(t), memory)
+
+
+@contextmanager
+def no_vmap_fallback():
+    """Makes an operator without a batching rule an error instead of a slow loop."""
+    torch._C._functorch._set_vmap_fallback_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._functorch._set_vmap_fallback_enabled(True)
+
+
+def run_python(*arguments, environment=None, cwd=None, timeout=300):
+    """Runs this interpreter with the library's path in its environment; what it printed."""
+    env = {**os.environ, "FASTACT_LIBRARY": str(library_path()), **(environment or {})}
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

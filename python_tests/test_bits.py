@@ -1,0 +1,64 @@
+"""The same bits from every instruction set, device, length, offset, stride and thread count."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import digests
+from support import run_python
+
+INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
+
+
+def available_instruction_sets():
+    for line in torch.ops.fastact.build_info().splitlines():
+        name, _, rest = line.partition(":")
+        if name == "cpu instruction sets":
+            return rest.split()
+    raise AssertionError("build_info names no instruction sets")
+
+
+@pytest.fixture(scope="module")
+def here():
+    return digests.digests()
+
+
+@pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
+def test_instruction_sets_agree(instruction_set, here):
+    """Each in a process of its own, which also tries lengths, offsets, strides and threads."""
+    if instruction_set not in available_instruction_sets():
+        pytest.skip(f"this processor or build has no {instruction_set}")
+    printed = run_python(
+        Path(digests.__file__), environment={"FASTACT_CPU_ISA": instruction_set}, timeout=600
+    )
+    report = json.loads(printed)
+    assert f"cpu instruction set in use: {instruction_set}" in report["build_info"]
+    assert report["digests"] == here
+
+
+def test_cuda_agrees_with_the_cpu(cuda, here):
+    assert digests.digests(cuda) == here
+
+
+def test_cuda_lengths_and_offsets(cuda):
+    digests.check_everything(cuda, range(0, digests.LENGTHS + 1, 17))
+
+
+def test_cuda_every_length(cuda):
+    """All lengths for one activation's forms of each width."""
+    lengths = range(digests.LENGTHS + 1)
+    for act in digests.ACTIVATIONS:
+        for dtype in (torch.bfloat16, torch.float32):
+            digests.check_lengths(act, dtype, act.op, 1, cuda, lengths)
+
+
+def test_unknown_instruction_set_is_an_error():
+    script = (
+        "import os, torch; torch.ops.load_library(os.environ['FASTACT_LIBRARY'])\n"
+        "try:\n    torch.ops.fastact.relu(torch.ones(3))\nexcept Exception as e:\n    print(e)"
+    )
+    printed = run_python("-c", script, environment={"FASTACT_CPU_ISA": "sse9"})
+    assert "fastact: expected FASTACT_CPU_ISA to be baseline" in printed
+    assert ", but got sse9" in printed

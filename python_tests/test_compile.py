@@ -1,0 +1,243 @@
+"""torch.compile in one graph: backends, dynamic shapes, in-place and out= forms."""
+
+import pytest
+import torch
+from torch._dynamo import compiled_autograd
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.func import grad, hessian, jvp, vmap
+
+from support import assert_same_bits, error_of, smooth_values, values
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+
+def functional(act):
+    return lambda x: act.packet()(x * 2.0).sin()
+
+
+def in_place(act):
+    return lambda x: act.packet("_")(x * 2.0).sin()
+
+
+def in_place_on_view(act):
+    def f(x):
+        y = x * 2.0
+        act.packet("_")(y[1:])
+        return y.sin()
+
+    return f
+
+
+def in_place_twice(act):
+    def f(x):
+        y = act.packet("_")(x * 2.0) + 0.5
+        act.packet("_")(y[:, ::2])
+        return y.t() * x.t()
+
+    return f
+
+
+def channels_last_like(act):
+    return lambda x: act.packet()((x * 2.0).t())
+
+
+FORMS = (functional, in_place, in_place_on_view, in_place_twice, channels_last_like)
+forms = pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
+
+
+def compile_whole(function, backend, dynamic=None):
+    return torch.compile(function, fullgraph=True, backend=backend, dynamic=dynamic)
+
+
+def assert_compiled_equals_eager(compiled, function, act, device, shapes=((4, 6), (5, 6), (5, 8))):
+    """Value, strides and gradient at several shapes, and without grad."""
+    for shape in shapes:
+        x = smooth_values(act, *shape, dtype=torch.float32, device=device)
+        y, expected = compiled(x), function(x)
+        assert y.stride() == expected.stride()
+        torch.testing.assert_close(y, expected)
+        ours, theirs = (torch.autograd.grad((r * r).sum(), x)[0] for r in (y, expected))
+        torch.testing.assert_close(ours, theirs)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), function(x))
+
+
+@forms
+@pytest.mark.parametrize("dynamic", (None, True, False))
+@pytest.mark.parametrize("backend", ("eager", "aot_eager"))
+def test_backends(act, device, form, dynamic, backend):
+    function = form(act)
+    compiled = compile_whole(function, backend, dynamic)
+    assert_compiled_equals_eager(compiled, function, act, device)
+
+
+def test_inductor(act, device):
+    """All forms in one graph, dynamic shapes: compiling takes seconds."""
+
+    def function(x):
+        y = in_place_on_view(act)(x) + functional(act)(x)
+        return in_place_twice(act)(y)
+
+    compiled = compile_whole(function, "inductor", dynamic=True)
+    assert_compiled_equals_eager(compiled, function, act, device)
+
+
+def test_inductor_keeps_the_bits(act, device, half):
+    """The compiled program calls the operator, so that it rounds like eager code."""
+    x = values(3, 1000, dtype=half, device=device)
+    compiled = compile_whole(lambda x: act.packet()(x), "inductor")
+    assert_same_bits(compiled(x), act.op(x))
+
+
+@pytest.mark.parametrize("backend", ("aot_eager", "inductor"))
+def test_mutated_arguments(act, device, backend):
+    """An argument changed in place, and out= into an argument."""
+
+    def function(x, target, view, out):
+        act.packet("_")(target)
+        act.packet("_")(view[1])
+        act.packet().out(x, out=out)
+        act.packet("_backward").grad_input(x, target, grad_input=view[0])
+        return target
+
+    def arguments():
+        torch.manual_seed(1)
+        return [values(*s, device=device) for s in ((4,), (4,), (3, 4), (4,))]
+
+    ours, theirs = arguments(), arguments()
+    compiled = compile_whole(function, backend)
+    assert compiled(*ours) is ours[1]
+    function(*theirs)
+    for a, b in zip(ours, theirs):
+        assert_same_bits(a, b)
+
+
+def test_one_graph_for_every_shape(act, device):
+    counter = CompileCounterWithBackend("aot_eager")
+    function = in_place_on_view(act)
+    compiled = compile_whole(function, counter, dynamic=True)
+    for n in (5, 8, 13):
+        x = values(n, 7, device=device)
+        torch.testing.assert_close(compiled(x), function(x))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize(
+    "transform",
+    (
+        lambda f: grad(lambda x: f(x).sum()),
+        lambda f: vmap(f),
+        lambda f: lambda x: jvp(f, (x,), (x,))[1],
+        lambda f: hessian(lambda x: (f(x) * x.sin()).sum()),
+        lambda f: vmap(grad(lambda x: f(x).sum())),
+    ),
+    ids=("grad", "vmap", "jvp", "hessian", "vmap_grad"),
+)
+def test_transforms_inside(act, device, transform):
+    x = smooth_values(act, 3, 2, dtype=torch.float32, device=device, requires_grad=False)
+    function = transform(lambda x: act.packet()(x))
+    torch.testing.assert_close(compile_whole(function, "aot_eager")(x), function(x))
+
+
+def test_autocast_inside(act, device):
+    def function(x):
+        with torch.autocast(device, torch.bfloat16):
+            return act.packet()(x @ x)
+
+    x = values(4, 4, device=device)
+    compiled = compile_whole(function, "aot_eager")(x)
+    assert compiled.dtype == torch.bfloat16
+    torch.testing.assert_close(compiled, function(x))
+
+
+def test_double_backward_through_aot_is_not_possible(act, device):
+    """PyTorch's AOTAutograd has no second derivative."""
+    x = smooth_values(act, 4, device=device)
+    compiled = compile_whole(functional(act), "aot_eager")
+    (first,) = torch.autograd.grad((compiled(x) ** 2).sum(), x, create_graph=True)
+    error = error_of(torch.autograd.grad, first.sum(), x)
+    text = "torch.compile with aot_autograd does not currently support double backward"
+    assert isinstance(error, RuntimeError) and text in str(error)
+
+
+def backward_compiled(backend):
+    """Within it, backward passes are traced and compiled."""
+    return compiled_autograd._enable(
+        lambda module: torch.compile(module, backend=backend, fullgraph=True)
+    )
+
+
+@forms
+def test_compiled_autograd(act, device, form):
+    function = form(act)
+    x = smooth_values(act, 4, 6, dtype=torch.float32, device=device)
+    (expected,) = torch.autograd.grad(function(x).sum(), x)
+    for _ in range(3):
+        x.grad = None
+        with backward_compiled("aot_eager"):
+            function(x).sum().backward()
+        torch.testing.assert_close(x.grad, expected)
+
+
+def test_compiled_autograd_through_changed_shapes(act, device):
+    function = functional(act)
+    for n in (4, 5, 9):
+        x = smooth_values(act, n, 3, dtype=torch.float32, device=device)
+        (expected,) = torch.autograd.grad(function(x).sum(), x)
+        with backward_compiled("aot_eager"):
+            function(x).sum().backward()
+        torch.testing.assert_close(x.grad, expected)
+
+
+def test_compiled_autograd_inductor(act, device):
+    function = in_place_on_view(act)
+    x = smooth_values(act, 4, 6, dtype=torch.float32, device=device)
+    (expected,) = torch.autograd.grad(function(x).sum(), x)
+    with backward_compiled("inductor"):
+        function(x).sum().backward()
+    torch.testing.assert_close(x.grad, expected)
+
+
+@pytest.mark.parametrize("form", (functional, in_place), ids=lambda f: f.__name__)
+def test_compiled_autograd_double_backward(act, device, form):
+    def loss(x):
+        y = (form(act)(x) * x.sin()).sum()
+        (first,) = torch.autograd.grad(y, x, create_graph=True)
+        return (first**2).sum()
+
+    x = smooth_values(act, 4, dtype=torch.float32, device=device)
+    (expected,) = torch.autograd.grad(loss(x), x)
+    y = loss(x)
+    with backward_compiled("aot_eager"):
+        y.backward()
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_training_step(act, device):
+    """A compiled model, its loss and its optimiser step, against eager ones."""
+
+    def train(wrap):
+        torch.manual_seed(3)
+        first, last = torch.nn.Linear(6, 16), torch.nn.Linear(16, 3)
+        parameters = [*first.to(device).parameters(), *last.to(device).parameters()]
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        x, target = values(8, 6, device=device), torch.arange(8, device=device) % 3
+
+        def loss(x):
+            hidden = act.packet("_")(first(act.packet()(x)))
+            return torch.nn.functional.cross_entropy(last(hidden), target)
+
+        loss = wrap(loss)
+        history = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            value = loss(x)
+            value.backward()
+            optimizer.step()
+            history.append(value.item())
+        return history
+
+    eager = train(lambda f: f)
+    compiled = train(lambda f: compile_whole(f, "aot_eager"))
+    assert eager[-1] < eager[0]
+    assert compiled == pytest.approx(eager, rel=1e-4)

@@ -1,0 +1,60 @@
+"""The pages keep their word: CONTRIBUTING's activation passes its tests, README shows its files."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import REPOSITORY
+
+CHECK = REPOSITORY / "scripts" / "add_activation_check.py"
+SHOWN_IN_README = (
+    "load_python/load.py",
+    "load_cpp/CMakeLists.txt",
+    "load_cpp/main.cpp",
+    "load_torchscript/save.py",
+    "load_torchscript/main.cpp",
+)
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operators.md", "docs/kernels.md")
+
+
+def blocks(page):
+    """The contents of a page's code blocks."""
+    text = (REPOSITORY / page).read_text()
+    return re.findall(r"^```\w+\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_an_activation_is_added_in_three_files():
+    """The slowest test: it builds the library once more, for the CPU."""
+    beside_python = Path(sys.executable).parent
+    for tool in ("cmake", "ninja", "c++"):
+        if not (shutil.which(tool) or shutil.which(tool, path=beside_python)):
+            pytest.skip(f"no {tool}: the library cannot be built")
+    done = subprocess.run(
+        [sys.executable, CHECK], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert done.returncode == 0, done.stdout[-10000:]
+    assert re.search(r"\d+ passed", done.stdout), done.stdout[-10000:]
+
+
+@pytest.mark.parametrize("file", SHOWN_IN_README)
+def test_readme_shows_the_example_as_it_is(file):
+    assert (REPOSITORY / "examples" / file).read_text() in blocks("README.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings(page):
+    here = (REPOSITORY / page).parent
+    for target in re.findall(r"\]\(([^)\s]+)\)", (REPOSITORY / page).read_text()):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        path = here / file if file else REPOSITORY / page
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            names = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
+            assert anchor in names, target

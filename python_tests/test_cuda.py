@@ -1,0 +1,164 @@
+"""What only a GPU has: graphs, streams, synchronisation, several devices, 2^31 elements."""
+
+import pytest
+import torch
+
+from oracle import bits
+from support import assert_same_bits, error_of, values
+
+pytestmark = pytest.mark.usefixtures("cuda")
+
+
+def test_graph_capture_and_replay(act, dtype):
+    """Value, in-place, out= and a whole training step, replayed with new data."""
+    x = values(3000, dtype=dtype, device="cuda")
+    leaf = values(3000, dtype=dtype, device="cuda").requires_grad_()
+    out = torch.empty_like(x)
+    target = x.clone()
+
+    def step():
+        y = act.op(x)
+        act.out(x, out)
+        act.op_(target)
+        (gradient,) = torch.autograd.grad(act.op_(act.op(leaf) * 1).sum(), leaf)
+        return y, gradient
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y, gradient = step()
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        new = values(3000, dtype=dtype, device="cuda")
+        x.copy_(new)
+        target.copy_(new)
+        with torch.no_grad():
+            leaf.copy_(new)
+        graph.replay()
+        assert_same_bits(y, act.op(new))
+        assert_same_bits(out, act.op(new))
+        assert_same_bits(target, act.op(new))
+        fresh = new.clone().requires_grad_()
+        (wanted,) = torch.autograd.grad(act.op_(act.op(fresh) * 1).sum(), fresh)
+        assert_same_bits(gradient, wanted)
+
+
+def test_side_streams(act):
+    """Work goes to the current stream: it waits for what that stream does, and only for that."""
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    source = values(1 << 22, device="cuda")
+    expected = act.op(source * 2)
+    torch.cuda.synchronize()
+    results = []
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(20_000_000)
+            results.append(act.op(source * 2))
+    torch.cuda.synchronize()
+    for result in results:
+        assert_same_bits(result, expected)
+
+
+def test_backward_on_a_side_stream(act):
+    stream = torch.cuda.Stream()
+    leaf = values(1 << 20, device="cuda").requires_grad_()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        y = act.op(leaf * 1)
+    torch.cuda.current_stream().wait_stream(stream)
+    (gradient,) = torch.autograd.grad(y.sum(), leaf)
+    assert_same_bits(gradient, act.ladder(torch.ones_like(leaf), leaf.detach()))
+
+
+def test_nothing_synchronises(act, dtype):
+    x = values(1000, dtype=dtype, device="cuda")
+    leaf = values(1000, dtype=dtype, device="cuda").requires_grad_()
+    ones = torch.ones_like(x)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        act.op(x), act.op_(x), act.out(x, x), act.ladder(x[::2], x[1::2])
+        torch.autograd.grad(act.op(leaf), leaf, ones)
+        torch.autograd.grad(act.op_(leaf * 1), leaf, ones)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_other_device(act):
+    """The device of the tensor counts, not the current one."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU only")
+    x = values(5000, device="cuda:1").requires_grad_()
+    with torch.cuda.device(0):
+        y = act.op(x)
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert y.device == gradient.device == x.device
+    assert_same_bits(y, act.op(x.detach().cpu()))
+    out = torch.empty(5000, device="cuda:0")
+    assert isinstance(error_of(act.out, x.detach(), out), RuntimeError)
+    assert isinstance(error_of(act.ladder, out, x.detach()), RuntimeError)
+
+
+def test_cpu_and_cuda_tensors_do_not_mix(act):
+    x, host = values(4, device="cuda"), values(4)
+    for call in (
+        lambda: act.out(x, host),
+        lambda: act.out(host, x),
+        lambda: act.ladder(x, host),
+        lambda: act.ladder(host, x),
+        lambda: act.grad_input(x, x, host),
+    ):
+        assert isinstance(error_of(call), RuntimeError)
+    before = host.clone()
+    error_of(act.out, x, host)
+    assert torch.equal(host, before)
+
+
+def enough_memory(count):
+    free, _ = torch.cuda.mem_get_info()
+    if free < count:
+        pytest.skip(f"needs {count >> 30} GiB of free GPU memory")
+
+
+def same_in_chunks(actual, function, chunk=1 << 28):
+    """Compares without a second result of full size."""
+    for start in range(0, actual.numel(), chunk):
+        part = slice(start, start + chunk)
+        assert torch.equal(bits(actual[part]), bits(function(part))), start
+
+
+@pytest.mark.parametrize("step", (1, 2), ids=("dense", "strided"))
+def test_more_than_2_to_the_31_elements(act, step):
+    """Dense: 2^31 + 77 elements. Strided: an extent past 2^31 of every second element."""
+    count = (1 << 31) + 77
+    enough_memory(count * 2 * 3 + (2 << 30))
+    base = torch.empty(count, dtype=torch.bfloat16, device="cuda")
+    pattern = values(10007, dtype=torch.bfloat16, device="cuda")
+    base[: count // 10007 * 10007].view(-1, 10007).copy_(pattern)
+    base[count // 10007 * 10007 :] = 1.5
+    x = base[::step]
+    same_in_chunks(act.op(x), lambda part: act.op(x[part].contiguous()))
+    gradients = act.ladder(x, x)
+    same_in_chunks(gradients, lambda part: act.ladder(x[part].contiguous(), x[part].contiguous()))
+    del gradients
+    tail = x[-1000:].clone()
+    act.op_(x)
+    assert_same_bits(x[-1000:], act.op(tail))
+
+
+@pytest.mark.usefixtures("fresh_compiler")
+def test_compiled_with_cuda_graphs(act):
+    """mode="reduce-overhead" replays captured kernels."""
+
+    def f(x):
+        return act.packet()(x * 2).sin()
+
+    compiled = torch.compile(f, mode="reduce-overhead", fullgraph=True)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        x = values(1000, device="cuda")
+        torch.compiler.cudagraph_mark_step_begin()
+        torch.testing.assert_close(compiled(x), f(x))

@@ -1,0 +1,195 @@
+"""The derivative operators called directly: broadcasting, promotion, layouts, errors."""
+
+import itertools
+
+import pytest
+import torch
+
+from op_table import TOP_ORDER
+from support import (
+    DTYPES,
+    LAYOUTS,
+    assert_same_bits,
+    error_of,
+    first_line,
+    make,
+    untouched,
+    values,
+)
+from test_semantics import SELF_OVERLAPPING, assert_our_error
+
+orders = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
+# PyTorch's elementwise operators of as many operands: the oracle for shapes, dtypes and strides.
+ELEMENTWISE = {
+    1: torch.mul,
+    2: torch.addcmul,
+    3: lambda g, h, i, x: g * h * i * x,
+}
+SHAPES = (
+    ((3, 4), (3, 4)),
+    ((3, 1), (3, 4)),
+    ((4,), (3, 4)),
+    ((3, 4), (4,)),
+    ((3, 1), (1, 4)),
+    ((), (3, 4)),
+    ((3, 4), ()),
+    ((), ()),
+    ((2, 0), (2, 1)),
+    ((5, 1, 1), (3, 4)),
+)
+
+
+def operands(order, *shapes, device="cpu", dtype=torch.float32):
+    """`order` gradients and an input, their shapes taken in turn from the given ones."""
+    return [
+        values(*s, dtype=dtype, device=device)
+        for s, _ in zip(itertools.cycle(shapes), range(order + 1))
+    ]
+
+
+@orders
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_broadcasting(act, device, order, shapes):
+    tensors = operands(order, *shapes, device=device)
+    expected = ELEMENTWISE[order](*tensors)
+    for options in act.derivative_options:
+        with untouched(*tensors):
+            result = act.ladder(*tensors, **options)
+        assert (result.shape, result.stride()) == (expected.shape, expected.stride())
+        dense = [t.expand(expected.shape).contiguous() for t in tensors]
+        assert_same_bits(result, act.ladder(*dense, **options))
+
+
+@orders
+def test_shapes_that_do_not_broadcast(act, device, order):
+    tensors = operands(order, (3,), (4,), device=device)
+    expected = error_of(torch.mul, *tensors[:2])
+    error = error_of(act.ladder, *tensors)
+    assert isinstance(error, RuntimeError) and first_line(error) == first_line(expected)
+
+
+@pytest.mark.parametrize("pair", list(itertools.product(DTYPES, DTYPES)), ids=str)
+def test_mixed_dtypes_promote(act, device, pair):
+    grad, x = values(50, dtype=pair[0], device=device), values(50, dtype=pair[1], device=device)
+    result = act.ladder(grad, x)
+    assert result.dtype == act.aten_backward(grad, x).dtype == torch.promote_types(*pair)
+    assert_same_bits(result, act.ladder(grad.to(result.dtype), x.to(result.dtype)))
+    three = act.ladder(grad, grad, x)
+    assert three.dtype == result.dtype
+    assert_same_bits(
+        three, act.ladder(grad.to(result.dtype), grad.to(result.dtype), x.to(result.dtype))
+    )
+
+
+def test_zero_dim_operand_does_not_widen(act, device):
+    grad = torch.tensor(1.5, dtype=torch.float64, device=device)
+    x = values(5, dtype=torch.float32, device=device)
+    assert act.ladder(grad, x).dtype == act.aten_backward(grad, x).dtype == torch.float32
+    assert act.ladder(x, grad).dtype == act.aten_backward(x, grad).dtype == torch.float32
+
+
+PAIRS = (
+    ("contiguous", "contiguous"),
+    ("channels_last", "channels_last"),
+    ("permuted", "permuted"),
+    ("transposed", "transposed"),
+    ("every_second", "every_second"),
+    ("chunk_first_half", "chunk_second_half"),
+    ("offset_1", "offset_1"),
+    ("offset_3", "offset_3"),
+    ("gap_in_strides", "contiguous"),
+    ("contiguous", "gap_in_strides"),
+    ("overlapping_windows", "overlapping_windows"),
+    ("zero_dim", "zero_dim"),
+    ("empty_strange_strides", "empty_strange_strides"),
+    ("permuted_large", "permuted_large"),
+)
+
+
+@orders
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_layouts(act, device, dtype, order, pair):
+    tensors = [make(pair[min(i, 1)], dtype, device, seed=i) for i in range(order)]
+    tensors.append(make(pair[1], dtype, device, seed=9))
+    expected = ELEMENTWISE[order](*tensors)
+    result = act.ladder(*tensors)
+    assert (result.shape, result.stride()) == (expected.shape, expected.stride())
+    assert_same_bits(result, act.ladder(*(t.contiguous() for t in tensors)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_channels_last_against_contiguous_gradient(act, device, layout):
+    """Two operands that lie differently: the layout that PyTorch's two-operand rule picks."""
+    x = make(layout, device=device)
+    grad = values(*x.shape, device=device)
+    for tensors in ((grad, x), (x, grad)):
+        result, expected = act.ladder(*tensors), torch.mul(*tensors)
+        assert result.stride() == expected.stride()
+        assert_same_bits(result, act.ladder(*(t.contiguous() for t in tensors)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_grad_input_follows_pytorch(act, device, layout):
+    target, theirs = make(layout, device=device), make(layout, device=device)
+    grad, x = values(*target.shape, device=device), values(*target.shape, device=device)
+    expected_error = error_of(torch.mul, grad, x, out=theirs)
+    for options in act.derivative_options:
+        if expected_error is not None:
+            with untouched(grad, x, target), pytest.raises(RuntimeError) as raised:
+                act.grad_input(grad, x, target, **options)
+            assert first_line(raised.value) == first_line(expected_error)
+        else:
+            version = target._version
+            assert act.grad_input(grad, x, target, **options) is target
+            assert target._version == version + 1 and target.stride() == theirs.stride()
+            if layout in SELF_OVERLAPPING:
+                return
+            assert_same_bits(target, act.ladder(grad, x, **options))
+
+
+def test_grad_input_may_be_an_operand(act, device, dtype):
+    for which in (0, 1):
+        tensors = operands(1, (60,), device=device, dtype=dtype)
+        expected = act.ladder(*tensors)
+        act.grad_input(*tensors, tensors[which])
+        assert_same_bits(tensors[which], expected)
+
+
+def test_grad_input_of_another_floating_dtype(act, device):
+    """The result is cast, as PyTorch's two-operand operators do."""
+    grad, x = operands(1, (50,), device=device)
+    for other in DTYPES:
+        target = torch.empty(50, dtype=other, device=device)
+        assert act.grad_input(grad, x, target) is target
+        assert_same_bits(target, act.ladder(grad, x).to(other))
+
+
+def test_grad_input_errors(act, device):
+    grad, x = operands(1, (4,), device=device)
+    for wrong in (torch.bool, torch.int64):
+        target = torch.zeros(4, dtype=wrong, device=device)
+        assert error_of(torch.mul, grad, x, out=target) is not None
+        with untouched(grad, x, target):
+            assert_our_error(error_of(act.grad_input, grad, x, target), act)
+    with untouched(grad, x):
+        assert_our_error(error_of(act.grad_input, grad, x, torch.empty(4, device="meta")), act)
+    base = values(10, device=device)
+    expected = error_of(torch.mul, base[:4], x, out=base[1:5])
+    with untouched(base):
+        error = error_of(act.grad_input, base[:4], x, base[1:5])
+    assert isinstance(error, RuntimeError) and first_line(error) == first_line(expected)
+
+
+@orders
+def test_one_unsupported_operand_is_an_error(act, device, order):
+    for position in range(order + 1):
+        tensors = operands(order, (4,), device=device)
+        tensors[position] = torch.ones(4, dtype=torch.complex64, device=device)
+        assert_our_error(error_of(act.ladder, *tensors), act, NotImplementedError)
+
+
+def test_operands_on_two_devices(act, device):
+    grad = torch.empty(4, device="meta")
+    assert isinstance(error_of(act.ladder, grad, values(4, device=device)), RuntimeError)
+    if device == "cuda":
+        assert isinstance(error_of(act.ladder, values(4), values(4, device=device)), RuntimeError)

@@ -1,0 +1,271 @@
+"""Runs every example as its page tells a reader to, on small sizes, against an installed FastAct.
+
+The installed FastAct is the one in FASTACT_PREFIX; without that, the build folder of the library
+under test is installed into a temporary folder.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from support import library_path
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+ENVIRONMENT = {
+    **os.environ,
+    # OpenMP threads that wait without spinning: other tests or builds may be using the cores.
+    "OMP_WAIT_POLICY": "passive",
+    "PATH": str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", ""),
+}
+
+
+def run(*command, code=0):
+    """The finished process; its output is shown where the exit code is another one."""
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert done.returncode == code, f"{done.args}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def python(*command, code=0):
+    return run(sys.executable, *command, code=code)
+
+
+def assert_one_sentence(done, *words):
+    """Nothing but one line on stderr, without PyTorch's internals, and with all of `words`."""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert done.stdout == ""
+    for word in words:
+        assert word in lines[0], lines[0]
+    assert not re.search(r"Exception raised from|frame #|Traceback", lines[0])
+
+
+@pytest.fixture(scope="session")
+def prefix(tmp_path_factory):
+    if "FASTACT_PREFIX" in os.environ:
+        return Path(os.environ["FASTACT_PREFIX"]).resolve()
+    folder = tmp_path_factory.mktemp("prefix")
+    run("cmake", "--install", library_path().resolve().parents[1], "--prefix", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def library(prefix):
+    return prefix / "lib" / "libfastact.so"
+
+
+@pytest.fixture(scope="session")
+def build(prefix, tmp_path_factory):
+    """Builds the C++ example of a folder as a user would, and gives the build folder."""
+
+    def build(example):
+        folder = tmp_path_factory.mktemp(example)
+        run(
+            *("cmake", "-S", EXAMPLES / example, "-B", folder),
+            *(f"-DCMAKE_PREFIX_PATH={prefix}", f"-DPython3_EXECUTABLE={sys.executable}"),
+        )
+        run("cmake", "--build", folder)
+        return folder
+
+    return build
+
+
+# --- Three ways to load ---
+
+
+def test_load_python(library):
+    printed = python(EXAMPLES / "load_python" / "load.py", library).stdout
+    assert re.search(r"selu +\[-1\.52\d+, -0\.69\d+, 0\.0, 0\.52\d+, 2\.10\d+\]", printed)
+    assert re.search(r"gradient \[0\.23\d+, 1\.06\d+, 1\.75\d+, 1\.05\d+, 1\.05\d+\]", printed)
+
+
+def test_load_cpp(build):
+    printed = run(build("load_cpp") / "load_cpp").stdout
+    for number in ("-1.5202", "-1.1113", "1.0507", "2.1014", torch.__version__.split("+")[0]):
+        assert number in printed
+
+
+def test_load_torchscript(library, build, tmp_path):
+    archive = tmp_path / "network.pt"
+    python(EXAMPLES / "load_torchscript" / "save.py", library, archive)
+    printed = run(build("load_torchscript") / "load_torchscript", archive).stdout
+    for number in ("-1.5202", "-1.1113", "1.0507", "2.1014"):
+        assert number in printed
+
+
+# --- digits ---
+
+
+@pytest.fixture(scope="session")
+def demo(prefix, tmp_path_factory):
+    """The whole demo, trained briefly: what it printed, its archives and its app."""
+    folder = tmp_path_factory.mktemp("digits")
+    done = python(
+        *(EXAMPLES / "digits" / "demo.py", "--prefix", prefix, "--build-dir", folder),
+        *("--epochs", 8),
+    )
+    return done.stdout, folder / "archives", folder / "app" / "digits"
+
+
+def table_rows(printed):
+    """(model, device, accuracy, equality, FastAct, PyTorch) of each row of the app's table."""
+    row = re.compile(
+        r"^(selu|relu) +(cpu|cuda) +([\d.]+)% +(.+?) +([\d.]+) us +([\d.]+) us +[\d.]+x$", re.M
+    )
+    return row.findall(printed)
+
+
+def test_digits_demo(demo):
+    printed, _, _ = demo
+    rows = table_rows(printed)
+    assert [row[0] for row in rows if row[1] == "cpu"] == ["selu", "relu"]
+    for _, _, accuracy, equality, ours, theirs in rows:
+        assert float(accuracy) > 93
+        assert equality == "bit for bit"
+        assert min(float(ours), float(theirs)) > 0
+
+
+def test_digits_demo_runs_on_the_gpu_too(demo, cuda):
+    printed, _, _ = demo
+    assert [row[0] for row in table_rows(printed) if row[1] == "cuda"] == ["selu", "relu"]
+
+
+def test_digits_app_flags(demo):
+    _, archives, app = demo
+    printed = run(
+        *(app, "--model", archives / "selu.pt", f"--data={archives / 'heldout.pt'}"),
+        *("--batch", 1000, "--device=cpu"),
+    ).stdout
+    assert "batches of 360" in printed
+    (row,) = table_rows(printed)
+    assert row[:2] == ("selu", "cpu")
+    # Another batch may take another path through the matrix products, but only by a rounding.
+    assert row[3] == "bit for bit" or re.fullmatch(r"within \de-0[5-9]", row[3])
+    assert "Python ran batches of 64" in printed
+
+
+def test_digits_equal_python_with_two_threads(demo, library, tmp_path):
+    _, _, app = demo
+    flags = ("--epochs", 1, "--threads", 2, "--batch", 90)
+    python(EXAMPLES / "digits" / "train.py", "--library", library, "--out", tmp_path, *flags)
+    models = [word for name in ("selu", "relu") for word in ("--model", tmp_path / f"{name}.pt")]
+    printed = run(app, *models).stdout
+    assert "batches of 90, CPU threads: 2" in printed
+    assert [row[3] for row in table_rows(printed)] == ["bit for bit"] * 2
+
+
+def test_digits_app_help(demo):
+    _, _, app = demo
+    done = run(app, "--help")
+    for flag in ("--model", "--data", "--device", "--batch", "--library"):
+        assert flag in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.fixture(scope="session")
+def wrong_files(demo, tmp_path_factory):
+    """A folder of files that are not what the app wants, and a network without its twin."""
+    _, archives, _ = demo
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "text").write_text("This is no archive.\n")
+    (folder / "empty").write_text("")
+    (folder / "selu.pt").write_bytes((archives / "selu.pt").read_bytes())
+    torch.jit.script(torch.nn.Linear(64, 10)).save(folder / "other.pt")
+    wide = torch.nn.Linear(65, 10)
+    wide.name = "selu"
+    for name in ("wide.pt", "wide.torch.pt"):
+        torch.jit.script(wide).save(folder / name)
+    return folder
+
+
+# In the flags, A is the folder of archives, T that of wrong files, C a library that is not FastAct.
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], ["--model"]),
+        (["--bogus", "1"], ["--bogus", "--help"]),
+        (["selu.pt"], ["selu.pt", "--help"]),
+        (["--model"], ["--model", "needs a value"]),
+        (["--model", "A/selu.pt", "--batch", "0"], ["--batch", "'0'"]),
+        (["--model", "A/selu.pt", "--batch", "many"], ["--batch", "'many'"]),
+        (["--model", "A/selu.pt", "--device", "tpu"], ["cpu or cuda", "'tpu'"]),
+        (["--model", "A/missing.pt"], ["missing.pt", "does not exist"]),
+        (["--model", "A"], ["is not a file"]),
+        (["--model", "A/selu.pt", "--data", "A/missing.pt"], ["missing.pt", "does not exist"]),
+        (["--model", "A/selu.pt", "--data", "A/selu.pt"], ["selu.pt", "not the held-out data"]),
+        (["--model", "A/selu.pt", "--data", "T/text"], ["text", "not the held-out data"]),
+        (["--model", "A/selu.pt", "--data", "T/empty"], ["empty", "not the held-out data"]),
+        (["--model", "T/text", "--data", "A/heldout.pt"], ["text", "not a TorchScript archive"]),
+        (["--model", "T/empty", "--data", "A/heldout.pt"], ["empty", "not a TorchScript archive"]),
+        (["--model", "A/heldout.pt"], ["heldout.pt", "not a TorchScript archive"]),
+        (["--model", "T/other.pt", "--data", "A/heldout.pt"], ["other.pt", "not a network of"]),
+        (["--model", "T/wide.pt", "--data", "A/heldout.pt"], ["wide.pt", "cannot classify"]),
+        (["--model", "T/selu.pt", "--data", "A/heldout.pt"], ["selu.torch.pt", "does not exist"]),
+        (["--model", "A/selu.pt", "--library", "A/lib.so"], ["lib.so", "does not exist"]),
+        (["--model", "A/selu.pt", "--library", "T/text"], ["library cannot be loaded"]),
+        (["--model", "A/selu.pt", "--library", "C"], ["is not the FastAct library"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_digits_app_errors(demo, wrong_files, flags, words):
+    _, archives, app = demo
+    places = {
+        "A": str(archives),
+        "T": str(wrong_files),
+        "C": str(Path(torch.__file__).parent / "lib" / "libc10.so"),
+    }
+    flags = [re.sub(r"^[ATC](?=/|$)", lambda m: places[m.group()], flag) for flag in flags]
+    done = run(app, *flags, code=1)
+    progress = ("loading ", "classifying ")
+    done.stderr = "\n".join(x for x in done.stderr.splitlines() if not x.startswith(progress))
+    assert_one_sentence(done, "digits: ", *words)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_digits_without_gpu(demo, prefix):
+    _, archives, app = demo
+    done = run(app, "--model", archives / "selu.pt", "--device", "cuda", code=1)
+    assert_one_sentence(done, "--device cuda", "no CUDA device")
+    done = python(EXAMPLES / "digits" / "demo.py", "--prefix", prefix, "--device=cuda", code=1)
+    assert_one_sentence(done, "--device cuda", "no CUDA device")
+
+
+def test_digits_demo_without_fastact(tmp_path):
+    done = python(EXAMPLES / "digits" / "demo.py", "--prefix", tmp_path, code=1)
+    assert_one_sentence(done, "FastAct is not installed", str(tmp_path))
+
+
+# --- kernelbench ---
+
+
+@pytest.mark.parametrize("problem", ["selu", "relu"])
+def test_kernelbench(library, device, problem):
+    # The comparison with a fast-math build is shown on the same library: its page, not its numbers.
+    done = python(
+        *(EXAMPLES / "kernelbench" / "run.py", "--library", library, "--problem", problem),
+        *("--device", device, "--rows", 16, "--fast-math-library", library),
+    )
+    for variant in ("forward", "in place", "training"):
+        assert re.search(rf"^  {variant} +[\d.]+ ms +(-|[\d.]+ ms) +[\d.]+ ms +", done.stdout, re.M)
+    if problem == "selu":
+        assert re.search(r"value: largest error in ULP: .*FastAct 0\.500", done.stdout)
+    else:
+        assert "value: FastAct's bits equal PyTorch's: True" in done.stdout
+    assert "built with FASTACT_FAST_MATH" in done.stdout
+
+
+def test_kernelbench_errors(library, tmp_path):
+    script = EXAMPLES / "kernelbench" / "run.py"
+    done = python(script, "--library", tmp_path / "missing.so", code=1)
+    assert_one_sentence(done, "kernelbench: ", "missing.so", "does not exist")
+    if not torch.cuda.is_available():
+        done = python(script, "--library", library, "--device", "cuda", code=1)
+        assert_one_sentence(done, "--device cuda", "no CUDA device")

@@ -1,0 +1,99 @@
+"""torch.export: programs keep the operator, take dynamic sizes, are saved and run elsewhere."""
+
+import pytest
+import torch
+
+from support import assert_same_bits, library_path, run_python, values
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
+
+class Functional(torch.nn.Module):
+    """A layer and the activation."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.act, self.layer = act, torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.act.packet()(self.layer(x)) * 2
+
+
+class InPlaceOnView(torch.nn.Module):
+    """Half of a tensor changed in place."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def forward(self, x):
+        y = x * 1
+        self.act.packet("_")(y[:, 1:])
+        return y
+
+
+class Out(torch.nn.Module):
+    """The out= form into a new tensor."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.act = act
+
+    def forward(self, x):
+        y = torch.empty_like(x)
+        self.act.packet().out(x, out=y)
+        return y
+
+
+def targets(program):
+    return [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+
+
+@pytest.mark.parametrize("strict", (False, True))
+@pytest.mark.parametrize("kind", (Functional, InPlaceOnView, Out))
+def test_export_save_load_run(act, device, tmp_path, kind, strict):
+    module = kind(act).to(device)
+    batch = torch.export.Dim("batch", min=2)
+    program = torch.export.export(
+        module, (values(3, 4, device=device),), dynamic_shapes={"x": {0: batch}}, strict=strict
+    )
+    program = program.run_decompositions()
+    assert f"fastact.{act.name}.default" in targets(program)
+    torch.export.save(program, tmp_path / "program.pt2")
+    loaded = torch.export.load(tmp_path / "program.pt2")
+    for n in (3, 7):
+        x = values(n, 4, device=device)
+        assert_same_bits(program.module()(x), module(x))
+        assert_same_bits(loaded.module()(x), module(x))
+
+
+def test_exported_for_training(act, device):
+    """Before decomposition the program trains, in-place forms included."""
+    module = Functional(act).to(device)
+    x = values(3, 4, device=device)
+    exported = torch.export.export(module, (x,)).module()
+    exported(x).sum().backward()
+    module(x).sum().backward()
+    ours = {name: p.grad for name, p in exported.named_parameters()}
+    for name, p in module.named_parameters():
+        torch.testing.assert_close(ours[name], p.grad)
+
+
+RUN_SAVED = """
+import sys, torch
+torch.ops.load_library(sys.argv[1])
+x, expected = torch.load(sys.argv[3])
+actual = torch.export.load(sys.argv[2]).module()(x)
+assert torch.equal(actual, expected)
+print("equal")
+"""
+
+
+def test_saved_program_runs_in_another_process(act, tmp_path):
+    module, x = Functional(act), values(3, 4)
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "program.pt2")
+    torch.save((x, module(x).detach()), tmp_path / "data.pt")
+    printed = run_python(
+        "-c", RUN_SAVED, library_path(), tmp_path / "program.pt2", tmp_path / "data.pt"
+    )
+    assert printed.strip() == "equal"

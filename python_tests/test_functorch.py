@@ -1,0 +1,216 @@
+"""torch.func and vmap: every transform, nested, with no slow fallback."""
+
+import itertools
+
+import pytest
+import torch
+from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+
+from op_table import TOP_ORDER
+from oracle import reference
+from support import assert_same_bits, error_of, no_vmap_fallback, smooth_values, values
+
+close = torch.testing.assert_close
+
+
+def double(act, *shape, device="cpu"):
+    return smooth_values(act, *shape, device=device, requires_grad=False)
+
+
+def both(act):
+    """Our operator and the reference, each as the scalar function sum f(x) sin(x)."""
+
+    def scalar(f):
+        return lambda x: (f(x) * x.sin()).sum()
+
+    return scalar(act.op), scalar(reference(act))
+
+
+@pytest.fixture(autouse=True)
+def without_fallback():
+    with no_vmap_fallback():
+        yield
+
+
+@pytest.mark.parametrize("dims", list(itertools.product((0, 1, 2, -1), repeat=2)), ids=str)
+def test_vmap_any_dims(act, device, dims):
+    x = values(3, 4, 5, device=device)
+    in_dim, out_dim = dims
+    expected = act.op(x).movedim(in_dim, out_dim)
+    assert_same_bits(vmap(act.op, in_dim, out_dim)(x), expected)
+
+
+@pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
+@pytest.mark.parametrize("ranks", ((2, 2), (0, 2), (2, 0), (1, 2), (2, 1), (0, 0)), ids=str)
+def test_vmap_of_derivative_operators(act, device, order, ranks):
+    """Every mixture of batched and unbatched operands of different ranks, against a loop."""
+    batch, sizes = 3, (4, 5)
+    for options in act.derivative_options:
+        for batched in itertools.product((None, 0, -1), repeat=order + 1):
+            if all(b is None for b in batched):
+                continue
+            tensors = []
+            for i, b in enumerate(batched):
+                shape = list(sizes[len(sizes) - ranks[min(i, 1)] :])
+                if b is not None:
+                    shape.insert(b if b == 0 else len(shape), batch)
+                tensors.append(values(*shape, device=device))
+
+            def f(*t, options=options):
+                return act.ladder(*t, **options)
+
+            slices = [
+                [t if b is None else t.select(b, i) for t, b in zip(tensors, batched)]
+                for i in range(batch)
+            ]
+            expected = torch.stack([f(*s) for s in slices])
+            assert_same_bits(vmap(f, batched)(*tensors), expected)
+
+
+def test_vmap_nested(act, device):
+    x = values(3, 4, 5, device=device)
+    assert_same_bits(vmap(vmap(act.op))(x), act.op(x))
+    assert_same_bits(vmap(vmap(act.op, 1, 1), 2, 2)(x), act.op(x))
+    assert_same_bits(vmap(vmap(vmap(act.op)))(x), act.op(x))
+    rows, columns = values(3, device=device), values(5, device=device)
+    outer = vmap(vmap(act.ladder, (None, 0)), (0, None))(rows, columns)
+    assert_same_bits(outer, act.ladder(rows[:, None], columns))
+
+
+@pytest.mark.parametrize("dim", (0, 1, -1))
+def test_vmap_in_place(act, device, dim):
+    x = values(3, 4, device=device)
+    expected = act.op(x)
+    assert_same_bits(vmap(lambda t: act.op_(t.clone()), dim, dim)(x), expected)
+    target = x.clone()
+    vmap(act.op_, dim, dim)(target)
+    assert_same_bits(target, expected)
+    target = x.clone()
+
+    def on_slice(t):
+        act.op_(t[1:])
+        return t
+
+    vmap(on_slice)(target)
+    assert_same_bits(target[:, 1:], expected[:, 1:])
+    assert_same_bits(target[:, :1], x[:, :1])
+
+
+def test_vmap_of_unbatched_tensor(act, device):
+    fixed = values(4, device=device)
+    result = vmap(lambda t: act.op(fixed) + t)(torch.zeros(3, 4, device=device))
+    assert_same_bits(result, act.op(fixed).expand(3, 4))
+
+
+def test_vmap_of_out_is_not_possible(act, device):
+    """PyTorch has no batching of out= operators."""
+    x = values(3, 4, device=device)
+    theirs = error_of(vmap(lambda t: torch.sigmoid(t, out=torch.empty(4, device=device))), x)
+    ours = error_of(vmap(lambda t: act.out(t, torch.empty(4, device=device))), x)
+    assert isinstance(theirs, RuntimeError) and isinstance(ours, RuntimeError)
+    assert f"fastact::{act.name}: expected" in str(
+        ours
+    ) and "out=, which has no batching rule" in str(ours)
+
+
+def test_vmap_empty_and_scalar(act, device):
+    assert vmap(act.op)(values(3, 0, device=device)).shape == (3, 0)
+    x = values(7, device=device)
+    assert_same_bits(vmap(act.op)(x), act.op(x))
+
+
+def test_grad_vjp_jvp_linearize(act, device):
+    ours, theirs = both(act)
+    x, c = double(act, 5, device=device), double(act, 5, device=device)
+    close(grad(ours)(x), grad(theirs)(x))
+    close(vjp(act.op, x)[1](c), vjp(reference(act), x)[1](c))
+    close(jvp(act.op, (x,), (c,)), jvp(reference(act), (x,), (c,)))
+    close(linearize(act.op, x)[1](c), linearize(reference(act), x)[1](c))
+
+
+@pytest.mark.parametrize("outer", (jacrev, jacfwd))
+@pytest.mark.parametrize("inner", (jacrev, jacfwd))
+def test_jacobians(act, device, outer, inner):
+    ours, theirs = both(act)
+    x = double(act, 5, device=device)
+    close(outer(act.op)(x), outer(reference(act))(x))
+    close(outer(inner(ours))(x), outer(inner(theirs))(x))
+    close(hessian(ours)(x), hessian(theirs)(x))
+
+
+@pytest.mark.parametrize(
+    "transforms",
+    list(itertools.product((grad, jacfwd), repeat=3)),
+    ids=lambda transforms: "-".join(t.__name__ for t in transforms),
+)
+def test_third_order(act, device, transforms):
+    x = double(act, device=device)
+    ours, theirs = act.op, reference(act)
+    for transform in transforms:
+        ours, theirs = transform(ours), transform(theirs)
+    close(ours(x), theirs(x))
+
+
+def test_vmap_and_derivatives_nested(act, device):
+    ours, theirs = both(act)
+    x, batch = double(act, 5, device=device), double(act, 3, 5, device=device)
+    close(vmap(hessian(ours))(batch), vmap(hessian(theirs))(batch))
+    close(vmap(grad(ours), 1)(batch), vmap(grad(theirs), 1)(batch))
+
+    def inside(f):
+        return grad(lambda x: vmap(lambda r: f(r * x).sum())(batch).sum())(x)
+
+    close(inside(act.op), inside(reference(act)))
+
+    def tangents(f):
+        return vmap(lambda c: jvp(grad(f), (x,), (c,))[1])(batch)
+
+    close(tangents(ours), tangents(theirs))
+
+
+@pytest.mark.parametrize("transform", (grad, jacfwd, hessian, lambda f: vmap(grad(f))))
+def test_in_place_under_transforms(act, device, transform):
+    def scalar(f):
+        return lambda x: f(x.clone()).sin().sum()
+
+    x = double(act, 3, 5, device=device)
+    close(transform(scalar(act.op_))(x), transform(scalar(reference(act)))(x))
+
+
+def test_in_place_on_a_view_under_transforms(act, device):
+    def ours(x):
+        y = x * 1.0
+        act.op_(y[1:])
+        return y.sin().sum()
+
+    def theirs(x):
+        return torch.cat([x[:1], reference(act)(x[1:])]).sin().sum()
+
+    x = double(act, 5, device=device)
+    for transform in (grad, jacfwd, hessian):
+        close(transform(ours)(x), transform(theirs)(x))
+
+
+def test_derivative_operators_under_transforms(act, device):
+    """D_1 with is_result differentiates by the result, so that the composition is right."""
+    x, g = double(act, 5, device=device), double(act, 5, device=device)
+    theirs = jacfwd(lambda x: vjp(reference(act), x)[1](g)[0])(x)
+    close(jacrev(lambda x: act.ladder(g, x))(x), theirs)
+    if act.has_is_result:
+        through_result = jacrev(lambda x: act.ladder(g, act.op(x), is_result=True))(x)
+        close(through_result, theirs)
+
+
+def test_functionalize(act, device):
+    def f(x):
+        y = x.clone()
+        act.op_(y[1:])
+        act.out(x[:2], y[:2])
+        return y
+
+    x = values(5, device=device)
+    assert_same_bits(functionalize(f)(x), f(x))
+    assert_same_bits(functionalize(act.op)(x), act.op(x))
+    target, expected = x.clone(), act.op(x)
+    functionalize(act.op_)(target)
+    assert_same_bits(target, expected)

@@ -1,0 +1,201 @@
+"""TorchScript: script, trace, freeze, save and load, each with backward."""
+
+import pytest
+import torch
+
+from support import assert_same_bits, error_of, library_path, run_python, smooth_values, values
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+# The profiling executor specialises after some runs: more of them than it takes.
+RUNS = 4
+
+
+def functional(act):
+    op = act.packet()
+
+    def f(x):
+        return op(x * 1) * 2
+
+    return f
+
+
+def in_place(act):
+    op_ = act.packet("_")
+
+    def f(x):
+        y = x * 1
+        op_(y)
+        return y * 2
+
+    return f
+
+
+def in_place_on_view(act):
+    op_ = act.packet("_")
+
+    def f(x):
+        y = x * 1
+        op_(y[1:])
+        return y * 2
+
+    return f
+
+
+forms = pytest.mark.parametrize(
+    "form", (functional, in_place, in_place_on_view), ids=lambda f: f.__name__
+)
+
+
+def scripted_block(act, device):
+    """A scripted layer followed by the activation, and the same in eager mode."""
+    op = act.packet()
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            return op(self.layer(x)) * 2
+
+    model = Model().to(device)
+    return torch.jit.script(model), model
+
+
+def assert_same_with_backward(ours, theirs, act, device, *shape):
+    for _ in range(RUNS):
+        x = smooth_values(act, *shape, dtype=torch.float32, device=device)
+        y, expected = ours(x), theirs(x)
+        torch.testing.assert_close(y, expected)
+        for a, b in zip(*(torch.autograd.grad((r * r).sum(), x) for r in (y, expected))):
+            torch.testing.assert_close(a, b)
+
+
+@forms
+def test_script(act, device, form):
+    function = form(act)
+    assert_same_with_backward(torch.jit.script(function), function, act, device, 3, 4)
+
+
+@forms
+def test_trace(act, device, form):
+    function = form(act)
+    traced = torch.jit.trace(function, values(3, 4, device=device))
+    assert_same_with_backward(traced, function, act, device, 3, 4)
+
+
+def test_scripted_out_and_backward_operators(act, device):
+    op, backward = act.packet(), act.packet("_backward")
+
+    def f(g, x):
+        y = torch.empty_like(x)
+        op(x, out=y)
+        return backward(g, x) + y
+
+    g, x = values(5, device=device), values(5, device=device)
+    scripted = torch.jit.script(f)
+    for _ in range(RUNS):
+        assert_same_bits(scripted(g, x), f(g, x))
+
+
+def test_module_saved_loaded_frozen_traced(act, device, tmp_path):
+    scripted, model = scripted_block(act, device)
+    path = tmp_path / "model.pt"
+    scripted.save(path)
+    loaded = torch.jit.load(path)
+    traced = torch.jit.trace(model, values(3, 4, device=device))
+    for variant in (scripted, loaded, traced):
+        assert f"fastact::{act.name}" in str(variant.inlined_graph)
+        assert_same_with_backward(variant, model, act, device, 3, 4)
+    for variant in (scripted, loaded):
+        frozen = torch.jit.freeze(variant.eval())
+        optimized = torch.jit.optimize_for_inference(variant.eval())
+        for _ in range(RUNS):
+            x = values(3, 4, device=device)
+            torch.testing.assert_close(frozen(x), model(x))
+            torch.testing.assert_close(optimized(x), model(x))
+
+
+def test_parameters_get_gradients(act, device):
+    scripted, model = scripted_block(act, device)
+    for _ in range(RUNS):
+        x = values(3, 4, device=device)
+        ours = torch.autograd.grad(scripted(x).sum(), list(scripted.parameters()))
+        theirs = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+        for a, b in zip(ours, theirs):
+            torch.testing.assert_close(a, b)
+
+
+def test_second_order_through_script(act, device):
+    scripted, function = torch.jit.script(functional(act)), functional(act)
+
+    def second(f, x):
+        (first,) = torch.autograd.grad((f(x) * x).sum(), x, create_graph=True)
+        return torch.autograd.grad((first * first).sum(), x)[0]
+
+    for _ in range(RUNS):
+        x = smooth_values(act, 4, device=device)
+        torch.testing.assert_close(second(scripted, x), second(function, x))
+
+
+def test_script_does_not_reorder_mutation(act, device):
+    """Dead-code elimination and common subexpressions must see that the in-place form writes."""
+    op, op_ = act.packet(), act.packet("_")
+
+    def f(x):
+        y = x * 1
+        before = op(y)
+        op_(y)
+        after = op(y)
+        return before - after
+
+    scripted = torch.jit.script(f)
+    x = values(5, device=device)
+    for _ in range(RUNS):
+        assert_same_bits(scripted(x), f(x))
+
+
+RUN_SAVED = """
+import sys, torch
+torch.ops.load_library(sys.argv[1])
+x, expected = torch.load(sys.argv[3])
+assert torch.equal(torch.jit.load(sys.argv[2])(x), expected)
+print("equal")
+"""
+
+
+def test_archive_runs_in_another_process(act, tmp_path):
+    scripted, model = scripted_block(act, "cpu")
+    x = values(3, 4)
+    scripted.save(tmp_path / "model.pt")
+    torch.save((x, model(x).detach()), tmp_path / "data.pt")
+    printed = run_python(
+        "-c", RUN_SAVED, library_path(), tmp_path / "model.pt", tmp_path / "data.pt"
+    )
+    assert printed.strip() == "equal"
+
+
+LOAD_ONLY = """
+import sys, torch
+try:
+    torch.jit.load(sys.argv[1])
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def test_archive_without_the_library_says_so(act, tmp_path):
+    scripted, _ = scripted_block(act, "cpu")
+    scripted.save(tmp_path / "model.pt")
+    printed = run_python("-c", LOAD_ONLY, tmp_path / "model.pt")
+    assert f"Unknown builtin op: fastact::{act.name}" in printed
+
+
+def test_error_in_script_names_the_operator(act):
+    scripted = torch.jit.script(functional(act))
+    error = error_of(scripted, torch.ones(3, dtype=torch.int32))
+    assert f"fastact::{act.name}: expected" in str(error)

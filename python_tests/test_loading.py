@@ -1,0 +1,82 @@
+"""Loading the library, what it says about itself, what it links to, and the README's examples."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import torch
+
+from support import REPOSITORY, library_path, run_python
+
+README = REPOSITORY / "README.md"
+
+
+def build_info():
+    """build_info() as a dictionary of its lines."""
+    lines = torch.ops.fastact.build_info().splitlines()
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def test_loading_twice_is_harmless():
+    script = """
+import os, torch
+path = os.environ["FASTACT_LIBRARY"]
+torch.ops.load_library(path)
+x = torch.ones(3, requires_grad=True)
+y = torch.ops.fastact.selu(x)
+torch.ops.load_library(path)
+torch.ops.load_library(os.path.join(os.path.dirname(path), ".", os.path.basename(path)))
+import ctypes
+ctypes.CDLL(path)
+y.sum().backward()
+print(torch.ops.fastact.selu(x).shape[0])
+"""
+    assert run_python("-c", script).strip() == "3"
+
+
+def test_loading_from_another_directory(tmp_path):
+    script = "import os, torch; torch.ops.load_library(os.environ['FASTACT_LIBRARY']); print(1)"
+    assert run_python("-c", script, cwd=tmp_path).strip() == "1"
+
+
+def test_build_info():
+    info = build_info()
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", info["version"])
+    assert re.fullmatch(r"[0-9a-f]{7,40}\S*|unknown", info["revision"])
+    assert info["torch"].split(".")[:2] == torch.__version__.split(".")[:2]
+    assert info["cpu instruction set in use"] in info["cpu instruction sets"].split()
+    if info["cuda"] != "none":
+        assert re.match(r"\d+\.\d+", info["cuda"])
+        assert re.search(r"\d+\.\d", info["cuda architectures"])
+
+
+def test_links_to_torch_but_not_to_python():
+    if not shutil.which("readelf"):
+        pytest.skip("no readelf")
+    listing = subprocess.run(
+        ["readelf", "-d", library_path()], capture_output=True, text=True, check=True
+    ).stdout
+    needed = re.findall(r"NEEDED.*\[(.*)\]", listing)
+    assert any(n.startswith("libtorch_cpu") for n in needed)
+    assert any(n.startswith("libc10") for n in needed)
+    assert not [n for n in needed if "python" in n or n.startswith("libcudart")]
+
+
+def readme_examples():
+    if not README.exists():
+        return []
+    return re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(max(1, len(readme_examples()))))
+def test_readme_example(number, tmp_path):
+    """Each runs as it stands, in a directory where build/lib holds the library."""
+    if not README.exists():
+        pytest.skip("no README.md")
+    examples = readme_examples()
+    assert examples
+    (tmp_path / "build" / "lib").mkdir(parents=True)
+    (tmp_path / "build" / "lib" / "libfastact.so").symlink_to(library_path())
+    (tmp_path / "example.py").write_text(examples[number])
+    run_python("example.py", cwd=tmp_path)

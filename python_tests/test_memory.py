@@ -1,0 +1,143 @@
+"""What a call allocates and what a graph keeps alive: never more than PyTorch."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from support import LAYOUTS, make, values
+
+
+def allocations(function, device):
+    """Number of allocations that a call makes on the device."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_stats()["allocation.all.allocated"]
+        function()
+        torch.cuda.synchronize()
+        return torch.cuda.memory_stats()["allocation.all.allocated"] - before
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        function()
+    events = profile.profiler.kineto_results.events()
+    return sum(e.name() == "[memory]" and e.nbytes() > 0 for e in events)
+
+
+def saved_by(function, *arguments):
+    """The tensors that a call saves for backward, and its result."""
+    saved = []
+
+    def pack(t):
+        saved.append(t)
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        result = function(*arguments)
+    return saved, result
+
+
+def saved_bytes(function, *arguments):
+    """Bytes of the distinct storages that a call saves for backward."""
+    saved, _ = saved_by(function, *arguments)
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
+    return sum(storages.values())
+
+
+def same_memory(a, b):
+    return (a.data_ptr(), a.shape, a.stride()) == (b.data_ptr(), b.shape, b.stride())
+
+
+def test_allocations_are_counted(device):
+    """The measurement itself: one allocation a new tensor, none for a copy."""
+    x, y = torch.ones(100, device=device), torch.ones(100, device=device)
+    assert allocations(lambda: torch.add(x, y), device) == 1
+    assert allocations(lambda: x.copy_(y), device) == 0
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if "empty" not in name])
+def test_one_allocation_for_a_new_result_none_for_a_given_one(act, device, layout):
+    x = make(layout, device=device)
+    grad, out = torch.empty_like(x), torch.empty_like(x)
+    target = x.clone()
+    act.op(x), act.op_(target), act.ladder(grad, x)
+    assert allocations(lambda: act.op(x), device) == 1
+    assert allocations(lambda: act.ladder(grad, x), device) == 1
+    assert allocations(lambda: act.ladder(grad, grad, x), device) == 1
+    assert allocations(lambda: act.ladder(grad, grad, grad, x), device) == 1
+    assert allocations(lambda: act.op_(target), device) == 0
+    assert allocations(lambda: act.out(x, out), device) == 0
+    assert allocations(lambda: act.grad_input(grad, x, out), device) == 0
+
+
+def test_in_place_under_grad_allocates_nothing(act, device, dtype):
+    leaf = values(1000, dtype=dtype, device=device).requires_grad_()
+    target = leaf * 1
+    view = (leaf * 1)[3:]
+    assert allocations(lambda: act.op_(target), device) == 0
+    assert allocations(lambda: act.op_(view), device) == 0
+
+
+def test_backward_allocates_one_gradient(act, device):
+    x = values(1000, device=device).requires_grad_()
+    grad = torch.ones(1000, device=device)
+    y = act.op(x)
+    assert allocations(lambda: torch.autograd.grad(y, x, grad), device) == 1
+
+
+def test_functional_saves_one_tensor(act, device):
+    x = values(1000, device=device).requires_grad_()
+    saved, y = saved_by(act.op, x)
+    assert len(saved) == 1
+    assert same_memory(saved[0], x if act.saves == "input" else y)
+    assert saved_bytes(act.op, x) <= saved_bytes(act.aten, x)
+
+
+def test_in_place_saves_its_result(act, device):
+    """One buffer serves as activation and as what backward needs."""
+    leaf = values(1000, device=device).requires_grad_()
+    x = leaf * 1
+    saved, y = saved_by(act.op_, x)
+    assert y is x and len(saved) == 1 and same_memory(saved[0], x)
+    assert saved_bytes(act.op_, leaf * 1) <= saved_bytes(act.aten_, leaf * 1)
+
+
+def test_in_place_on_a_view_saves_the_view(act, device):
+    leaf = values(10, 100, device=device).requires_grad_()
+    base = leaf * 1
+    view = base[2:5]
+    saved, _ = saved_by(act.op_, view)
+    assert len(saved) == 1 and same_memory(saved[0], view)
+
+
+def test_without_grad_nothing_is_saved(act, device):
+    x = values(10, device=device)
+    assert saved_by(act.op, x)[0] == []
+    with torch.no_grad():
+        assert saved_by(act.op, x.requires_grad_())[0] == []
+
+
+def test_backward_operator_saves_only_what_the_needed_gradients_take(act, device):
+    x = values(10, device=device)
+    grad = values(10, device=device).requires_grad_()
+    saved, _ = saved_by(act.ladder, grad, x)
+    assert [t.data_ptr() for t in saved] == [x.data_ptr()]
+    saved, _ = saved_by(act.ladder, grad, x.requires_grad_())
+    assert {t.data_ptr() for t in saved} == {x.data_ptr(), grad.data_ptr()}
+
+
+def test_saved_memory_is_freed_after_backward(act):
+    """The input of a result-saving activation, and everything after backward, can be collected."""
+    leaf = values(1000).requires_grad_()
+    z = leaf * 1
+    freed = []
+    weakref.finalize(z, freed.append, "z")
+    y = act.op(z)
+    del z
+    gc.collect()
+    assert bool(freed) == (act.saves == "result")
+    y.sum().backward()
+    gc.collect()
+    assert freed == ["z"]

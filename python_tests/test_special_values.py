@@ -1,0 +1,133 @@
+"""NaN, infinities, zeros and subnormals, by one written rule and the same bits on every backend.
+
+A NaN operand that takes part gives the canonical NaN; a derivative that is exactly zero gives +0
+whatever the gradients are; a NaN input has a NaN derivative of every order.
+"""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from op_table import TOP_ORDER
+from oracle import FORMATS, bits, correctly_rounded, from_bits
+from support import assert_same_bits
+
+derivatives = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
+
+
+def nans(dtype, device):
+    """Quiet and signalling NaNs of both signs with payloads."""
+    digits, width = FORMATS[dtype].digits, 8 * dtype.itemsize
+    infinity = ((1 << (width - digits)) - 1) << (digits - 1)
+    quiet = infinity | 1 << (digits - 2)
+    patterns = [infinity | 1, infinity | 3, quiet, quiet | 1, quiet | 5, (1 << (width - 1)) - 1]
+    patterns += [p | 1 << (width - 1) for p in patterns]
+    result = from_bits(patterns, dtype, device)
+    assert result.isnan().all()
+    return result
+
+
+def canonical(t):
+    return torch.full_like(bits(t), FORMATS[t.dtype].nan).view(t.dtype)
+
+
+def specials(dtype, device):
+    """Both zeros, infinities, largest, smallest normal and subnormal numbers, ordinary ones."""
+    info = torch.finfo(dtype)
+    positive = [
+        0.0,
+        math.inf,
+        info.max,
+        info.tiny,
+        info.smallest_normal * info.eps,
+        1.0,
+        2.5,
+        100.0,
+    ]
+    positive += [info.tiny * (1 - info.eps), info.eps, 17.5]
+    return torch.tensor(positive + [-v for v in positive], dtype=torch.float64).to(dtype).to(device)
+
+
+def test_value_of_nan_is_canonical(act, device, dtype):
+    x = nans(dtype, device)
+    for repeat in (1, 100):  # within and beyond the vector loops
+        x = x.repeat(repeat)
+        assert_same_bits(act.op(x), canonical(x))
+        assert_same_bits(act.op(x[::2]), canonical(x[::2]))
+        assert_same_bits(act.op_(x.clone()), canonical(x))
+
+
+@derivatives
+def test_nan_input_has_a_nan_derivative(act, device, dtype, order):
+    x = nans(dtype, device)
+    for options, gradient in itertools.product(act.derivative_options, (1.0, 0.0, math.inf)):
+        gradients = [torch.full_like(x, gradient)] * order
+        assert_same_bits(act.ladder(*gradients, x, **options), canonical(x))
+
+
+def test_nan_input_has_a_nan_gradient_in_every_form(act, device, dtype):
+    x = nans(dtype, device).requires_grad_()
+    for form in (act.op, lambda x: act.op_(x.clone())):
+        (gradient,) = torch.autograd.grad(form(x).sum(), x)
+        assert_same_bits(gradient, canonical(x))
+
+
+def test_special_values(act, device, dtype):
+    x = specials(dtype, device)
+    expected = correctly_rounded(act, x, 0)
+    if act.ulp[dtype][0] == 0.5:
+        assert_same_bits(act.op(x), expected)
+    else:
+        torch.testing.assert_close(act.op(x), expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
+        assert torch.equal(act.op(x).signbit(), expected.signbit())
+
+
+def test_zeros_keep_their_sign(act, device, dtype):
+    zeros = torch.tensor([0.0, -0.0] * 40, dtype=dtype, device=device)
+    signs = torch.tensor([0.0, act.at_minus_zero] * 40, dtype=dtype, device=device)
+    for x, expected in ((zeros, signs), (zeros[:1], signs[:1]), (zeros[1::2], signs[1::2])):
+        assert_same_bits(act.op(x), expected)
+        assert_same_bits(act.op(x).sign(), act.aten(x).sign())
+
+
+@derivatives
+def test_derivatives_at_special_values(act, device, dtype, order):
+    """With unit gradients; both zeros have the derivative of zero, and a zero derivative is +0."""
+    x = specials(dtype, device)
+    expected = correctly_rounded(act, x, order)
+    actual = act.ladder(*[torch.ones_like(x)] * order, x)
+    assert torch.equal(actual.signbit(), expected.signbit())
+    torch.testing.assert_close(actual, expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
+
+
+@derivatives
+def test_gradients_meet_derivatives(act, device, dtype, order):
+    """Every combination of special gradients at every kind of point, against the rule."""
+    gradient_values = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan)
+    points = (-math.inf, -2.0, -0.5, -0.0, 0.0, 0.5, 2.0, math.inf, math.nan)
+    rows = list(itertools.product(points, *[gradient_values] * order))
+    columns = [torch.tensor(c, dtype=dtype, device=device) for c in zip(*rows)]
+    x, gradients = columns[0], columns[1:]
+    derivative = correctly_rounded(act, x, order).double().cpu()
+    product = torch.stack([g.double().cpu() for g in gradients]).prod(0) * derivative
+    zero = torch.tensor([not math.isnan(r[0]) and act.exactly_zero(r[0], order) for r in rows])
+    expected = torch.where(zero, torch.zeros_like(product), product).to(dtype)
+    expected = torch.where(expected.isnan(), canonical(expected), expected)
+    actual = act.ladder(*gradients, x).cpu()
+    ordinary = expected.isfinite() & (expected != 0)
+    torch.testing.assert_close(actual[ordinary], expected[ordinary])
+    assert_same_bits(actual[~ordinary], expected[~ordinary])
+
+
+def test_gradient_at_minus_infinity(act, device, dtype):
+    """Where the derivative vanishes, +0 for every gradient; from a rounded result, almost 0."""
+    if not act.exactly_zero(-math.inf, 1):
+        pytest.skip(f"{act.name} does not saturate")
+    leaf = torch.full((5,), -math.inf, dtype=dtype, device=device).requires_grad_()
+    incoming = torch.tensor([1.0, -1.0, math.inf, -math.inf, math.nan], dtype=dtype, device=device)
+    (gradient,) = torch.autograd.grad(act.op(leaf), leaf, incoming)
+    assert_same_bits(gradient, torch.zeros_like(gradient))
+    (gradient,) = torch.autograd.grad(act.op_(leaf.clone()), leaf, incoming)
+    assert (gradient[:2].abs() <= torch.finfo(dtype).eps).all()

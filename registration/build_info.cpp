@@ -1,0 +1,52 @@
+#include "registration/build_info.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/version.h>
+
+#include "fastact/fastact.h"
+#include "ops/cpu/engine.h"
+#include "registration/build_config.h"
+
+#if FASTACT_CUDA
+#include "ops/cuda/engine.h"
+#endif
+
+namespace fastact {
+
+std::string torch_mismatch() {
+  // The version that torch itself reports, in its first two bytes: major, minor.
+  const uint64_t version = aoti_torch_abi_version();
+  const auto major = static_cast<int>(version >> 56);
+  const auto minor = static_cast<int>((version >> 48) & 0xff);
+  if (major == TORCH_VERSION_MAJOR && minor == TORCH_VERSION_MINOR) return "";
+  return "fastact: expected torch " + std::to_string(TORCH_VERSION_MAJOR) + "." +
+         std::to_string(TORCH_VERSION_MINOR) +
+         ", for which this library was built, but got torch " + std::to_string(major) + "." +
+         std::to_string(minor);
+}
+
+std::string build_info() {
+  std::string info =
+      "version: " FASTACT_VERSION "\nrevision: " FASTACT_REVISION "\ntorch: " TORCH_VERSION;
+#if FASTACT_CUDA
+  info += "\ncuda: " FASTACT_CUDA_VERSION "\ncuda architectures: " + cuda::architectures();
+#else
+  info += "\ncuda: none";
+#endif
+  info += "\ncpu instruction sets:";
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    info.append(" ").append(cpu::name_of(set));
+  }
+  info += "\ncpu instruction set in use: ";
+  try {
+    info += cpu::name_of(cpu::selected_instruction_set());
+  } catch (const std::invalid_argument& error) {
+    info += std::string("none (") + error.what() + ")";
+  }
+#if FASTACT_FAST_MATH
+  info += "\nfast math: on (results are not the documented ones)";
+#endif
+  return info;
+}
+
+}  // namespace fastact

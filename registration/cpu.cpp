@@ -1,0 +1,71 @@
+// The dispatch key CPU.
+#include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ops/cpu/engine.h"
+#include "registration/pointwise.h"
+#include "registration/signatures.h"
+
+namespace fastact {
+namespace {
+
+struct Cpu {
+  static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
+    return at::detail::empty_cpu(like.sizes(), like.scalar_type(), /*pin_memory=*/false, format);
+  }
+
+  static at::Tensor empty_strided(const at::Tensor& like) {
+    return at::detail::empty_strided_cpu(like.sizes(), like.strides(), like.scalar_type());
+  }
+
+  static void run_dense(const Family& family, const KernelId& id, const CallParameters& parameters,
+                        const at::Tensor& out, TensorPointers tensors) {
+    if (out.numel() > at::internal::GRAIN_SIZE) {
+      // Large enough for several threads, which are torch's and reached through its iterator:
+      // at::parallel_for would compile OpenMP into this library.
+      at::TensorIteratorConfig config;
+      config.set_check_mem_overlap(false).add_output(out);
+      for (int i = 0; i <= id.order; ++i) config.add_const_input(*tensors[i]);
+      at::TensorIterator iterator = config.build();
+      run(family, id, parameters, iterator);
+      return;
+    }
+    char* data[kMaxOperands];
+    int64_t strides[2 * kMaxOperands] = {};
+    data[0] = static_cast<char*>(out.data_ptr());
+    for (int i = 0; i <= id.order; ++i) {
+      // Inputs are only read, but share their type with the output.
+      data[i + 1] = static_cast<char*>(const_cast<void*>(tensors[i]->const_data_ptr()));
+    }
+    std::fill_n(strides, id.order + 2, out.element_size());
+    find_kernel(family, id)(parameters.numbers, data, strides, out.numel(), 1);
+  }
+
+  static void run(const Family& family, const KernelId& id, const CallParameters& parameters,
+                  at::TensorIteratorBase& iterator) {
+    const cpu::Kernel kernel = find_kernel(family, id);
+    iterator.for_each([&](char** data, const int64_t* strides, int64_t size0, int64_t size1) {
+      kernel(parameters.numbers, data, strides, size0, size1);
+    });
+  }
+
+ private:
+  static cpu::Kernel find_kernel(const Family& family, const KernelId& id) {
+    try {
+      return cpu::find_kernel(family.index(), id, cpu::selected_instruction_set());
+    } catch (const std::invalid_argument& error) {
+      TORCH_CHECK(false, error.what());
+    }
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastact, CPU, library) {
+  implement<Pointwise<Cpu>>(library, c10::DispatchKey::CPU);
+}
+
+}  // namespace fastact

@@ -1,0 +1,73 @@
+// The dispatch key CUDA.
+#include <ATen/cuda/EmptyTensor.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+
+#include "ops/cuda/engine.h"
+#include "registration/pointwise.h"
+#include "registration/signatures.h"
+
+namespace fastact {
+namespace {
+
+struct Cuda {
+  static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
+    return at::detail::empty_cuda(like.sizes(), like.scalar_type(), like.device(), format);
+  }
+
+  static at::Tensor empty_strided(const at::Tensor& like) {
+    return at::detail::empty_strided_cuda(like.sizes(), like.strides(), like.scalar_type(),
+                                          like.device());
+  }
+
+  static void run_dense(const Family& family, const KernelId& id, const CallParameters& parameters,
+                        const at::Tensor& out, TensorPointers tensors) {
+    cuda::Operands operands;
+    operands.size = out.numel();
+    operands.data[0] = out.data_ptr();
+    for (int i = 0; i <= id.order; ++i)
+      operands.data[i + 1] = const_cast<void*>(tensors[i]->const_data_ptr());
+    launch(family, id, parameters, operands, out.device());
+  }
+
+  static void run(const Family& family, const KernelId& id, const CallParameters& parameters,
+                  at::TensorIteratorBase& iterator) {
+    cuda::Operands operands;
+    operands.size = iterator.numel();
+    for (int i = 0; i < iterator.ntensors(); ++i) operands.data[i] = iterator.data_ptr(i);
+    if (!iterator.is_contiguous()) {
+      operands.dimensions = iterator.ndim();
+      TORCH_CHECK(operands.dimensions <= cuda::kMaxDimensions,
+                  "fastact::", operator_name(family.activation().name, id.order),
+                  ": expected tensors of at most ", cuda::kMaxDimensions,
+                  " dimensions that do not merge, but got ", operands.dimensions);
+      std::copy_n(iterator.shape().begin(), operands.dimensions, operands.shape);
+      for (int i = 0; i < iterator.ntensors(); ++i) {
+        std::copy_n(iterator.strides(i).begin(), operands.dimensions, operands.strides[i]);
+      }
+    }
+    launch(family, id, parameters, operands, iterator.device(0));
+  }
+
+ private:
+  static void launch(const Family& family, const KernelId& id, const CallParameters& parameters,
+                     const cuda::Operands& operands, c10::Device device) {
+    const c10::cuda::CUDAGuard guard(device);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
+    const cudaError_t error =
+        cuda::find_kernel(family.index(), id)(parameters.numbers, operands, stream);
+    TORCH_CHECK(error == cudaSuccess,
+                "fastact::", operator_name(family.activation().name, id.order), ": ",
+                cuda::describe_failure(error));
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastact, CUDA, library) {
+  implement<Pointwise<Cuda>>(library, c10::DispatchKey::CUDA);
+}
+
+}  // namespace fastact

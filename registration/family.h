@@ -1,0 +1,77 @@
+// One activation's family of operators, as the dispatcher sees it.
+//
+// Operators of a family differ in how many tensors and numbers they take. Everything in this folder
+// is written once, for any order of any activation, in a uniform form: (order, tensors,
+// parameters). signatures.h translates.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ops/catalogue.h"
+
+namespace fastact {
+
+// What a call carries beside its tensors.
+struct CallParameters {
+  Parameters numbers;
+  bool from_result = false;
+};
+
+// The tensors of D_k in the schema's order: k gradients, then self.
+using TensorPointers = const at::Tensor* const*;
+
+// "selu", "selu_backward", "selu_double_backward", "selu_triple_backward" for the orders 0 to 3.
+std::string operator_name(std::string_view activation, int order);
+
+// The schema's names of D_order's gradients, in their order.
+std::span<const char* const> gradient_names(int order);
+
+// The overload of D_order that writes into a given tensor: "out", "grad_input"; orders 0 and 1 have
+// one.
+inline constexpr int kOrdersWithOut = 2;
+const char* out_overload(int order);
+
+// "selu.out", "selu_backward.grad_input".
+std::string out_operator_name(std::string_view activation, int order);
+
+class Family {
+ public:
+  explicit Family(int index) : index_(index), activation_(catalogue()[index]) {}
+  virtual ~Family() = default;
+  Family(const Family&) = delete;
+  Family& operator=(const Family&) = delete;
+
+  int index() const { return index_; }
+  const Activation& activation() const { return activation_; }
+  const Traits& traits() const { return activation_.traits; }
+
+  // Calls through the dispatcher: from the top, or, with keys, from the highest of those on.
+  at::Tensor call(int order, TensorPointers tensors, const CallParameters& parameters) const {
+    return functional(nullptr, order, tensors, parameters);
+  }
+  virtual at::Tensor functional(const c10::DispatchKeySet* keys, int order, TensorPointers tensors,
+                                const CallParameters& parameters) const = 0;
+  virtual at::Tensor& in_place(const c10::DispatchKeySet* keys, at::Tensor& self,
+                               const CallParameters& parameters) const = 0;
+  virtual at::Tensor& out(const c10::DispatchKeySet* keys, int order, TensorPointers tensors,
+                          const CallParameters& parameters, at::Tensor& out) const = 0;
+
+ private:
+  int index_;
+  const Activation& activation_;
+};
+
+// All families, in the catalogue's order. None in a torch of another version than the library was
+// built for, so that nothing calls into what may have changed.
+std::span<const Family* const> families();
+
+// The family of the activation at `index` of the catalogue; an error that names both versions in
+// another torch.
+const Family& family_at(int index);
+
+}  // namespace fastact

@@ -1,0 +1,128 @@
+// What the CPU and CUDA kernels have in common: checks, type promotion, outputs with ATen's
+// strides, and the choice between the dense path, which needs no iterator, and at::TensorIterator
+// for everything else.
+//
+// A Backend has
+//   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat)       contiguous in that
+//   format static at::Tensor empty_strided(const at::Tensor& like)                  with like's
+//   strides static void run_dense(const Family&, const KernelId&, const CallParameters&, const
+//   at::Tensor& out, TensorPointers) static void run(const Family&, const KernelId&, const
+//   CallParameters&, at::TensorIteratorBase&)
+#pragma once
+
+#include <ATen/TensorIterator.h>
+#include <ATen/native/Resize.h>
+
+#include "registration/checks.h"
+
+namespace fastact {
+
+template <class Backend>
+struct Pointwise {
+  static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Family& family, int order,
+                               TensorPointers tensors, const CallParameters& parameters) {
+    check_inputs(family, order, tensors);
+    at::Tensor out;
+    if (equally_dense(order, tensors)) {
+      out = empty_like_dense(*tensors[order]);
+      Backend::run_dense(family, kernel_id(order, tensors, parameters), parameters, out, tensors);
+    } else {
+      promote(order, tensors,
+              [&](TensorPointers promoted) { iterate(family, order, promoted, parameters, out); });
+    }
+    return out;
+  }
+
+  static at::Tensor& in_place(c10::DispatchKeySet /*keys*/, const Family& family, at::Tensor& self,
+                              const CallParameters& parameters) {
+    const at::Tensor* tensors[] = {&self};
+    check_inputs(family, 0, tensors);
+    if (self.is_non_overlapping_and_dense()) {
+      Backend::run_dense(family, kernel_id(0, tensors, parameters), parameters, self, tensors);
+    } else {
+      iterate(family, 0, tensors, parameters, self);
+    }
+    return self;
+  }
+
+  static at::Tensor& out(c10::DispatchKeySet keys, const Family& family, int order,
+                         TensorPointers tensors, const CallParameters& parameters,
+                         at::Tensor& out) {
+    check_inputs(family, order, tensors);
+    const c10::ScalarType type = promoted_type(order, tensors);
+    check_out(family, order, tensors, type, out);
+    if (out.scalar_type() == type) {
+      promote(order, tensors,
+              [&](TensorPointers promoted) { iterate(family, order, promoted, parameters, out); });
+    } else {
+      // Rounded to the result type first, then to out's: ATen's order.
+      const at::Tensor result = functional(keys, family, order, tensors, parameters);
+      at::native::resize_output(out, result.sizes());
+      out.copy_(result);
+    }
+    return out;
+  }
+
+ private:
+  static KernelId kernel_id(int order, TensorPointers tensors, const CallParameters& parameters) {
+    return {order, parameters.from_result, *engine_type(tensors[order]->scalar_type())};
+  }
+
+  // Whether every tensor is dense, and element i of one is element i of all in memory order.
+  static bool equally_dense(int order, TensorPointers tensors) {
+    const at::Tensor& self = *tensors[order];
+    if (!self.is_non_overlapping_and_dense()) return false;
+    for (int i = 0; i < order; ++i) {
+      const at::Tensor& gradient = *tensors[i];
+      if (gradient.scalar_type() != self.scalar_type() || gradient.sizes() != self.sizes())
+        return false;
+      const bool both_contiguous = gradient.is_contiguous() && self.is_contiguous();
+      if (!both_contiguous && gradient.strides() != self.strides()) return false;
+    }
+    return true;
+  }
+
+  // at::TensorIterator's choice of strides for dense operands.
+  static at::Tensor empty_like_dense(const at::Tensor& self) {
+    if (self.is_contiguous()) return Backend::empty(self, c10::MemoryFormat::Contiguous);
+    if (self.is_contiguous(c10::MemoryFormat::ChannelsLast))
+      return Backend::empty(self, c10::MemoryFormat::ChannelsLast);
+    return Backend::empty_strided(self);
+  }
+
+  // f(tensors of one type): those that are of another are converted, as ATen converts them.
+  template <class Function>
+  static void promote(int order, TensorPointers tensors, const Function& f) {
+    const c10::ScalarType type = promoted_type(order, tensors);
+    at::Tensor converted[kTopOrder + 1];
+    const at::Tensor* promoted[kTopOrder + 1];
+    for (int i = 0; i <= order; ++i) {
+      promoted[i] = tensors[i];
+      if (tensors[i]->scalar_type() != type) {
+        converted[i] = tensors[i]->to(type);
+        promoted[i] = &converted[i];
+      }
+    }
+    f(promoted);
+  }
+
+  // Broadcasts, allocates or resizes the output, checks for overlap, merges dimensions, and runs.
+  // The inputs are of one type, which is also out's if it is defined.
+  static void iterate(const Family& family, int order, TensorPointers tensors,
+                      const CallParameters& parameters, at::Tensor& out) {
+    at::TensorIteratorConfig config;
+    config.set_check_mem_overlap(true);
+    if (out.defined()) {
+      config.add_output(out);
+    } else {
+      config.add_owned_output(out);
+    }
+    for (int i = 0; i <= order; ++i) config.add_const_input(*tensors[i]);
+    at::TensorIterator iterator = config.build();
+    if (iterator.numel() != 0)
+      Backend::run(family, kernel_id(order, tensors, parameters), parameters, iterator);
+    if (!out.defined()) out = iterator.output();
+  }
+};
+
+}  // namespace fastact

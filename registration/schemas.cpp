@@ -1,0 +1,71 @@
+// The operators' schemas.
+#include <torch/library.h>
+
+#include "fastact/fastact.h"
+#include "registration/build_info.h"
+#include "registration/family.h"
+
+namespace fastact {
+namespace {
+
+// ", float alpha=1.0", or nothing.
+std::string numbers(const Activation& activation) {
+  return activation.parameters.empty() ? "" : ", " + std::string(activation.parameters);
+}
+
+// "(Tensor grad_output, Tensor self, float alpha=1.0, bool is_result=False", up to the closing
+// parenthesis.
+std::string arguments(const Activation& activation, int order) {
+  std::string text = "(";
+  for (const char* name : gradient_names(order)) text += std::string("Tensor ") + name + ", ";
+  text += "Tensor self";
+  text += numbers(activation);
+  if (order > 0 && activation.traits.gradient_from_result) text += ", bool is_result=False";
+  return text;
+}
+
+// What every operator does in a torch that the library was not built for.
+void refuse(const c10::OperatorHandle& /*op*/, torch::jit::Stack* /*stack*/) {
+  TORCH_CHECK(false, torch_mismatch());
+}
+
+// Torch 2.11 has a tag for out variants, later versions do not.
+template <class Tag>
+void tag_out_variant(std::vector<Tag>& tags) {
+  if constexpr (requires { Tag::out_variant; }) tags.push_back(Tag::out_variant);
+}
+
+void define(torch::Library& library, const std::string& schema, bool is_out = false) {
+  std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::pointwise};
+  if (is_out) tag_out_variant(tags);
+  const std::vector<at::Tag>& all_tags = tags;
+  if (families().empty()) {
+    library.def(schema.c_str(), torch::CppFunction::makeFromBoxedFunction<&refuse>(), all_tags);
+  } else {
+    library.def(schema.c_str(), all_tags);
+  }
+}
+
+void define_family(torch::Library& library, const Activation& activation) {
+  for (int order = 0; order <= kTopOrder; ++order) {
+    define(library,
+           operator_name(activation.name, order) + arguments(activation, order) + ") -> Tensor");
+  }
+  for (int order = 0; order < kOrdersWithOut; ++order) {
+    std::string schema = out_operator_name(activation.name, order) + arguments(activation, order);
+    schema.append(", *, Tensor(a!) ").append(out_overload(order)).append(") -> Tensor(a!)");
+    define(library, schema, /*is_out=*/true);
+  }
+  std::string in_place(activation.name);
+  in_place.append("_(Tensor(a!) self").append(numbers(activation)).append(") -> Tensor(a!)");
+  define(library, in_place);
+}
+
+}  // namespace
+
+TORCH_LIBRARY(fastact, library) {
+  for (const Activation& activation : catalogue()) define_family(library, activation);
+  library.def("build_info() -> str", [] { return build_info(); });
+}
+
+}  // namespace fastact

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Builds, tests and times FastAct on a GPU machine: its own python3 with torch, nvcc, cmake and ninja
+# are used, nothing is downloaded.
+#
+#   scripts/gpu_check.sh [STEP...]
+#
+# Steps, all of them by default and in this order:
+#   build      configure and build in build/gpu for this machine's GPU
+#   ctest      the C++ tests and the consumers of the installed package
+#   memcheck   compute-sanitizer over the C++ tests of the CUDA engine
+#   pytest     the Python tests, those that need a GPU included
+#   bench      the speed bar, benchmarks/speed_bar.py
+#
+# GoogleTest: an installed one, else sources in $FASTACT_GTEST_SOURCE or .deps/googletest. A machine
+# with network can fetch them: make setup puts them into .venv/src/gtest_vendor; copy that folder.
+#
+# Settings, from the environment:
+#   PYTHON            python3
+#   GPU_BUILD         build/gpu
+#   JOBS              every core
+#   ARCHITECTURES     native        for example "80-real;90-real" for the default build's list
+#   MEMCHECK_FILTER   *Cuda*-*CudaExhaustive*
+#   CTEST_ARGS, PYTEST_ARGS, BENCH_ARGS   more arguments
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+python=${PYTHON:-python3}
+build=${GPU_BUILD:-build/gpu}
+jobs=${JOBS:-$(nproc)}
+architectures=${ARCHITECTURES:-native}
+export FASTACT_LIBRARY=$PWD/$build/lib/libfastact.so
+export FASTACT_PREFIX=$PWD/$build/prefix
+export PYTHONUNBUFFERED=1
+
+all_steps=(build ctest memcheck pytest bench)
+steps=("$@")
+if [[ ${#steps[@]} == 0 ]]; then
+  steps=("${all_steps[@]}")
+fi
+for step in "${steps[@]}"; do
+  if [[ " ${all_steps[*]} " != *" $step "* ]]; then
+    echo "gpu-check: expected a step among: ${all_steps[*]}, but got $step" >&2
+    exit 2
+  fi
+done
+
+# Results: 0 passed, 77 skipped (the reason is in $reason), anything else failed.
+reason=
+
+step_build() {
+  local gtest=()
+  if [[ -n ${FASTACT_GTEST_SOURCE:-} ]]; then
+    gtest=("-DFASTACT_GTEST_SOURCE=$FASTACT_GTEST_SOURCE")
+  fi
+  cmake -S . -B "$build" -G Ninja -DPython3_EXECUTABLE="$(command -v "$python")" \
+    -DFASTACT_WITH_CUDA=ON -DFASTACT_BUILD_TESTS=ON -DFASTACT_WERROR=ON \
+    "-DCMAKE_CUDA_ARCHITECTURES=$architectures" "${gtest[@]}" &&
+    cmake --build "$build" -j "$jobs" &&
+    cmake --install "$build" --prefix "$FASTACT_PREFIX"
+}
+
+step_ctest() {
+  ctest --test-dir "$build" --output-on-failure --no-tests=error ${CTEST_ARGS:-}
+}
+
+step_memcheck() {
+  local sanitizer
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
+  if [[ -z $sanitizer ]]; then
+    reason="no compute-sanitizer"
+    return 77
+  fi
+  # The tests of the CUDA engine, which launch every kernel; not the exhaustive ones, which only add
+  # values.
+  "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 20 "$build/bin/fastact_ops_tests" \
+    --gtest_brief=1 "--gtest_filter=${MEMCHECK_FILTER:-*Cuda*-*CudaExhaustive*}"
+}
+
+step_pytest() {
+  "$python" -m pytest python_tests -rs ${PYTEST_ARGS:-}
+}
+
+step_bench() {
+  if [[ ! -f benchmarks/speed_bar.py ]]; then
+    reason="no benchmarks/speed_bar.py"
+    return 77
+  fi
+  "$python" benchmarks/speed_bar.py ${BENCH_ARGS:-}
+}
+
+"$python" - <<'PY' || exit 1
+import sys
+
+try:
+    import torch
+except ImportError:
+    sys.exit("gpu-check: this Python has no torch; PYTHON=... names another.")
+if not torch.cuda.is_available():
+    sys.exit(f"gpu-check: torch {torch.__version__} finds no GPU on this machine.")
+name = torch.cuda.get_device_name()
+print(f"gpu-check: {name}, {torch.cuda.device_count()} GPU(s), torch {torch.__version__}, "
+      f"Python {sys.version.split()[0]}")
+PY
+
+summary=()
+failed=0
+for step in "${steps[@]}"; do
+  printf '\n==== %s\n' "$step"
+  start=$SECONDS
+  "step_$step"
+  status=$?
+  case $status in
+    0) word=passed ;;
+    77) word="skipped ($reason)" ;;
+    *) word="FAILED (exit code $status)"; failed=1 ;;
+  esac
+  summary+=("$(printf '%-9s %5d s  %s' "$step" "$((SECONDS - start))" "$word")")
+  if [[ $step == build && $status != 0 ]]; then
+    break
+  fi
+done
+
+printf '\n==== gpu-check\n'
+printf '%s\n' "${summary[@]}"
+exit $failed

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Checks formatting and runs the static analysers; nothing is changed, any finding fails.
+#
+#   scripts/lint.sh BUILD [JOBS]      BUILD is a configured build folder (compile_commands.json)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/sources.sh
+
+build=$1
+jobs=${2:-2}
+status=0
+
+echo "== lint: ruff"
+ruff check || status=1
+ruff format --check || status=1
+
+echo "== lint: clang-format"
+cpp_sources | xargs -0 clang-format --dry-run -Werror || status=1
+
+# Host C++ that the build compiles: ours, and of the generated sources one for each activation, which
+# shows the engine's headers to the analyser.
+echo "== lint: clang-tidy ($jobs at a time)"
+python - "$build" <<'PY' | xargs -0 -n 1 -P "$jobs" scripts/tidy.sh "$build" || status=1
+import json
+import pathlib
+import sys
+
+build = pathlib.Path(sys.argv[1]).resolve()
+root = pathlib.Path.cwd()
+own = [root / folder for folder in ("ops", "registration", "cpp_tests")]
+files = set()
+for entry in json.loads((build / "compile_commands.json").read_text()):
+    path = pathlib.Path(entry["directory"], entry["file"]).resolve()
+    generated = path.is_relative_to(build) and path.name.endswith("_baseline.cpp")
+    if path.suffix == ".cpp" and (generated or any(path.is_relative_to(o) for o in own)):
+        files.add(path)
+# The largest first, so that the last one to finish is not a long one.
+for path in sorted(files, key=lambda p: (-p.stat().st_size, p)):
+    print(path, end="\0")
+PY
+
+if [[ $status == 0 ]]; then
+  echo "== lint: clean"
+fi
+exit $status

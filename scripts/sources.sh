@@ -1,0 +1,6 @@
+# Which files are ours, for the scripts that check and format them. Sourced; prints NUL-separated.
+
+cpp_sources() {
+  find ops registration cpp_tests examples benchmarks -type f \
+    \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 2>/dev/null | sort -z
+}

@@ -111,8 +111,9 @@ if(NOT CMAKE_CUDA_HOST_COMPILER AND NOT DEFINED ENV{CUDAHOSTCXX})
   set(CMAKE_CUDA_HOST_COMPILER "${CMAKE_CXX_COMPILER}" CACHE FILEPATH "Host compiler of nvcc")
 endif()
 
-# The answer is kept, so that configuring again does not compile the probe again.
-if(NOT DEFINED FASTACT_CUDA_PROBED OR NOT FASTACT_CUDA_PROBED STREQUAL
+# A yes is kept, so that configuring again does not compile the probe again; a no is asked again,
+# because the reason may be gone.
+if(FASTACT_CUDA_REASON OR NOT DEFINED FASTACT_CUDA_PROBED OR NOT FASTACT_CUDA_PROBED STREQUAL
    "${FASTACT_WITH_CUDA}|${LibTorch_PREFIX}|${CMAKE_CUDA_COMPILER}|$ENV{CUDACXX}")
   _fastact_probe_cuda()
   if(NOT FASTACT_CUDA_REASON)
@@ -140,8 +141,13 @@ if(NOT FASTACT_CUDA_REASON)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
-  # The toolkit's headers, for C++ files that include c10/cuda.
-  target_include_directories(LibTorch::CUDA SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
+  # The toolkit's headers, for C++ files that include c10/cuda. nvcc names folders that a toolkit
+  # from PyPI need not have.
+  foreach(_fastact_folder IN LISTS CUDAToolkit_INCLUDE_DIRS)
+    if(IS_DIRECTORY "${_fastact_folder}")
+      target_include_directories(LibTorch::CUDA SYSTEM INTERFACE "${_fastact_folder}")
+    endif()
+  endforeach()
   message(STATUS "FastAct: CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER}), "
                  "architectures ${CMAKE_CUDA_ARCHITECTURES}")
 elseif(FASTACT_WITH_CUDA AND NOT FASTACT_WITH_CUDA STREQUAL "AUTO")

@@ -26,9 +26,9 @@ endif()
 if(FASTACT_WERROR)
   list(APPEND _fastact_warnings -Werror)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # These follow the flow of inlined code, torch's headers included, and guess there.
+    # These follow the flow of inlined code, torch's and the standard headers included, and guess.
     list(APPEND _fastact_warnings -Wno-error=maybe-uninitialized -Wno-error=array-bounds
-         -Wno-error=stringop-overflow)
+         -Wno-error=stringop-overflow -Wno-error=restrict)
   endif()
   string(APPEND _fastact_cuda_host ",-Werror")
   list(APPEND _fastact_cuda_device --Werror=all-warnings)

@@ -162,7 +162,7 @@ def test_result_is_a_fresh_leaf_only_without_grad(act, device):
     x = values(3, device=device)
     assert act.op(x).grad_fn is None and act.op(x).is_leaf
     x.requires_grad_()
-    assert act.op(x).grad_fn is not None and act.name in act.op(x).grad_fn.name().lower()
+    assert act.name.replace("_", "") in act.op(x).grad_fn.name().lower()
     with torch.no_grad():
         assert not act.op(x).requires_grad
 

@@ -160,6 +160,14 @@ def test_double_backward_through_aot_is_not_possible(act, device):
     assert isinstance(error, RuntimeError) and text in str(error)
 
 
+def test_out_of_another_shape_is_not_possible(act, device):
+    """Dynamo does not trace the resizing of an out= argument."""
+    x, out = values(4, device=device), torch.empty(0, device=device)
+    for call in (act.packet().out, torch.sigmoid):
+        compiled = compile_whole(lambda x, out, call=call: call(x, out=out), "aot_eager")
+        assert "Shape mismatch with out= tensor variant" in str(error_of(compiled, x, out))
+
+
 def backward_compiled(backend):
     """Within it, backward passes are traced and compiled."""
     return compiled_autograd._enable(
@@ -190,6 +198,9 @@ def test_compiled_autograd_through_changed_shapes(act, device):
 
 
 def test_compiled_autograd_inductor(act, device):
+    if device == "cuda" and torch.__version__.startswith("2.11"):
+        # Found with torch.selu_ as well: "Attempt to trace generator", from inductor's own code.
+        pytest.skip("torch 2.11 does not compile a whole backward pass by inductor on CUDA")
     function = in_place_on_view(act)
     x = smooth_values(act, 4, 6, dtype=torch.float32, device=device)
     (expected,) = torch.autograd.grad(function(x).sum(), x)

@@ -210,7 +210,10 @@ def wrong_files(demo, tmp_path_factory):
         (["--model", "T/wide.pt", "--data", "A/heldout.pt"], ["wide.pt", "cannot classify"]),
         (["--model", "T/selu.pt", "--data", "A/heldout.pt"], ["selu.torch.pt", "does not exist"]),
         (["--model", "A/selu.pt", "--library", "A/lib.so"], ["lib.so", "does not exist"]),
-        (["--model", "A/selu.pt", "--library", "T/text"], ["library cannot be loaded"]),
+        (
+            ["--model", "A/selu.pt", "--library", "T/text"],
+            ["library cannot be loaded", "file too short"],
+        ),
         (["--model", "A/selu.pt", "--library", "C"], ["is not the FastAct library"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -241,6 +244,11 @@ def test_digits_without_gpu(demo, prefix):
 def test_digits_demo_without_fastact(tmp_path):
     done = python(EXAMPLES / "digits" / "demo.py", "--prefix", tmp_path, code=1)
     assert_one_sentence(done, "FastAct is not installed", str(tmp_path))
+    library = tmp_path / "lib" / "libfastact.so"
+    library.parent.mkdir()
+    library.write_text("This is no library.\n")
+    done = python(EXAMPLES / "digits" / "demo.py", "--prefix", tmp_path, code=1)
+    assert_one_sentence(done, "FastAct cannot be loaded beside torch", str(library))
 
 
 # --- kernelbench ---

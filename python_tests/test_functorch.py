@@ -191,6 +191,18 @@ def test_in_place_on_a_view_under_transforms(act, device):
         close(transform(ours)(x), transform(theirs)(x))
 
 
+def test_what_transforms_do_not_allow(act, device):
+    """As of any operator of PyTorch: out= forms, and changing a tensor from outside."""
+    x, captured = values(4, device=device), values(4, device=device)
+    out = torch.empty(4, device=device)
+    error = error_of(grad(lambda x: act.out(x, out).sum()), x)
+    assert "functions with out=... arguments don't support automatic differentiation" in str(error)
+    error = error_of(jvp, lambda x: act.out(x, torch.empty(4, device=device)), (x,), (x,))
+    assert "does not support it because it is an out= function" in str(error)
+    error = error_of(grad(lambda x: (act.op_(captured) * x).sum()), x)
+    assert f"in-place operation (fastact::{act.name}_) that would mutate a captured" in str(error)
+
+
 def test_derivative_operators_under_transforms(act, device):
     """D_1 with is_result differentiates by the result, so that the composition is right."""
     x, g = double(act, 5, device=device), double(act, 5, device=device)

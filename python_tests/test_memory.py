@@ -141,3 +141,29 @@ def test_saved_memory_is_freed_after_backward(act):
     y.sum().backward()
     gc.collect()
     assert freed == ["z"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    (
+        lambda act, z: act.op(z),
+        lambda act, z: act.op_(z),
+        lambda act, z: act.op_(z[1:]),
+    ),
+    ids=("functional", "in_place", "in_place_on_view"),
+)
+def test_dropped_graph_is_freed(act, device, call):
+    """A node that saves its own result must not keep itself alive."""
+
+    class Token:
+        pass
+
+    token = Token()
+    alive = weakref.ref(token)
+    z = values(4, 4, device=device).requires_grad_() * 1
+    z.grad_fn.register_hook(lambda *unused, token=token: None)
+    y = call(act, z)
+    (first,) = torch.autograd.grad(y.sum(), z, create_graph=True, allow_unused=True)
+    del token, y, z, first
+    gc.collect()
+    assert alive() is None

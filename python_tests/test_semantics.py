@@ -242,6 +242,14 @@ def test_negative_view_and_zero_tensor(act, device):
     assert torch.equal(act.op(zero) + 0, act.aten(torch.zeros(3, device=device)))
 
 
+def test_jagged_nested_tensor(act):
+    """Nested tensors of the jagged layout take every operator with the pointwise tag."""
+    rows = [values(2, 4), values(5, 4)]
+    nested = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    for ours, row in zip(act.op(nested).unbind(), rows):
+        assert_same_bits(ours, act.op(row))
+
+
 def test_versions(act, device):
     x = values(4, device=device)
     out = torch.empty_like(x)

@@ -82,7 +82,6 @@ std::string DerivativeNode::name() const {
 void DerivativeNode::release_variables() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto& variable : saved_) variable.reset_data();
-  released_ = true;
 }
 
 std::vector<bool> DerivativeNode::needed_gradients() const {
@@ -92,7 +91,7 @@ std::vector<bool> DerivativeNode::needed_gradients() const {
 }
 
 void DerivativeNode::unpack(at::Tensor (&tensors)[kTopOrder + 1]) {
-  TORCH_CHECK(!released_, autograd::ERR_BACKWARD_TWICE);
+  // After release_variables() this raises torch's "backward through the graph a second time".
   for (int i = 0; i <= order_; ++i) tensors[i] = saved_[i].unpack(getptr());
 }
 

@@ -61,7 +61,6 @@ class DerivativeNode : public torch::autograd::TraceableFunction {
   const CallParameters parameters_;
   torch::autograd::SavedVariable saved_[kTopOrder + 1];
   bool saved_is_output_ = false;
-  bool released_ = false;
 };
 
 #if FASTACT_INTRUSIVE_NODES

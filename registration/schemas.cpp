@@ -1,6 +1,11 @@
 // The operators' schemas.
 #include <torch/library.h>
 
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "fastact/fastact.h"
 #include "registration/build_info.h"
 #include "registration/family.h"
@@ -24,11 +29,6 @@ std::string arguments(const Activation& activation, int order) {
   return text;
 }
 
-// What every operator does in a torch that the library was not built for.
-void refuse(const c10::OperatorHandle& /*op*/, torch::jit::Stack* /*stack*/) {
-  TORCH_CHECK(false, torch_mismatch());
-}
-
 // Torch 2.11 has a tag for out variants, later versions do not.
 template <class Tag>
 void tag_out_variant(std::vector<Tag>& tags) {
@@ -38,12 +38,7 @@ void tag_out_variant(std::vector<Tag>& tags) {
 void define(torch::Library& library, const std::string& schema, bool is_out = false) {
   std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::pointwise};
   if (is_out) tag_out_variant(tags);
-  const std::vector<at::Tag>& all_tags = tags;
-  if (families().empty()) {
-    library.def(schema.c_str(), torch::CppFunction::makeFromBoxedFunction<&refuse>(), all_tags);
-  } else {
-    library.def(schema.c_str(), all_tags);
-  }
+  library.def(schema.c_str(), std::as_const(tags));
 }
 
 void define_family(torch::Library& library, const Activation& activation) {
@@ -64,6 +59,11 @@ void define_family(torch::Library& library, const Activation& activation) {
 }  // namespace
 
 TORCH_LIBRARY(fastact, library) {
+  if (const std::string mismatch = torch_mismatch(); !mismatch.empty()) {
+    // Not by torch's own logging, which may have changed as well.
+    std::cerr << mismatch << std::endl;  // NOLINT(performance-avoid-endl)
+    return;
+  }
   for (const Activation& activation : catalogue()) define_family(library, activation);
   library.def("build_info() -> str", [] { return build_info(); });
 }

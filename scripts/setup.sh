@@ -55,7 +55,9 @@ pip_install() {
 }
 
 # torch's wheels name the CUDA toolkit they were built with (Requires-Dist: cuda-toolkit); nvcc is
-# taken from the same release. For other versions the installed torch is asked.
+# taken from the same release. For other versions the installed torch is asked. nvcc's own package
+# does not say which release of its parts (nvvm, crt, cccl) it works with, so they are named too.
+nvcc_of() { echo "cuda-toolkit[nvcc,nvvm,crt,cudart,cccl]==$1"; }
 case $torch in
   2.15.0) toolkit=13.2.2 ;;
   2.11.0) toolkit=13.0.2 ;;
@@ -64,7 +66,7 @@ esac
 
 packages=("torch==$torch" -r "$root/requirements.txt")
 if [[ -n $toolkit ]]; then
-  packages+=("cuda-toolkit[nvcc]==$toolkit")
+  packages+=("$(nvcc_of "$toolkit")")
 fi
 say "installing torch $torch, its CUDA compiler and the build tools (about 3 GB on the first run)"
 pip_install "${packages[@]}"
@@ -86,7 +88,7 @@ PY
 )
   if [[ -n $toolkit ]]; then
     say "torch $torch is built for CUDA $toolkit"
-    pip_install "cuda-toolkit[nvcc]==$toolkit"
+    pip_install "$(nvcc_of "$toolkit")"
   else
     say "torch $torch is CPU-only"
   fi

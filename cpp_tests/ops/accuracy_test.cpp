@@ -22,7 +22,7 @@ std::vector<uint64_t> inputs_of(const Format& format, const Oracle& oracle) {
     const uint64_t stride = kSlowBuild ? 97'771 : 977;
     for (uint64_t bits = 0; bits <= format.all_bits(); bits += stride) inputs.push_back(bits);
   } else {
-    Random random(3);
+    Random random = seeded(3);
     std::uniform_real_distribution<double> ordinary(-50, 5);
     std::uniform_real_distribution<double> far(-760, 0);
     const int count = kSlowBuild ? 5'000 : 150'000;
@@ -82,13 +82,10 @@ TEST_P(AccuracyTest, HoldsItsPromise) {
   }
 }
 
-std::vector<KernelCase> kernels_of(bool from_result) {
-  std::vector<KernelCase> kernels = all_kernels();
-  std::erase_if(kernels, [&](const KernelCase& k) { return k.id.from_result != from_result; });
-  return kernels;
-}
-
-INSTANTIATE_TEST_SUITE_P(Kernels, AccuracyTest, ::testing::ValuesIn(kernels_of(false)),
+INSTANTIATE_TEST_SUITE_P(Kernels, AccuracyTest,
+                         ::testing::ValuesIn(with_oracle(kernels_where([](const KernelId& id) {
+                           return !id.from_result;
+                         }))),
                          KernelCaseName());
 
 // From the result, the error is that of one addition in the wide type, absolute, and of one
@@ -125,7 +122,10 @@ TEST_P(FromResultAccuracyTest, IsWithinOneAddition) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, FromResultAccuracyTest, ::testing::ValuesIn(kernels_of(true)),
+INSTANTIATE_TEST_SUITE_P(Kernels, FromResultAccuracyTest,
+                         ::testing::ValuesIn(with_oracle(kernels_where([](const KernelId& id) {
+                           return id.from_result;
+                         }))),
                          KernelCaseName());
 
 // g1 * ... * gk * f^(k)(x) with ordinary gradients: one more rounding each, in the wide type.
@@ -137,7 +137,7 @@ TEST_P(GradientAccuracyTest, MultipliesGradientsInTheWideType) {
   const Oracle& oracle = oracle_of(kernel);
   const int order = kernel.id.order;
   constexpr int kCount = 10'000;
-  Random random(4);
+  Random random = seeded(4);
   std::uniform_real_distribution<double> magnitude(0.25, 4);
   std::uniform_real_distribution<double> input(-5, 2);
   const auto draw = [&](auto& distribution, bool either_sign) {
@@ -149,8 +149,8 @@ TEST_P(GradientAccuracyTest, MultipliesGradientsInTheWideType) {
     return values;
   };
   const std::vector<uint64_t> x = draw(input, false);
-  std::vector<std::vector<uint64_t>> gradients;
-  for (int k = 0; k < order; ++k) gradients.push_back(draw(magnitude, true));
+  std::vector<std::vector<uint64_t>> gradients(order);
+  for (auto& gradient : gradients) gradient = draw(magnitude, true);
 
   const long double bound = format.bytes == 8 ? oracle.promise.float64 + 0.5L * order : 0.51L;
   for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
@@ -168,13 +168,10 @@ TEST_P(GradientAccuracyTest, MultipliesGradientsInTheWideType) {
   }
 }
 
-std::vector<KernelCase> derivatives() {
-  std::vector<KernelCase> kernels = kernels_of(false);
-  std::erase_if(kernels, [](const KernelCase& kernel) { return kernel.id.order == 0; });
-  return kernels;
-}
-
-INSTANTIATE_TEST_SUITE_P(Kernels, GradientAccuracyTest, ::testing::ValuesIn(derivatives()),
+INSTANTIATE_TEST_SUITE_P(Kernels, GradientAccuracyTest,
+                         ::testing::ValuesIn(with_oracle(kernels_where([](const KernelId& id) {
+                           return id.order > 0 && !id.from_result;
+                         }))),
                          KernelCaseName());
 
 }  // namespace

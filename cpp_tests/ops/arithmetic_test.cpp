@@ -91,7 +91,7 @@ TYPED_TEST(SixteenBitTest, EveryNanBecomesTheCanonicalOne) {
 }
 
 TEST(ArithmeticTest, RoundsDoubleToFloat) {
-  Random random(5);
+  Random random = seeded(5);
   for (int i = 0; i < 100'000; ++i) {
     const double x = std::bit_cast<double>(random());
     EXPECT_EQ(to_bits(round_to<float>(x)), encode_nearest(format_of(DType::kFloat32), x)) << x;
@@ -110,7 +110,7 @@ TEST(ArithmeticTest, FmaRoundsOnce) {
   EXPECT_EQ(fma(1 + 0x1p-52, 1 - 0x1p-52, -1.0), -0x1p-104);
   EXPECT_EQ(fma(1 + 0x1p-23F, 1 - 0x1p-23F, -1.0F), -0x1p-46F);
   // With these exponents long double holds the product and the sum exactly.
-  Random random(6);
+  Random random = seeded(6);
   const auto draw = [&] {
     return std::ldexp(static_cast<float>(random_between(random, -0xffffff, 0xffffff)), -22);
   };

@@ -79,15 +79,16 @@ class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<Ke
 
   // Inputs (the gradients, then x) as they lie in memory.
   [[nodiscard]] std::vector<std::vector<char>> draw_inputs(size_t count, uint64_t seed) const {
-    std::vector<std::vector<char>> memory;
+    std::vector<std::vector<char>> memory(inputs_);
     for (int i = 0; i < inputs_; ++i) {
-      memory.push_back(pack(format_, mixed_values(format_, count, seed + i)));
+      memory[i] = pack(format_, mixed_values(format_, count, seed + i));
     }
     return memory;
   }
 
   static std::vector<DeviceMemory> upload(std::span<const std::vector<char>> memory) {
     std::vector<DeviceMemory> result;
+    result.reserve(memory.size());
     for (const std::vector<char>& content : memory) result.emplace_back(content);
     return result;
   }
@@ -109,9 +110,9 @@ class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<Ke
 
   // The dense kernel over the inputs from offsets in allocations that end with the last element.
   void check_exact(int64_t n, std::span<const int64_t> offsets) const {
-    std::vector<std::vector<char>> host;
+    std::vector<std::vector<char>> host(inputs_ + 1);
     for (int i = 0; i <= inputs_; ++i) {
-      host.push_back(pack(format_, mixed_values(format_, n + offsets[i], 7 * n + i)));
+      host[i] = pack(format_, mixed_values(format_, n + offsets[i], 7 * n + i));
     }
     const std::vector<DeviceMemory> device = upload(host);
     run_both(host, device, offsets, n);
@@ -165,8 +166,10 @@ TEST_P(CudaTest, SameBitsAsTheCpu) {
   check_values(x);
 }
 
-TEST_P(CudaExhaustiveTest, SameBitsAsTheCpuOnADenseSample) {
-  if (format_.bytes == 2) GTEST_SKIP() << "CudaTest tries all inputs of a 16-bit type";
+// CudaTest tries all inputs of a 16-bit type.
+class CudaExhaustiveSampleTest : public CudaTest {};
+
+TEST_P(CudaExhaustiveSampleTest, SameBitsAsTheCpu) {
   std::vector<uint64_t> x;
   if (format_.bytes == 4) {
     for (uint64_t bits = 0; bits <= format_.all_bits(); bits += 977) x.push_back(bits);
@@ -210,7 +213,7 @@ TEST_P(CudaTest, EveryAlignment) {
       combinations.push_back(offsets);
     }
   } else {
-    Random random(70);
+    Random random = seeded(70);
     for (int64_t offset = 0; offset < per_packet; ++offset) {
       combinations.emplace_back(operands, offset);
     }
@@ -237,6 +240,7 @@ TEST_P(CudaTest, EveryAlignment) {
 TEST_P(CudaExhaustiveTest, EveryLengthAtChangingAlignments) {
   constexpr int64_t kLengths = 4200;
   std::vector<int64_t> starts;
+  starts.reserve(kLengths + 1);
   int64_t end = 0;
   for (int64_t n = 0; n <= kLengths; ++n) {
     starts.push_back(end + 16 + n * 7 % 16);
@@ -324,9 +328,9 @@ class CudaStridedTest : public CudaTest {
   // Runs on fresh memory; with target > 0 in place on that operand, whose place is the output's.
   void check(const std::vector<int64_t>& shape, const std::vector<Place>& places, int target,
              uint64_t seed) const {
-    std::vector<std::vector<char>> host;
+    std::vector<std::vector<char>> host(inputs_ + 1);
     for (int i = 0; i <= inputs_; ++i) {
-      host.push_back(pack(format_, mixed_values(format_, places[i].span, seed + i)));
+      host[i] = pack(format_, mixed_values(format_, places[i].span, 8 * seed + i));
     }
     const std::vector<DeviceMemory> device = upload(host);
     cuda::Operands operands;
@@ -371,9 +375,9 @@ class CudaStridedTest : public CudaTest {
       shape[d] = random_between(random, 1, std::clamp<int64_t>(room, 1, d == 0 ? 300 : 20));
       if (packets && d == 0) shape[d] = std::max<int64_t>(1, shape[d] / per_packet) * per_packet;
     }
-    std::vector<Place> places;
+    std::vector<Place> places(inputs_ + 1);
     for (int i = 0; i <= inputs_; ++i) {
-      places.push_back(random_place(random, shape, packets ? per_packet : 1, i > 0));
+      places[i] = random_place(random, shape, packets ? per_packet : 1, i > 0);
     }
     int target = 0;
     if (in_place) {
@@ -385,27 +389,32 @@ class CudaStridedTest : public CudaTest {
 };
 
 TEST_P(CudaStridedTest, RandomLayouts) {
-  Random random(80);
-  for (int i = 0; i < 25 && !HasFatalFailure(); ++i) check_random(random, false, 100 * i);
+  Random random = seeded(80);
+  for (int i = 0; i < 25 && !HasFatalFailure(); ++i) check_random(random, false, i);
 }
 
 TEST_P(CudaStridedTest, RandomLayoutsInPlace) {
-  Random random(81);
-  for (int i = 0; i < 25 && !HasFatalFailure(); ++i) check_random(random, true, 100 * i);
+  Random random = seeded(81);
+  for (int i = 0; i < 25 && !HasFatalFailure(); ++i) check_random(random, true, i);
 }
 
 // As many dimensions as the engine takes.
 TEST_P(CudaStridedTest, MostDimensions) {
   std::vector<int64_t> shape(cuda::kMaxDimensions, 1);
   for (const int dimension : {1, 4, 9, 16, 20, 24}) shape[dimension] = 3;
-  Random random(82);
-  std::vector<Place> places;
-  for (int i = 0; i <= inputs_; ++i) places.push_back(random_place(random, shape, 1, i > 0));
+  Random random = seeded(82);
+  std::vector<Place> places(inputs_ + 1);
+  for (int i = 0; i <= inputs_; ++i) places[i] = random_place(random, shape, 1, i > 0);
   check(shape, places, 0, 83);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaTest, ::testing::ValuesIn(all_kernels()), KernelCaseName());
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaExhaustiveTest, ::testing::ValuesIn(all_kernels()),
+                         KernelCaseName());
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaExhaustiveSampleTest,
+                         ::testing::ValuesIn(kernels_where([](const KernelId& id) {
+                           return format_of(id.dtype).bytes > 2;
+                         })),
                          KernelCaseName());
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaStridedTest, ::testing::ValuesIn(all_kernels()),
                          KernelCaseName());

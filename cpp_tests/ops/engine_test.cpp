@@ -156,10 +156,11 @@ TEST_F(SelectionDeathTest, AnUnknownOneIsAnErrorThatNamesTheKnownOnes) {
     if (set != sets.front()) known += set == sets.back() ? " or " : ", ";
     known += cpu::name_of(set);
   }
+  const std::string error =
+      "error <fastact: expected FASTACT_CPU_ISA to be " + known + " on this processor, but got ";
   for (const std::string wanted : {"avx", "AVX2", "sse4", "avx2 "}) {
     EXPECT_EXIT(print_selection(wanted.c_str()), ::testing::ExitedWithCode(0),
-                twice("error <fastact: expected FASTACT_CPU_ISA to be " + known +
-                      " on this processor, but got " + wanted + ">"));
+                twice(error + wanted + ">"));
   }
 }
 

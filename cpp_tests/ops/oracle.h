@@ -132,7 +132,8 @@ struct SeluDefinition {
 };
 
 template <class Definition>
-Oracle oracle_row(std::string_view name, std::vector<double> branch_points, Promise promise = {}) {
+Oracle oracle_row(std::string_view name, const std::vector<double>& branch_points,
+                  Promise promise = {}) {
   Oracle oracle = {.name = name,
                    .quick = &Definition::template derivative<long double>,
                    .precise = &Definition::template derivative<Quad>,
@@ -168,6 +169,15 @@ inline const Oracle& oracle_of(const KernelCase& kernel) {
 // is that of the constants' 31 digits after the point.
 inline constexpr long double kQuickError = 0x1p-60L;
 inline constexpr long double kPreciseError = 0x1p-98L;
+
+// Those of the kernels whose activation has a row here. The others are held to python_tests alone.
+inline std::vector<KernelCase> with_oracle(std::vector<KernelCase> kernels) {
+  std::erase_if(kernels, [](const KernelCase& kernel) {
+    return std::ranges::none_of(
+        oracles(), [&](const Oracle& oracle) { return oracle.name == kernel.info().name; });
+  });
+  return kernels;
+}
 
 // f^(order)(x), rounded to nearest even; nothing if a tie is closer than the oracle can tell.
 inline std::optional<uint64_t> correctly_rounded(const Oracle& oracle, int order,

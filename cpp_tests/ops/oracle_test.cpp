@@ -6,9 +6,12 @@
 namespace fastact::testing {
 namespace {
 
-TEST(OracleTest, EveryActivationHasARow) {
-  for (const KernelCase& kernel : all_kernels()) EXPECT_NO_THROW(oracle_of(kernel));
-  EXPECT_EQ(oracles().size(), catalogue().size());
+TEST(OracleTest, EveryRowIsOfAnActivation) {
+  for (const Oracle& oracle : oracles()) {
+    EXPECT_TRUE(std::ranges::any_of(catalogue(), [&](const Activation& activation) {
+      return activation.name == oracle.name;
+    })) << oracle.name;
+  }
 }
 
 TEST(OracleTest, FormatsAreThoseOfTheProcessor) {
@@ -17,7 +20,7 @@ TEST(OracleTest, FormatsAreThoseOfTheProcessor) {
   EXPECT_EQ(single.canonical_nan(), 0x7fffffffu);
   EXPECT_EQ(format_of(DType::kBFloat16).infinity(), 0x7f80u);
   EXPECT_EQ(format_of(DType::kFloat16).one(), 0x3c00u);
-  Random random(1);
+  Random random = seeded(1);
   for (int i = 0; i < 100'000; ++i) {
     const uint64_t bits = random();
     float f;
@@ -54,7 +57,7 @@ TEST(OracleTest, KnownDigits) {
 }
 
 TEST(OracleTest, QuickIsWithinItsMarginOfPrecise) {
-  Random random(2);
+  Random random = seeded(2);
   std::uniform_real_distribution<double> logarithm(-40, 10);
   const int samples = kSlowBuild ? 2'000 : 20'000;
   for (const Oracle& oracle : oracles()) {

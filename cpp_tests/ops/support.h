@@ -195,7 +195,9 @@ class GuardedMemory {
 
 // ---- Inputs
 
+// Seeded by each test, so that every run tries the same.
 using Random = std::mt19937_64;
+inline Random seeded(uint64_t seed) { return Random(seed); }
 
 inline int64_t random_between(Random& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
@@ -217,7 +219,7 @@ inline std::vector<uint64_t> special_values(const Format& format) {
 
 // Elements of every kind: half are between -16 and 16, the others any bits, specials among them.
 inline std::vector<uint64_t> mixed_values(const Format& format, size_t count, uint64_t seed) {
-  Random random(seed);
+  Random random = seeded(seed);
   std::uniform_real_distribution<double> ordinary(-16, 16);
   const std::vector<uint64_t> specials = special_values(format);
   std::vector<uint64_t> values(count);
@@ -273,6 +275,13 @@ inline std::vector<KernelCase> all_kernels() {
       }
     }
   }
+  return kernels;
+}
+
+template <class Predicate>
+std::vector<KernelCase> kernels_where(const Predicate& predicate) {
+  std::vector<KernelCase> kernels = all_kernels();
+  std::erase_if(kernels, [&](const KernelCase& kernel) { return !predicate(kernel.id); });
   return kernels;
 }
 

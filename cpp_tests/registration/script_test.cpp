@@ -1,8 +1,11 @@
 // TorchScript: source text that calls torch.ops.fastact, compiled, run, saved, loaded and run
 // again.
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/frontend/resolver.h>
+#include <torch/csrc/jit/frontend/sugared_value.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <memory>
 #include <sstream>
 #include <string>
 
@@ -26,9 +29,37 @@ def info(self) -> str:
     return torch.ops.fastact.build_info()
 )";
 
+// What the name torch means in the source: in Python its compiler knows, in C++ one says it.
+struct OperatorNamespaces : torch::jit::SugaredValue {
+  [[nodiscard]] std::string kind() const override { return "torch.ops"; }
+  std::shared_ptr<torch::jit::SugaredValue> attr(const torch::jit::SourceRange& /*location*/,
+                                                 torch::jit::GraphFunction& /*function*/,
+                                                 const std::string& field) override {
+    return std::make_shared<torch::jit::BuiltinModule>(field);
+  }
+};
+
+struct TorchModule : torch::jit::BuiltinModule {
+  TorchModule() : BuiltinModule("aten") {}
+  std::shared_ptr<torch::jit::SugaredValue> attr(const torch::jit::SourceRange& location,
+                                                 torch::jit::GraphFunction& function,
+                                                 const std::string& field) override {
+    if (field == "ops") return std::make_shared<OperatorNamespaces>();
+    return BuiltinModule::attr(location, function, field);
+  }
+};
+
+struct TorchResolver : torch::jit::Resolver {
+  std::shared_ptr<torch::jit::SugaredValue> resolveValue(
+      const std::string& name, torch::jit::GraphFunction& /*function*/,
+      const torch::jit::SourceRange& /*location*/) override {
+    return name == "torch" ? std::make_shared<TorchModule>() : nullptr;
+  }
+};
+
 torch::jit::Module compile() {
   torch::jit::Module module("activations");
-  module.define(kSource);
+  module.define(kSource, std::make_shared<TorchResolver>());
   return module;
 }
 

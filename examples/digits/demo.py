@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from train import positive
+from train import positive, why_not_loaded
 
 HERE = Path(__file__).resolve().parent
 
@@ -37,7 +37,7 @@ def choose_devices(wanted: str, library: Path) -> list[str]:
     try:
         torch.ops.load_library(library)
     except (OSError, RuntimeError) as error:
-        raise Failure(f"{library} cannot be loaded: {str(error).splitlines()[0]}") from None
+        raise Failure(f"FastAct {why_not_loaded(error)}.") from None
     gpu = torch.cuda.is_available()
     built = torch._C._dispatch_has_kernel_for_dispatch_key("fastact::selu", "CUDA")
     if wanted == "cuda":

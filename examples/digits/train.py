@@ -186,6 +186,12 @@ def positive(text: str) -> int:
     return value
 
 
+def why_not_loaded(error: Exception) -> str:
+    """The end of a sentence that starts with the library."""
+    cause = str(error.__cause__ or error).splitlines()[0]
+    return f"cannot be loaded beside torch {torch.__version__}: {cause}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", required=True, help="the installed libfastact.so")
@@ -201,7 +207,7 @@ def main() -> None:
     try:
         torch.ops.load_library(options.library)
     except (OSError, RuntimeError) as error:
-        sys.exit(f"train: {options.library} cannot be loaded: {str(error).splitlines()[0]}")
+        sys.exit(f"train: FastAct {why_not_loaded(error)}.")
     options.out.mkdir(parents=True, exist_ok=True)
     models = {name: train(name, options.epochs) for name in MODELS}
     save(models, options.out, options.device or ["cpu"], options.batch)

@@ -34,8 +34,8 @@ TIMED_RUNS = 30
 FASTACT_ULP = 0.501
 FASTACT_GRADIENT_ULP = 0.501
 # The distance that FastAct's result may have from PyTorch's: PyTorch's own error, which is up to
-# 1.6, and FastAct's half.
-AGREEMENT_ULP = 2.1
+# 2.3 in the value and 2.9 in the gradient (CUDA; on a CPU 1.6 and 1.8), and FastAct's half.
+AGREEMENT_ULP = 3.5
 
 Work = Callable[[], torch.Tensor]
 

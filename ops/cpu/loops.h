@@ -73,6 +73,39 @@ void dense_elements(const Formula& formula, Element* out, int64_t n, const Eleme
   }
 }
 
+// For BFloat16: two neighbours in one 32-bit lane, of which either half is a float as it stands. It
+// saves the moves between 16- and 32-bit lanes: on a Zen 5 core SELU takes 0.18 instead of 0.19 ns
+// an element with AVX-512, 0.35 instead of 0.40 with AVX2; ReLU 0.07 instead of 0.10 and 0.13
+// instead of 0.22.
+using BFloat16Pair [[gnu::may_alias, gnu::aligned(2)]] = uint32_t;
+
+FASTACT_INLINE float low_half(uint32_t pair) { return from_bits(pair << 16); }
+FASTACT_INLINE float high_half(uint32_t pair) { return from_bits(pair & 0xffff0000u); }
+
+template <int Order, bool FromResult, class Formula, class... Gradients>
+void dense_pairs(const Formula& formula, BFloat16* out, int64_t n, const BFloat16* x,
+                 const Gradients*... gradients) {
+  const auto load = [](const BFloat16* from, int64_t i) -> uint32_t {
+    return reinterpret_cast<const BFloat16Pair*>(from)[i];
+  };
+  FASTACT_INDEPENDENT_ITERATIONS
+  for (int64_t i = 0; i < n / 2; ++i) {
+    const uint32_t low =
+        round_to<BFloat16>(evaluate<BFloat16, Order, FromResult>(formula, low_half(load(x, i)),
+                                                                 low_half(load(gradients, i))...))
+            .bits;
+    const uint32_t high =
+        round_to<BFloat16>(evaluate<BFloat16, Order, FromResult>(formula, high_half(load(x, i)),
+                                                                 high_half(load(gradients, i))...))
+            .bits;
+    reinterpret_cast<BFloat16Pair*>(out)[i] = low | high << 16;
+  }
+  if (n % 2 != 0) {
+    dense_elements<BFloat16, Order, FromResult>(formula, out + n - 1, 1, x + n - 1,
+                                                (gradients + n - 1)...);
+  }
+}
+
 // For Float16: the same on blocks of floats. round_to<float> gives the one NaN, which converts to
 // Float16's.
 template <int Order, bool FromResult, class Formula, class... Gradients>
@@ -127,6 +160,9 @@ struct Loop {
       if constexpr (std::is_same_v<Element, Float16>) {
         dense_blocks<Order, FromResult>(formula, out, n, x,
                                         reinterpret_cast<const Element*>(data[1 + I])...);
+      } else if constexpr (std::is_same_v<Element, BFloat16>) {
+        dense_pairs<Order, FromResult>(formula, out, n, x,
+                                       reinterpret_cast<const Element*>(data[1 + I])...);
       } else {
         dense_elements<Element, Order, FromResult>(
             formula, out, n, x, reinterpret_cast<const Element*>(data[1 + I])...);

@@ -2,11 +2,17 @@
 //
 //   struct Act {
 //     static constexpr Traits kTraits = {...};
-//     explicit constexpr Act(const double* parameters);           // in the schema's order
+//
+//     // The numbers of the operator's schema, in their order.
+//     explicit constexpr Act(const double* parameters);
+//
+//     // f, f', f'', f''' for Order 0 to 3.
 //     template <class Element, int Order>
-//     auto derivative(Wide<Element> x) const;                     // f, f', f'', f''' for Order
-//     0..3 template <class Element, int Order> auto derivative_from_result(Wide<Element> y) const;
-//     // see Traits::gradient_from_result
+//     auto derivative(Wide<Element> x) const;
+//
+//     // Only with Traits::gradient_from_result, which says what it is.
+//     template <class Element, int Order>
+//     auto derivative_from_result(Wide<Element> y) const;
 //   };
 //
 // derivative() may return a wider type than it takes (float32 SELU computes in double): the engine

@@ -1,9 +1,14 @@
 // ReLU: f(x) = max(x, 0).
 //
-// Range: every input. Accuracy: exact in every type. relu(-0.0) = -0.0, as PyTorch's on the CPU;
-// relu(NaN) = NaN. f'(x) = 1 for x > 0, 0 for x <= 0, NaN for NaN (where PyTorch passes the
-// gradient on). f'' = f''' = 0. The result is positive exactly where the input is, so it serves in
-// the input's place in every derivative. Source: the definition (Nair and Hinton, 2010).
+// Range: every input. relu(-0.0) = -0.0, as PyTorch's on the CPU; relu(NaN) = NaN.
+//
+// Accuracy: exact in every type.
+//
+// f'(x) = 1 for x > 0, 0 for x <= 0, NaN for NaN (where PyTorch passes the gradient on); f'' and
+// f''' are 0. The result is positive exactly where the input is, so it serves in the input's place
+// in every derivative.
+//
+// Source: the definition (Nair and Hinton, 2010).
 #pragma once
 
 #include "ops/formulas/formula.h"

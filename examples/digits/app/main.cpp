@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <torch/cuda.h>
 #include <torch/script.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -160,7 +161,8 @@ std::string LoadFastAct(const std::string& path) {
   RequireFile(path, "the FastAct library");
   // An absolute path, for dlopen looks a bare name up elsewhere.
   if (dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
-    throw Failure("the FastAct library cannot be loaded: " + std::string(dlerror()) + ".");
+    throw Failure("the FastAct library cannot be loaded beside torch " TORCH_VERSION ": " +
+                  std::string(dlerror()) + ".");
   }
   const auto build_info = FindOperator("fastact::build_info");
   if (!build_info || !FindOperator("fastact::selu") || !FindOperator("fastact::relu")) {

@@ -20,6 +20,8 @@ struct Functions {
   double (*slope)(double);
 };
 
+void PrintTo(const Functions& functions, std::ostream* stream) { *stream << functions.name; }
+
 at::Tensor selu_backward_of_input(const at::Tensor& gradient, const at::Tensor& self) {
   return fastact::selu_backward(gradient, self);
 }

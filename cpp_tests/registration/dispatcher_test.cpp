@@ -14,6 +14,8 @@ struct Schema {
   bool writes;
 };
 
+void PrintTo(const Schema& schema, std::ostream* stream) { *stream << schema.text; }
+
 const Schema kSchemas[] = {
     {"selu", "", "fastact::selu(Tensor self) -> Tensor", false},
     {"selu_", "", "fastact::selu_(Tensor(a!) self) -> Tensor(a!)", true},

@@ -107,7 +107,7 @@ struct Autograd {
     }
     if (tangent) {
       const at::Tensor primal = from_result ? self._fw_primal(/*level=*/0) : input;
-      const at::Tensor old_tangent = self._fw_grad(/*level=*/0);
+      const at::Tensor& old_tangent = self._fw_grad(/*level=*/0);
       const at::Tensor new_tangent =
           ladder_forward(family, 0, derivative_parameters, &primal, &old_tangent);
       self._set_fw_grad(old_tangent.copy_(new_tangent), /*level=*/0, /*is_inplace_op=*/true);

@@ -75,8 +75,8 @@ template <class Function>
 class LazyOperator {
  public:
   // Implicit, so that a tuple of these, which cannot move, is built from names.
-  LazyOperator(QualifiedName name)
-      : name_(std::move(name)) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  LazyOperator(QualifiedName name) : name_(std::move(name)) {}
 
   template <class... Arguments>
   decltype(auto) dispatch(const c10::DispatchKeySet* keys, Arguments&&... arguments) const {

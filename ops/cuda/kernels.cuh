@@ -5,7 +5,6 @@
 //   single elements
 #pragma once
 
-#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
@@ -27,45 +26,35 @@ struct alignas(sizeof(Element) * Count) Packet {
 template <class Element>
 inline constexpr int kPacketElements = kPacketBytes / static_cast<int>(sizeof(Element));
 
-// Results to elements in pairs: one conversion instruction for two 16-bit results, which rounds to
-// nearest even and turns every NaN into 0x7fff, the one NaN.
-template <int Count>
-__device__ __forceinline__ void round_packet(const float (&results)[Count],
-                                             Packet<BFloat16, Count>& packet) {
-  if constexpr (Count == 1) {
-    packet.elements[0].bits = __bfloat16_as_ushort(__float2bfloat16_rn(results[0]));
+// Two results to 16-bit elements in one instruction, which rounds to nearest even and turns every
+// NaN into 0x7fff, the one NaN. `low` goes to the lower half.
+template <class Element>
+__device__ __forceinline__ uint32_t round_pair(float low, float high) {
+  uint32_t pair;
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   } else {
-#pragma unroll
-    for (int i = 0; i < Count; i += 2) {
-      uint32_t pair;
-      asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(results[i + 1]), "f"(results[i]));
-      packet.elements[i].bits = static_cast<uint16_t>(pair);
-      packet.elements[i + 1].bits = static_cast<uint16_t>(pair >> 16);
-    }
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   }
-}
-
-template <int Count>
-__device__ __forceinline__ void round_packet(const float (&results)[Count],
-                                             Packet<Float16, Count>& packet) {
-  if constexpr (Count == 1) {
-    packet.elements[0].bits = __half_as_ushort(__float2half_rn(results[0]));
-  } else {
-#pragma unroll
-    for (int i = 0; i < Count; i += 2) {
-      uint32_t pair;
-      asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(results[i + 1]), "f"(results[i]));
-      packet.elements[i].bits = static_cast<uint16_t>(pair);
-      packet.elements[i + 1].bits = static_cast<uint16_t>(pair >> 16);
-    }
-  }
+  return pair;
 }
 
 template <class Result, class Element, int Count>
 __device__ __forceinline__ void round_packet(const Result (&results)[Count],
                                              Packet<Element, Count>& packet) {
+  if constexpr (!kIs16Bit<Element>) {
 #pragma unroll
-  for (int i = 0; i < Count; ++i) packet.elements[i] = round_to<Element>(results[i]);
+    for (int i = 0; i < Count; ++i) packet.elements[i] = round_to<Element>(results[i]);
+  } else if constexpr (Count == 1) {
+    packet.elements[0].bits = static_cast<uint16_t>(round_pair<Element>(results[0], 0.0f));
+  } else {
+#pragma unroll
+    for (int i = 0; i < Count; i += 2) {
+      const uint32_t pair = round_pair<Element>(results[i], results[i + 1]);
+      packet.elements[i].bits = static_cast<uint16_t>(pair);
+      packet.elements[i + 1].bits = static_cast<uint16_t>(pair >> 16);
+    }
+  }
 }
 
 __device__ __forceinline__ float widen_on_device(Float16 x) {

@@ -1,4 +1,4 @@
-"""Checks what is installed: the files, the libraries needed, the symbols exported, no foreign path.
+"""Checks the installed package: files, libraries needed, symbols, and that no path is foreign.
 
     python check_package.py --prefix PREFIX [--forbid PATH]...
 
@@ -52,6 +52,16 @@ def strong_symbols(nm: str, library: Path) -> list[str]:
     return symbols
 
 
+def strong_torch_references(nm: str, library: Path) -> list[str]:
+    """Torch's symbols without which the library would not load (weak ones have the kind w)."""
+    references = []
+    for line in run(nm, "-D", "--undefined-only", str(library)).splitlines():
+        kind, name = line.split(maxsplit=1)
+        if kind == "U" and re.match(r"_Z\w*(5torch|3c10|2at)", name):
+            references.append(name)
+    return references
+
+
 def check(prefix: Path, readelf: str, nm: str, forbidden: list[str]) -> list[str]:
     """Every problem, as a sentence."""
     problems = [f"{name} is missing" for name in EXPECTED if not (prefix / name).is_file()]
@@ -77,6 +87,9 @@ def check(prefix: Path, readelf: str, nm: str, forbidden: list[str]) -> list[str
         for name in symbols
         if re.match(r"fastact::(cpu|cuda|formulas|detail|internal)::", name)
     ]
+
+    # In another torch the library loads all the same, and says so (registration/tools).
+    problems += [f"needs the symbol {name}" for name in strong_torch_references(nm, library)]
 
     for path in sorted(prefix.rglob("*")):
         if path.is_file():

@@ -32,17 +32,16 @@ T read_at(const std::vector<char>& file, size_t offset) {
   return value;
 }
 
-// The number of references made weak, or -1 if this is not a 64-bit ELF file.
-int weaken(std::vector<char>& file) {
+// False, and nothing done, if this is not a 64-bit ELF file.
+bool weaken(std::vector<char>& file) {
   if (file.size() < sizeof(Elf64_Ehdr) || std::memcmp(file.data(), ELFMAG, SELFMAG) != 0 ||
       file[EI_CLASS] != ELFCLASS64) {
-    return -1;
+    return false;
   }
   const auto header = read_at<Elf64_Ehdr>(file, 0);
   const auto section = [&](size_t index) {
     return read_at<Elf64_Shdr>(file, header.e_shoff + index * header.e_shentsize);
   };
-  int count = 0;
   for (size_t i = 0; i < header.e_shnum; ++i) {
     const Elf64_Shdr symbols = section(i);
     if (symbols.sh_type != SHT_DYNSYM) continue;
@@ -56,10 +55,9 @@ int weaken(std::vector<char>& file) {
       }
       symbol.st_info = ELF64_ST_INFO(STB_WEAK, ELF64_ST_TYPE(symbol.st_info));
       std::memcpy(file.data() + symbols.sh_offset + offset, &symbol, sizeof(symbol));
-      ++count;
     }
   }
-  return count;
+  return true;
 }
 
 }  // namespace
@@ -72,7 +70,7 @@ int main(int argc, char** argv) {
   std::ifstream input(argv[1], std::ios::binary);
   std::vector<char> file((std::istreambuf_iterator<char>(input)), std::istreambuf_iterator<char>());
   input.close();
-  if (weaken(file) < 0) {
+  if (!weaken(file)) {
     std::cerr << "weaken_torch_symbols: expected a 64-bit ELF file, but got " << argv[1] << '\n';
     return 1;
   }

@@ -88,13 +88,15 @@ class LazyOperator {
 
  private:
   const c10::TypedOperatorHandle<Function>* look_up() const {
-    // Kept for the life of the process, as is the loser of a race between two first calls.
+    // Kept for the life of the process. Of first calls at once the first one's handle stays.
     const auto* handle = new c10::TypedOperatorHandle<Function>(
         c10::Dispatcher::singleton()
             .findSchemaOrThrow(name_.name.c_str(), name_.overload)
             .template typed<Function>());
-    handle_.store(handle, std::memory_order_release);
-    return handle;
+    const c10::TypedOperatorHandle<Function>* first = nullptr;
+    if (handle_.compare_exchange_strong(first, handle, std::memory_order_acq_rel)) return handle;
+    delete handle;
+    return first;
   }
 
   QualifiedName name_;

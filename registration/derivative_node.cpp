@@ -96,9 +96,13 @@ void DerivativeNode::unpack(at::Tensor (&tensors)[kTopOrder + 1]) {
 }
 
 autograd::variable_list DerivativeNode::apply(autograd::variable_list&& gradients) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   at::Tensor tensors[kTopOrder + 1];
-  unpack(tensors);
+  {
+    // Not longer: the operators that are called next take locks of torch's, under which nodes may
+    // be released, in the opposite order.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unpack(tensors);
+  }
   return ladder_backward(family_, order_, parameters_, gradients[0], tensors, needed_gradients());
 }
 

@@ -207,9 +207,26 @@ inline long double promised_ulp(const KernelCase& kernel) {
   return kernel.id.order <= promise.exact_16bit_orders ? 0.5L : 0.501L;
 }
 
+// Empty if the result of a kernel from the result y (gradients of 1) is close enough to the exact
+// one, else what was expected. The error is that of one addition in the wide type, which
+// is absolute, and of one rounding.
+inline std::string broken_promise_from_result(const KernelCase& kernel, uint64_t y,
+                                              uint64_t result) {
+  const Format& format = kernel.format();
+  const long double exact = oracle_of(kernel).from_result(kernel.id.order, decode(format, y));
+  if (std::isnan(exact) && result == format.canonical_nan()) return "";
+  if (exact == 0) return result == 0 ? "" : "+0";
+  // The largest derivative is below 2: one unit of its last place in float, or in double.
+  const long double addition = format.bytes == 2 ? 0x1p-23L : 0x1p-52L;
+  const long double unit = std::ldexp(1.0L, last_place_exponent(format, exact));
+  const long double error = std::fabs(decode(format, result) - exact);
+  return error <= 0.501L * unit + addition ? "" : std::to_string(exact);
+}
+
 // Empty if the kernel's result at x (gradients of 1) is what its row promises, else what was
 // expected. Half an ULP means correctly rounded, to the bit.
 inline std::string broken_promise(const KernelCase& kernel, uint64_t x, uint64_t result) {
+  if (kernel.id.from_result) return broken_promise_from_result(kernel, x, result);
   const Format& format = kernel.format();
   const Oracle& oracle = oracle_of(kernel);
   const long double bound = promised_ulp(kernel);

@@ -293,22 +293,23 @@ struct KernelCaseName {
 
 // The kernel on n dense elements: output, gradients, x.
 inline void run_dense(const KernelCase& kernel, cpu::InstructionSet set,
-                      std::span<char* const> operands, int64_t n) {
+                      std::span<char* const> operands, int64_t n,
+                      const Parameters& parameters = {}) {
   int64_t strides[2 * kMaxOperands] = {};
   std::fill_n(strides, kernel.operands(), kernel.format().bytes);
-  cpu::find_kernel(kernel.activation, kernel.id, set)({}, operands.data(), strides, n, 1);
+  cpu::find_kernel(kernel.activation, kernel.id, set)(parameters, operands.data(), strides, n, 1);
 }
 
 // The kernel's result for one element: `inputs` are the gradients, then x.
 inline uint64_t run_one(const KernelCase& kernel, cpu::InstructionSet set,
-                        std::span<const uint64_t> inputs) {
+                        std::span<const uint64_t> inputs, const Parameters& parameters = {}) {
   alignas(8) char elements[kMaxOperands][8] = {};
   char* operands[kMaxOperands];
   for (int i = 0; i < kernel.operands(); ++i) {
     operands[i] = elements[i];
     if (i > 0) kernel.format().store(elements[i], inputs[i - 1]);
   }
-  run_dense(kernel, set, operands, 1);
+  run_dense(kernel, set, operands, 1, parameters);
   return kernel.format().load(elements[0]);
 }
 

@@ -5,6 +5,11 @@ TORCH ?= $(DEFAULT_TORCH)
 PYTHON ?= python3
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# What make sanitize builds with: address and undefined in one build, or thread.
+SANITIZER ?= address,undefined
+# The calls that make fuzz-engine tries. The seed is another one at every run, and is printed.
+FUZZ_CASES ?= 100000
+FUZZ_SEED ?= $(shell date +%s)
 # More CMake settings, such as CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=90-real
 CMAKE_ARGS ?=
 
@@ -16,6 +21,7 @@ VENV := .venv-$(TORCH)
 BUILD := build/torch-$(TORCH)
 endif
 LOCAL_PREFIX := $(BUILD)/prefix
+COMMA := ,
 
 # What the Python tests and the benchmarks load.
 export FASTACT_LIBRARY := $(CURDIR)/$(BUILD)/lib/libfastact.so
@@ -24,12 +30,13 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: help setup build install demo test bench lint format gpu-check clean distclean
+.PHONY: help setup build install demo test sanitize fuzz-engine bench lint format gpu-check clean \
+  distclean
 .DEFAULT_GOAL := build
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
-	  awk -F'|' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	  awk -F'|' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 	@echo "  TORCH=2.11.0 chooses another torch, JOBS=4 the number of compilers, PYTHON=... the Python"
 
 setup: $(VENV)/.fastact-setup  ## the virtual environment with torch, nvcc and the build tools
@@ -54,6 +61,19 @@ test: setup  ## GoogleTest, the installed package, pytest
 	cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 	python -m pytest python_tests -rs
+
+sanitize: BUILD := $(BUILD)/$(subst $(COMMA),-,$(SANITIZER))
+sanitize: setup  ## SANITIZER=address, undefined, both or thread: build for the CPU and test with it
+	$(CONFIGURE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON \
+	  -DFASTACT_SANITIZE=$(SANITIZER)
+	$(COMPILE)
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+fuzz-engine: setup  ## FUZZ_CASES random calls of the CPU engine, from FUZZ_SEED on
+	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON
+	$(COMPILE) --target fastact_ops_tests
+	FASTACT_FUZZ_CASES=$(FUZZ_CASES) FASTACT_FUZZ_SEED=$(FUZZ_SEED) \
+	  $(BUILD)/bin/fastact_ops_tests --gtest_filter='FuzzTest.*'
 
 bench: build  ## the speed bar, on this machine
 	python benchmarks/speed_bar.py

@@ -1,5 +1,7 @@
 """Loads the library once and gives the fixtures over which every test is parametrised."""
 
+import os
+
 import pytest
 import torch
 
@@ -9,7 +11,8 @@ from support import DTYPES, dtype_name, library_path
 if not library_path().exists():
     pytest.exit(f"{library_path()} does not exist: build it, or name it in FASTACT_LIBRARY", 1)
 torch.ops.load_library(str(library_path()))
-torch.set_num_threads(2)
+if "OMP_NUM_THREADS" not in os.environ:  # which ThreadSanitizer's runs set to 1
+    torch.set_num_threads(2)
 
 
 def missing_gpu():

@@ -13,7 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "ops/catalogue.h"
+
 namespace fastact::testing {
+
+#define FASTACT_ACTIVATION_NAME(name, Formula, parameters) #name,
+inline constexpr const char* kActivations[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIVATION_NAME)};
+#undef FASTACT_ACTIVATION_NAME
 
 inline constexpr std::array<at::ScalarType, 4> kTypes = {at::kFloat, at::kDouble, at::kBFloat16,
                                                          at::kHalf};
@@ -32,6 +38,33 @@ decltype(auto) call(const char* name, const char* overload, Arguments&&... argum
       .findSchemaOrThrow((std::string("fastact::") + name).c_str(), overload)
       .typed<Function>()
       .call(std::forward<Arguments>(arguments)...);
+}
+
+// The same for any activation's operator: the tensors, then the schema's defaults.
+inline at::Tensor call_with_defaults(const std::string& name,
+                                     const std::vector<at::Tensor>& tensors) {
+  const c10::OperatorHandle handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow(("fastact::" + name).c_str(), "");
+  std::vector<c10::IValue> stack(tensors.begin(), tensors.end());
+  const auto& arguments = handle.schema().arguments();
+  for (size_t i = stack.size(); i < arguments.size(); ++i) {
+    stack.push_back(arguments[i].default_value().value());
+  }
+  handle.callBoxed(stack);
+  return stack.front().toTensor();
+}
+
+// What a program does with every activation: values, in place, and gradients.
+inline std::vector<at::Tensor> use_every_activation(const at::Tensor& x) {
+  std::vector<at::Tensor> results;
+  for (const std::string name : kActivations) {
+    results.push_back(call_with_defaults(name, {x}));
+    results.push_back(call_with_defaults(name + "_", {x.clone()}));
+    const at::Tensor leaf = x.clone().requires_grad_();
+    call_with_defaults(name, {leaf}).backward(at::ones_like(x));
+    results.push_back(leaf.grad());
+  }
+  return results;
 }
 
 using Unary = at::Tensor(const at::Tensor&);
@@ -64,6 +97,11 @@ inline ::testing::AssertionResult same_bits(const at::Tensor& a, const at::Tenso
   return ::testing::AssertionFailure()
          << count << " of " << a.numel() << " elements differ, the first "
          << a.detach().flatten().index({first}) << " and " << b.detach().flatten().index({first});
+}
+
+inline bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  return std::ranges::equal(
+      a, b, [](const at::Tensor& x, const at::Tensor& y) { return bool{same_bits(x, y)}; });
 }
 
 // The message of the exception that f throws, without torch's trace of calls; "" if none.

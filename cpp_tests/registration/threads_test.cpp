@@ -1,9 +1,12 @@
 // Several threads at once: first calls, calls, backward passes.
+#include "cpp_tests/threads.h"
+
 #include <fastact/fastact.h>
 
+#include <array>
 #include <atomic>
-#include <barrier>
-#include <thread>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "cpp_tests/registration/support.h"
@@ -13,37 +16,37 @@ namespace {
 
 constexpr int kThreads = 8;
 
-// f(thread) on all threads, started together.
-template <class Function>
-void on_all_threads(const Function& f) {
-  std::barrier start(kThreads);
-  std::vector<std::thread> threads;
-  threads.reserve(kThreads);
-  for (int thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread] {
-      start.arrive_and_wait();
-      f(thread);
+// What is made at the first call is made once in a process, so this one runs in a new one.
+TEST(FirstUseDeathTest, OnSeveralThreadsAtOnce) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto first_use = [] {
+    const at::Tensor x = inputs(at::kFloat, 100);
+    std::array<std::vector<at::Tensor>, kThreads> results;
+    std::array<std::string, kThreads> infos;
+    on_threads(kThreads, [&](int thread) {
+      // Some ask for the information first, which chooses the instruction set too.
+      if (thread % 2 == 0) infos[thread] = build_info();
+      results[thread] = use_every_activation(x);
+      if (thread % 2 != 0) infos[thread] = build_info();
     });
-  }
-  for (std::thread& thread : threads) thread.join();
+    const std::vector<at::Tensor> expected = use_every_activation(x);
+    for (int thread = 0; thread < kThreads; ++thread) {
+      if (!same_bits(results[thread], expected) || infos[thread] != build_info()) std::exit(1);
+    }
+    std::exit(0);
+  };
+  EXPECT_EXIT(first_use(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ThreadsTest, CallsAtOnceGiveTheSameBits) {
   // Small calls stay on their thread, large ones use torch's own threads too.
   for (const int64_t count : {100, 200'003}) {
     const at::Tensor x = inputs(at::kFloat, count);
-    const at::Tensor y = fastact::selu(x);
+    const std::vector<at::Tensor> expected = use_every_activation(x);
     std::atomic<int> wrong = 0;
-    on_all_threads([&](int thread) {
-      for (int i = 0; i < 20; ++i) {
-        at::Tensor result;
-        if ((thread + i) % 2 == 0) {
-          result = fastact::selu(x);
-        } else {
-          result = x.clone();
-          fastact::selu_(result);
-        }
-        if (!same_bits(result, y)) ++wrong;
+    on_threads(kThreads, [&](int) {
+      for (int i = 0; i < 10; ++i) {
+        if (!same_bits(use_every_activation(x), expected)) ++wrong;
       }
     });
     EXPECT_EQ(wrong, 0) << count << " elements";
@@ -53,28 +56,31 @@ TEST(ThreadsTest, CallsAtOnceGiveTheSameBits) {
 TEST(ThreadsTest, BackwardPassesOfOwnGraphs) {
   const at::Tensor gradient = at::linspace(-1, 1, 5001);
   const at::Tensor value = at::linspace(-4, 4, 5001);
-  const at::Tensor expected = fastact::selu_backward(gradient, value);
-  std::atomic<int> wrong = 0;
-  on_all_threads([&](int) {
-    for (int i = 0; i < 20; ++i) {
-      const at::Tensor x = value.clone().requires_grad_();
-      fastact::selu(x).backward(gradient);
-      if (!same_bits(x.grad(), expected)) ++wrong;
-    }
-  });
-  EXPECT_EQ(wrong, 0);
+  for (const std::string name : kActivations) {
+    const at::Tensor expected = call_with_defaults(name + "_backward", {gradient, value});
+    std::atomic<int> wrong = 0;
+    on_threads(kThreads, [&](int) {
+      for (int i = 0; i < 20; ++i) {
+        const at::Tensor x = value.clone().requires_grad_();
+        call_with_defaults(name, {x}).backward(gradient);
+        if (!same_bits(x.grad(), expected)) ++wrong;
+      }
+    });
+    EXPECT_EQ(wrong, 0) << name;
+  }
 }
 
 TEST(ThreadsTest, BackwardPassesOfASharedGraph) {
   const at::Tensor x = at::linspace(-4, 4, 5001).requires_grad_();
-  const at::Tensor y = fastact::selu(x);
-  const at::Tensor z = fastact::relu(y);
-  on_all_threads([&](int) {
-    for (int i = 0; i < 10; ++i) z.backward(at::ones_like(z), /*retain_graph=*/true);
+  at::Tensor y = x;
+  for (const std::string name : kActivations) y = call_with_defaults(name, {y});
+  const auto backward = [&] { y.backward(at::ones_like(y), /*retain_graph=*/true); };
+  backward();
+  const at::Tensor once = x.grad().clone();
+  on_threads(kThreads, [&](int) {
+    for (int i = 0; i < 10; ++i) backward();
   });
-  const at::Tensor once =
-      fastact::selu_backward(fastact::relu_backward(at::ones_like(y), y.detach()), x.detach());
-  EXPECT_TRUE(at::allclose(x.grad(), once * (10 * kThreads), 1e-5));
+  EXPECT_TRUE(at::allclose(x.grad(), once * (1 + 10 * kThreads), 1e-5));
 }
 
 }  // namespace

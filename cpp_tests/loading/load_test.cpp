@@ -1,0 +1,50 @@
+// The library is opened on several threads while others compute. A program of its own, which does
+// not link it: opening it is what is tested, and done once.
+#include <dlfcn.h>
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "cpp_tests/registration/support.h"
+#include "cpp_tests/threads.h"
+
+namespace fastact::testing {
+namespace {
+
+constexpr int kLoaders = 2;
+constexpr int kThreads = 8;
+
+TEST(LoadTest, WhileOtherThreadsCompute) {
+  ASSERT_FALSE(c10::Dispatcher::singleton().findSchema({"fastact::build_info", ""}).has_value());
+  const at::Tensor x = inputs(at::kFloat, 100);
+  const at::Tensor theirs = at::selu(x);
+  std::atomic<int> loaded = 0;
+  std::atomic<int> wrong = 0;
+  std::array<std::string, kLoaders> errors;
+  std::array<std::vector<at::Tensor>, kThreads> results;
+  on_threads(kThreads, [&](int thread) {
+    if (thread < kLoaders) {
+      if (dlopen(FASTACT_LIBRARY, RTLD_NOW | RTLD_LOCAL) == nullptr) {
+        errors[thread] = dlerror();  // NOLINT(concurrency-mt-unsafe): it is the thread's own
+      }
+      ++loaded;
+    }
+    do {
+      const at::Tensor leaf = x.clone().requires_grad_();
+      const at::Tensor y = at::selu(leaf);
+      y.backward(at::ones_like(y));
+      if (!same_bits(y, theirs)) ++wrong;
+    } while (loaded < kLoaders);
+    // The first calls, on all threads at once.
+    if (errors[0].empty() && errors[1].empty()) results[thread] = use_every_activation(x);
+  });
+  for (const std::string& error : errors) ASSERT_EQ(error, "");
+  EXPECT_EQ(wrong, 0);
+  const std::vector<at::Tensor> expected = use_every_activation(x);
+  for (const auto& result : results) EXPECT_TRUE(same_bits(result, expected));
+}
+
+}  // namespace
+}  // namespace fastact::testing

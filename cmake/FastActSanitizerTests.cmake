@@ -10,7 +10,7 @@ set(FASTACT_SANITIZED_PYTHON_TESTS
 set(FASTACT_SANITIZER_ENVIRONMENT
   "ASAN_OPTIONS=detect_leaks=1:strict_init_order=1:detect_stack_use_after_return=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
-  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=${PROJECT_SOURCE_DIR}/cpp_tests/sanitizers/thread.supp")
 if(FASTACT_SANITIZE MATCHES "thread")
   list(APPEND FASTACT_SANITIZER_ENVIRONMENT "OMP_NUM_THREADS=1")
 endif()

@@ -6,7 +6,7 @@
 import os
 import re
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -254,8 +254,11 @@ class Scenario:
 
 @st.composite
 def scenarios(draw):
+    leaf = draw(tensors(0, draw(supported), draw(shapes())))
+    if not well_defined((leaf,), 0):
+        leaf = replace(leaf, strides=torch.empty(leaf.shape, device="meta").stride())
     return Scenario(
-        leaf=draw(tensors(0, draw(supported), draw(shapes()))),
+        leaf=leaf,
         requires_grad=draw(st.integers(0, 4)) > 0,
         base=draw(st.sampled_from(BASES)),
         view=draw(st.sampled_from(sorted(VIEWS))),
@@ -302,9 +305,7 @@ def test_autograd(act, device, scenario, form, seed):
         assert_same_error(act, error, expected_error)
         return
     (gradient,), (wanted,) = gradient, wanted
-    assert (gradient.dtype, gradient.shape, gradient.stride()) == (
-        wanted.dtype, wanted.shape, wanted.stride(),
-    )  # fmt: skip
+    assert (gradient.dtype, gradient.shape) == (wanted.dtype, wanted.shape)
     # What the operator hands to PyTorch, and then PyTorch to the leaf.
     from_result = form == "in_place" and act.has_is_result
     options = {"is_result": True} if from_result else {}
@@ -315,3 +316,5 @@ def test_autograd(act, device, scenario, form, seed):
     if fresh_argument is not fresh:
         (direct,) = torch.autograd.grad(fresh_argument, fresh, direct)
     assert_same_bits(gradient, direct)
+    # Where gradient and input lie differently, PyTorch's operators prefer now one, now the other.
+    assert gradient.stride() == direct.stride()

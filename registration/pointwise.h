@@ -60,7 +60,8 @@ struct Pointwise {
     } else {
       // Rounded to the result type first, then to out's: ATen's order.
       const at::Tensor result = functional(keys, family, order, tensors, parameters);
-      at::native::resize_output(out, result.sizes());
+      if (at::native::resize_output(out, result.sizes()))
+        out.as_strided_(result.sizes(), result.strides());
       out.copy_(result);
     }
     return out;

@@ -81,7 +81,7 @@ def build(specs, device, transform=None):
 
 
 def addresses(spec):
-    return torch.arange(spec.extent).as_strided(spec.shape, spec.strides, spec.offset)
+    return torch.arange(spec.extent).as_strided(spec.shape, spec.strides, spec.offset).contiguous()
 
 
 def well_defined(specs, written):

@@ -24,7 +24,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: help setup build install demo test bench lint format gpu-check clean distclean
+.PHONY: help setup build install demo test fuzz bench lint format gpu-check clean distclean
 .DEFAULT_GOAL := build
 
 help:  ## this list
@@ -54,6 +54,13 @@ test: setup  ## GoogleTest, the installed package, pytest
 	cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 	python -m pytest python_tests -rs
+
+EXAMPLES ?= 10000
+
+fuzz: build  ## nightly: EXAMPLES=10000 random calls a test, SEED=..., threads and leaks for minutes
+	@seed=$${SEED:-$$(date +%s)}; echo "SEED=$$seed"; \
+	FASTACT_FUZZ_EXAMPLES=$(EXAMPLES) FASTACT_NIGHTLY=1 python -m pytest -rs \
+	  --hypothesis-seed=$$seed $(addprefix python_tests/test_,fuzz.py concurrency.py resources.py)
 
 bench: build  ## the speed bar, on this machine
 	python benchmarks/speed_bar.py

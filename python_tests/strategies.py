@@ -33,7 +33,7 @@ class Spec:
     storage: int = 0  # specs with the same number share memory
     seed: int = 0  # of the storage's bits
     is_view: bool = True  # of a base tensor, with its version counter
-    device: str | None = None  # not the device under test
+    device: str | None = None  # in place of the device under test
 
     @property
     def extent(self):
@@ -178,7 +178,7 @@ def targets(draw, storage, shape, inputs):
     if kind == "dtype":
         return replace(spec, dtype=draw(dtypes))
     if kind == "device":
-        return replace(spec, device="meta")
+        return replace(spec, device=draw(st.sampled_from(("meta", "cpu"))))
     if kind == "own":
         return spec
     if kind == "other":

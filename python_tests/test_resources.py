@@ -81,31 +81,18 @@ def test_gpu_memory_that_runs_out(act, cuda):
 
 # ---- Leaks.
 
-# The calls of a test that makes each form of each activation equally often.
+# How often each form of each activation is called.
 CALLS = 1_000_000 if NIGHTLY else 100_000
-REPEATS = CALLS // (len(ACTIVATIONS) * len(FORMS))
-# Less than any object that a call could forget: the smallest block of the heap has 32 bytes.
+REPEATS = max(1000, CALLS // (len(ACTIVATIONS) * len(FORMS)))
+# Bytes a call; the smallest block of the heap has 32, a forgotten tensor hundreds.
 TOLERATED = 16
+HEAP_USE = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
 
 
 class HeapUse(ctypes.Structure):
     """glibc's struct mallinfo2."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in [
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        ]
-    ]
+    _fields_ = [(name, ctypes.c_size_t) for name in HEAP_USE.split()]
 
 
 def heap_bytes():
@@ -158,7 +145,8 @@ def test_process_does_not_grow():
         for act, form in itertools.product(ACTIVATIONS, FORMS):
             form(act, x, grad)
 
-    assert growth(resident_bytes, every_call) < TOLERATED * CALLS
+    calls = REPEATS * len(ACTIVATIONS) * len(FORMS)
+    assert growth(resident_bytes, every_call) < 2 * TOLERATED * calls  # pages are coarse
 
 
 def test_no_call_keeps_gpu_memory(act, cuda):

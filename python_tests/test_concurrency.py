@@ -83,7 +83,7 @@ from test_concurrency import mixed_calls
 
 torch.manual_seed(0)
 calls = mixed_calls("cpu", counts=(33,))
-start = threading.Barrier({THREADS})
+start = threading.Barrier({THREADS}, timeout=30)
 
 def together(call):
     start.wait()

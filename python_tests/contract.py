@@ -9,14 +9,12 @@ import torch
 
 from oracle import FORMATS, LongDouble, bits, correctly_rounded, exact, ulp_of, wide
 
-# Products of gradients are formed in float32 for 16-bit types, else in double. Within this range of
-# exponents no partial product comes near that type's limits; beyond, its order would matter.
-SAFE_EXPONENT = {1: 100, 0: 1000}
-
 
 def _safe(y, dtype):
+    """Where a partial product is far from the limits of the type in which products are formed,
+    float32 for 16-bit types and else double: beyond, their order would matter."""
     magnitude = np.abs(y)
-    exponent = SAFE_EXPONENT[dtype.itemsize == 2]
+    exponent = 100 if dtype.itemsize == 2 else 1000
     return (magnitude > np.longdouble(2) ** -exponent) & (magnitude < np.longdouble(2) ** exponent)
 
 

@@ -69,11 +69,9 @@ def assert_within_contract(act, actual, *operands, is_result=False):
             zero, unclear = unclear, derivative <= absolute
         if order > 0:
             unclear |= ~_safe(derivative, dtype)
-            for product in _partial_products(gradients):
-                unclear |= np.isfinite(factor) & (product != 0) & ~_safe(product, dtype)
-            # An infinity among the gradients decides, unless a partial product is 0 before it.
-            vanishing = [(np.abs(g) != 0) & ~_safe(g, dtype) & np.isfinite(g) for g in gradients]
-            unclear |= ~np.isfinite(factor) & np.any(vanishing, axis=0)
+            # Infinities and NaNs decide by themselves, unless the others vanish before they meet.
+            for product in _partial_products([np.where(np.isfinite(g), g, 1) for g in gradients]):
+                unclear |= (product != 0) & ~_safe(product, dtype)
         nan = nan_input | (~zero & ~unclear & np.isnan(y))
         ordinary = ~nan & ~zero & ~unclear
         largest = FORMATS[dtype].largest

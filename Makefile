@@ -7,9 +7,12 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # What make sanitize builds with: address and undefined in one build, or thread.
 SANITIZER ?= address,undefined
-# The calls that make fuzz-engine tries. The seed is another one at every run, and is printed.
+# What make fuzz tries: calls of the engine, and for each test of the operators. The seed is another
+# one at every run, and is shown.
 FUZZ_CASES ?= 100000
-FUZZ_SEED ?= $(shell date +%s)
+EXAMPLES ?= 10000
+SEED ?= $(shell date +%s)
+SEED := $(SEED)
 # More CMake settings, such as CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=90-real
 CMAKE_ARGS ?=
 
@@ -30,7 +33,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: help setup build install demo test sanitize fuzz-engine bench lint format gpu-check clean \
+.PHONY: help setup build install demo test sanitize fuzz bench lint format gpu-check clean \
   distclean
 .DEFAULT_GOAL := build
 
@@ -69,11 +72,13 @@ sanitize: setup  ## SANITIZER=address, undefined, both or thread: build for the 
 	$(COMPILE)
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
-fuzz-engine: setup  ## FUZZ_CASES random calls of the CPU engine, from FUZZ_SEED on
+fuzz: setup  ## nightly: EXAMPLES random calls a test, FUZZ_CASES of the engine, threads, leaks
 	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON
-	$(COMPILE) --target fastact_ops_tests
-	FASTACT_FUZZ_CASES=$(FUZZ_CASES) FASTACT_FUZZ_SEED=$(FUZZ_SEED) \
+	$(COMPILE)
+	FASTACT_FUZZ_CASES=$(FUZZ_CASES) FASTACT_FUZZ_SEED=$(SEED) \
 	  $(BUILD)/bin/fastact_ops_tests --gtest_filter='FuzzTest.*'
+	FASTACT_FUZZ_EXAMPLES=$(EXAMPLES) FASTACT_NIGHTLY=1 python -m pytest -rs \
+	  --hypothesis-seed=$(SEED) $(addprefix python_tests/test_,fuzz.py concurrency.py resources.py)
 
 bench: build  ## the speed bar, on this machine
 	python benchmarks/speed_bar.py

@@ -72,6 +72,11 @@ class Activation:
         overload = self.packet("_backward").grad_input
         return overload(grad, x, **self.parameters, **options, grad_input=grad_input)
 
+    def product_ulp(self, dtype, order):
+        """The largest error of D_order with any gradients: below float64 they are multiplied in a
+        wider type and rounded once, else each may add half an ULP."""
+        return self.ulp[dtype][order] + (0.5 * order if dtype == torch.float64 else 0.01)
+
     @cached_property
     def derivative_options(self):
         """The keyword sets that a derivative operator takes: with is_result where there is one."""

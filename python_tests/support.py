@@ -11,6 +11,8 @@ import torch
 from oracle import bits
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+# Whether tests that repeat themselves do so for minutes (`make fuzz`), not for seconds.
+NIGHTLY = bool(os.environ.get("FASTACT_NIGHTLY"))
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 

@@ -166,6 +166,18 @@ def test_grad_input_of_another_floating_dtype(act, device):
         assert_same_bits(target, act.ladder(grad, x).to(other))
 
 
+@pytest.mark.parametrize("dtypes", list(itertools.product(DTYPES[:2], DTYPES[:2])), ids=str)
+def test_grad_input_overlap_is_found_whatever_the_dtypes(act, device, dtypes):
+    """Also where the operand that overlaps, or the result, is converted."""
+    memory = values(12, dtype=dtypes[0], device=device)
+    grad, target = memory[0], memory[:10]
+    x = values(10, dtype=dtypes[1], device=device)
+    expected = error_of(torch.mul, grad, x, out=target)
+    with untouched(memory, x):
+        error = error_of(act.grad_input, grad, x, target)
+    assert isinstance(error, RuntimeError) and first_line(error) == first_line(expected)
+
+
 def test_grad_input_errors(act, device):
     grad, x = operands(1, (4,), device=device)
     for wrong in (torch.bool, torch.int64):

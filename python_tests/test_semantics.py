@@ -104,6 +104,16 @@ def test_empty_out_takes_the_layout_that_pytorch_gives(act, device, layout):
     assert_same_bits(out, act.op(x))
 
 
+@layouts
+def test_empty_out_of_another_dtype_takes_the_same_layout(act, device, layout):
+    x = make(layout, device=device)
+    out, theirs = (torch.empty(0, dtype=torch.float64, device=device) for _ in range(2))
+    torch.sigmoid(x, out=theirs)
+    act.out(x, out)
+    assert (out.shape, out.stride()) == (theirs.shape, theirs.stride())
+    assert_same_bits(out, act.op(x).double())
+
+
 def test_out_of_another_shape_is_resized_with_a_warning(act, device, capfd, recwarn):
     x, out = values(3, 4, device=device), values(5, device=device)
     assert act.out(x, out) is out

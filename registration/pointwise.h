@@ -10,6 +10,7 @@
 //   CallParameters&, at::TensorIteratorBase&)
 #pragma once
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
 
@@ -40,6 +41,7 @@ struct Pointwise {
     if (self.is_non_overlapping_and_dense()) {
       Backend::run_dense(family, kernel_id(0, tensors, parameters), parameters, self, tensors);
     } else {
+      at::assert_no_internal_overlap(self);
       iterate(family, 0, tensors, parameters, self);
     }
     return self;
@@ -51,13 +53,15 @@ struct Pointwise {
     check_inputs(family, order, tensors);
     const c10::ScalarType type = promoted_type(order, tensors);
     check_out(family, order, tensors, type, out);
+    check_overlap(order, tensors, out);
     if (out.scalar_type() == type) {
       promote(order, tensors,
               [&](TensorPointers promoted) { iterate(family, order, promoted, parameters, out); });
     } else {
       // Rounded to the result type first, then to out's: ATen's order.
       const at::Tensor result = functional(keys, family, order, tensors, parameters);
-      at::native::resize_output(out, result.sizes());
+      if (at::native::resize_output(out, result.sizes()))
+        out.as_strided_(result.sizes(), result.strides());
       out.copy_(result);
     }
     return out;
@@ -106,12 +110,20 @@ struct Pointwise {
     f(promoted);
   }
 
-  // Broadcasts, allocates or resizes the output, checks for overlap, merges dimensions, and runs.
-  // The inputs are of one type, which is also out's if it is defined.
+  // at::TensorIterator's check, on the tensors of the call: a converted one has memory of its own.
+  static void check_overlap(int order, TensorPointers tensors, const at::Tensor& out) {
+    at::assert_no_internal_overlap(out);
+    for (int i = 0; i <= order; ++i) {
+      if (!tensors[i]->is_same(out)) at::assert_no_partial_overlap(out, *tensors[i]);
+    }
+  }
+
+  // Broadcasts, allocates or resizes the output, merges dimensions, and runs. The inputs are of one
+  // type, which is also out's if it is defined.
   static void iterate(const Family& family, int order, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor& out) {
     at::TensorIteratorConfig config;
-    config.set_check_mem_overlap(true);
+    config.set_check_mem_overlap(false);
     if (out.defined()) {
       config.add_output(out);
     } else {

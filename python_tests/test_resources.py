@@ -1,0 +1,169 @@
+"""Memory that is not there, and memory that must come back: no call keeps a byte."""
+
+import ctypes
+import gc
+import itertools
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from calls import FORMS
+from op_table import ACTIVATIONS
+from support import NIGHTLY, assert_same_bits, error_of, first_line, untouched, values
+
+# More than any machine has; an input of it is one element, expanded.
+IMPOSSIBLE = 1 << 48
+
+
+def assert_still_works(act, device):
+    x = values(1000, device=device)
+    leaf = x.clone().requires_grad_()
+    assert_same_bits(act.out(x, torch.empty_like(x)), act.op(x))
+    (gradient,) = torch.autograd.grad(act.op(leaf).sum(), leaf)
+    assert_same_bits(gradient, act.ladder(torch.ones_like(x), x))
+
+
+def test_impossible_allocation(act, device):
+    """The error that PyTorch's own operators raise; afterwards all goes on."""
+    x = torch.ones((), device=device)
+    vast = x.expand(IMPOSSIBLE)
+    leaf = torch.ones((), device=device).requires_grad_()
+
+    def empty():  # PyTorch leaves it with a shape but no memory: not to be used again
+        return torch.empty(0, device=device)
+
+    calls = (
+        (lambda: act.op(vast), lambda: torch.sigmoid(vast)),
+        (lambda: act.op(leaf.expand(IMPOSSIBLE)), lambda: torch.sigmoid(vast)),
+        (lambda: act.out(vast, empty()), lambda: torch.sigmoid(vast, out=empty())),
+        (lambda: act.ladder(x, vast), lambda: torch.mul(x, vast)),
+        (lambda: act.ladder(vast, x, x), lambda: torch.addcmul(vast, x, x)),
+        (lambda: act.ladder(vast, x, x, x), lambda: torch.addcmul(vast, x, x)),
+        (lambda: act.grad_input(x, vast, empty()), lambda: torch.mul(x, vast, out=empty())),
+    )
+    for ours, theirs in calls:
+        expected = error_of(theirs)
+        assert isinstance(expected, torch.OutOfMemoryError if device == "cuda" else RuntimeError)
+        with untouched(x, vast, leaf):
+            error = error_of(ours)
+        assert type(error) is type(expected)
+        assert first_line(error)[:40] == first_line(expected)[:40]
+    assert_still_works(act, device)
+
+
+def test_gpu_memory_that_runs_out(act, cuda):
+    """A full GPU: a backward pass, too, raises, and works when there is memory again."""
+    x = values(1 << 26, device=cuda)
+    leaf = x.clone().requires_grad_()
+    grad, empty = torch.ones_like(x), torch.empty(0, device=cuda)
+    y = act.op(leaf)
+    torch.cuda.empty_cache()
+    used = torch.cuda.memory_reserved() / torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(used)
+    try:
+        calls = (
+            lambda: act.op(x),
+            lambda: act.out(x, empty),
+            lambda: act.ladder(grad, x),
+            lambda: torch.autograd.grad(y, leaf, grad, retain_graph=True),
+        )
+        for call in calls:
+            assert isinstance(error_of(call), torch.OutOfMemoryError)
+        act.op_(x)  # needs none
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    (gradient,) = torch.autograd.grad(y, leaf, grad)
+    assert_same_bits(gradient, act.ladder(grad, leaf.detach()))
+    assert_same_bits(x, y.detach())
+
+
+# ---- Leaks.
+
+# How often each form of each activation is called.
+CALLS = 1_000_000 if NIGHTLY else 100_000
+REPEATS = max(1000, CALLS // (len(ACTIVATIONS) * len(FORMS)))
+# Bytes a call; the smallest block of the heap has 32, a forgotten tensor hundreds.
+TOLERATED = 16
+HEAP_USE = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+
+class HeapUse(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in HEAP_USE.split()]
+
+
+def heap_bytes():
+    """Bytes in use of the C library's heap, to the byte: resident memory is known by pages only."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallinfo2"):
+        pytest.skip("no mallinfo2: the C library is not glibc 2.33 or newer")
+    gc.collect()
+    library.mallinfo2.restype = HeapUse
+    use = library.mallinfo2()
+    return use.uordblks + use.hblkhd
+
+
+def resident_bytes():
+    """Of anonymous memory, as pages of libraries come and go; what is free is given back first."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    (line,) = (s for s in Path("/proc/self/status").read_text().splitlines() if "RssAnon" in s)
+    return int(line.split()[1]) << 10
+
+
+def growth(measure, call):
+    """By how many bytes some thousand calls raise what is in use, caches being warm."""
+    for _ in range(100):
+        call()
+    before = measure()
+    for _ in range(REPEATS):
+        call()
+    return measure() - before
+
+
+def test_the_heap_is_measured():
+    """The measurement itself: it sees a tensor of one element that a call keeps."""
+    kept = []
+    assert growth(heap_bytes, lambda: kept.append(torch.empty(1))) > 64 * REPEATS
+    assert growth(heap_bytes, lambda: torch.empty(1)) < TOLERATED * REPEATS
+
+
+def test_no_call_keeps_memory(act):
+    x, grad = values(100), values(100)
+    for form in FORMS:
+        assert growth(heap_bytes, partial(form, act, x, grad)) < TOLERATED * REPEATS, form
+
+
+def test_process_does_not_grow():
+    """All forms together, by what the system counts."""
+    x, grad = values(100), values(100)
+
+    def every_call():
+        for act, form in itertools.product(ACTIVATIONS, FORMS):
+            form(act, x, grad)
+
+    calls = REPEATS * len(ACTIVATIONS) * len(FORMS)
+    assert growth(resident_bytes, every_call) < 2 * TOLERATED * calls  # pages are coarse
+
+
+def test_no_call_keeps_gpu_memory(act, cuda):
+    x, grad = values(100, device=cuda), values(100, device=cuda)
+
+    def gpu_bytes():
+        torch.cuda.synchronize()
+        gc.collect()
+        return torch.cuda.memory_allocated()
+
+    def driver_bytes():
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    for form in FORMS:
+        call = partial(form, act, x, grad)
+        assert growth(gpu_bytes, call) == 0, form
+        assert growth(driver_bytes, call) < 16 << 20, form
+        assert growth(heap_bytes, call) < TOLERATED * REPEATS, form

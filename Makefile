@@ -33,13 +33,13 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python $(CMAKE_ARGS)
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: help setup build install demo test sanitize fuzz bench lint format gpu-check clean \
-  distclean
+.PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
+  prove-selftest bench lint format gpu-check clean distclean
 .DEFAULT_GOAL := build
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
-	  awk -F'|' '{ printf "  make %-11s %s\n", $$1, $$2 }'
+	  awk -F'|' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 	@echo "  TORCH=2.11.0 chooses another torch, JOBS=4 the number of compilers, PYTHON=... the Python"
 
 setup: $(VENV)/.fastact-setup  ## the virtual environment with torch, nvcc and the build tools
@@ -79,6 +79,18 @@ fuzz: setup  ## nightly: EXAMPLES random calls a test, FUZZ_CASES of the engine,
 	  $(BUILD)/bin/fastact_ops_tests --gtest_filter='FuzzTest.*'
 	FASTACT_FUZZ_EXAMPLES=$(EXAMPLES) FASTACT_NIGHTLY=1 python -m pytest -rs \
 	  --hypothesis-seed=$(SEED) $(addprefix python_tests/test_,fuzz.py concurrency.py resources.py)
+
+prove: build  ## every result against the exact one; ARGS="--op selu --dtype float32" for a part
+	python prove $(ARGS)
+
+digests: build  ## the bits of this machine's instruction sets against those of all others
+	python prove --digest $(ARGS)
+
+accuracy-report: setup  ## docs/accuracy.md from what make prove found
+	python prove --report $(ARGS)
+
+prove-selftest: setup  ## break copies of the library: the proof must notice
+	python scripts/prove_selftest.py --jobs $(JOBS)
 
 bench: build  ## the speed bar, on this machine
 	python benchmarks/speed_bar.py

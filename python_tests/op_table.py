@@ -1,14 +1,20 @@
 """The oracle table: one row an activation, and nothing else to add when an activation is added.
 
 A row gives the exact mathematics (value and three derivatives, written once over the arithmetics of
-oracle.py), PyTorch's own operators as the oracle for semantics, and what FastAct promises.
+oracle.py), PyTorch's own operators as the oracle for semantics, and what FastAct promises. How
+exact it is, the header of its formula says.
 """
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import torch
+
+FORMULAS = Path(__file__).resolve().parent.parent / "ops" / "formulas"
 
 SUFFIXES = ("", "_backward", "_double_backward", "_triple_backward")
 GRADIENT_NAMES = (
@@ -18,6 +24,21 @@ GRADIENT_NAMES = (
     ("grad_grad_grad", "grad_grad_input", "grad_output"),
 )
 TOP_ORDER = 3
+
+
+def contract(name):
+    """Largest errors in ULP of the value and the derivatives, by dtype: what the comment of the
+    formula's header promises. 0.5 means correctly rounded."""
+    path = FORMULAS / f"{name}.h"
+    table = re.search(
+        r"^// Accuracy \(ULP\):.*\n((?://   \w+ .*\n)+)", path.read_text(), re.MULTILINE
+    )
+    rows = [line.split()[1:] for line in table[1].splitlines()] if table else []
+    ulp = {getattr(torch, dtype): tuple(map(float, bounds)) for dtype, *bounds in rows}
+    dtypes = {torch.bfloat16, torch.float16, torch.float32, torch.float64}
+    if set(ulp) != dtypes or any(len(bounds) != TOP_ORDER + 1 for bounds in ulp.values()):
+        raise ValueError(f"{path}: expected a table 'Accuracy (ULP)', but got {rows}")
+    return ulp
 
 
 @dataclass(frozen=True)
@@ -30,8 +51,6 @@ class Activation:
     # exactly_zero(x, k): where the k-th derivative is zero, for a float x that is not NaN.
     exactly_zero: Callable
     at_minus_zero: float
-    # Largest error in ULP by dtype and order, with unit gradients; 0.5 means correctly rounded.
-    ulp: dict
     # PyTorch's functional, in-place, out= and backward forms: the oracle for semantics.
     aten: Callable
     aten_: Callable
@@ -42,11 +61,18 @@ class Activation:
     # the operators take is_result.
     from_result: Callable | None = None
     kinks: tuple = (0.0,)  # gradcheck stays away from these
+    # Where else the float64 formula changes; `make prove` looks closely there.
+    branch_points: tuple = ()
     parameters: dict = field(default_factory=dict)  # passed by keyword to every form
 
     @property
     def id(self):
         return self.name + "".join(f"-{k}={v}" for k, v in self.parameters.items())
+
+    @cached_property
+    def ulp(self):
+        """The contract with unit gradients, by dtype and order."""
+        return contract(self.name)
 
     @property
     def has_is_result(self):
@@ -111,7 +137,6 @@ def relu(m, x, k):
 
 
 ELU_ARGUMENTS = (float(SELU_ALPHA), float(SELU_SCALE), 1)
-CORRECTLY_ROUNDED = (0.5, 0.5, 0.5, 0.5)
 
 ACTIVATIONS = (
     Activation(
@@ -119,12 +144,8 @@ ACTIVATIONS = (
         derivative=selu,
         exactly_zero=lambda x, k: k >= 1 and x == -torch.inf or k >= 2 and x > 0,
         at_minus_zero=-0.0,
-        ulp={
-            torch.float32: (0.5, 1.0, 1.0, 1.0),
-            torch.float64: (1.5, 1.5, 1.5, 1.5),
-            torch.bfloat16: CORRECTLY_ROUNDED,
-            torch.float16: CORRECTLY_ROUNDED,
-        },
+        # Where e^x changes its reduction, where the value reaches its limit and e^x is subnormal.
+        branch_points=(*(-(n + 0.5) * math.log(2) for n in range(60)), -40.0, -708.396, -745.133),
         aten=torch.selu,
         aten_=torch.selu_,
         aten_out=lambda x, out: torch.ops.aten.elu.out(x, *ELU_ARGUMENTS, out=out),
@@ -137,9 +158,6 @@ ACTIVATIONS = (
         derivative=relu,
         exactly_zero=lambda x, k: k >= 1 and x <= 0 or k >= 2,
         at_minus_zero=-0.0,
-        ulp=dict.fromkeys(
-            (torch.float32, torch.float64, torch.bfloat16, torch.float16), CORRECTLY_ROUNDED
-        ),
         aten=torch.relu,
         aten_=torch.relu_,
         aten_out=lambda x, out: torch.clamp_min(x, 0, out=out),

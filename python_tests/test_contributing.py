@@ -18,7 +18,14 @@ SHOWN_IN_README = (
     "load_torchscript/save.py",
     "load_torchscript/main.cpp",
 )
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operators.md", "docs/kernels.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/accuracy.md",
+    "docs/kernels.md",
+    "docs/operators.md",
+)
 
 
 def blocks(page):

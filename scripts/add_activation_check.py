@@ -9,22 +9,15 @@ for the CPU with this Python's torch, and pytest runs every test of the new oper
 import argparse
 import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("CMakeLists.txt", "cmake", "ops", "registration", "python_tests")
-TORCH_AND_TOOLS = str(Path(sys.executable).parent)
+from scratch_tree import ROOT, Failure, ScratchTree, replaced
+
 # A failed test is enough to know that the page is wrong.
 PYTEST = ("-m", "pytest", "python_tests", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore")
-
-
-class Failure(Exception):
-    """What went wrong, in a sentence."""
 
 
 def sections(page: str) -> dict[str, list[str]]:
@@ -35,15 +28,6 @@ def sections(page: str) -> dict[str, list[str]]:
         if file:
             found[file[1]] = re.findall(r"^```\w+\n(.*?)^```", body, re.DOTALL | re.MULTILINE)
     return found
-
-
-def replaced(path: Path, pattern: str, replacement: str) -> None:
-    """Replaces the one match of the pattern in a file."""
-    text = path.read_text()
-    result, count = re.subn(pattern, lambda m: m.expand(replacement), text, flags=re.MULTILINE)
-    if count != 1:
-        raise Failure(f"expected one match of {pattern!r} in {path.name}, but got {count}.")
-    path.write_text(result)
 
 
 def escaped(text: str) -> str:
@@ -83,49 +67,23 @@ def contents(tree: Path) -> dict[str, bytes]:
     return {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*") if p.is_file()}
 
 
-def run(step: str, command: list[object], tree: Path, library: Path | None = None) -> None:
-    print(f"== {step}", flush=True)
-    environment = {**os.environ, "PATH": TORCH_AND_TOOLS + os.pathsep + os.environ.get("PATH", "")}
-    if library is not None:
-        environment["FASTACT_LIBRARY"] = str(library)
-    done = subprocess.run([str(word) for word in command], cwd=tree, env=environment)
-    if done.returncode != 0:
-        raise Failure(f"this step failed with exit code {done.returncode}: {step}.")
-
-
 def check(work: Path, jobs: int, select: str) -> None:
     start = time.monotonic()
-    tree, build = work / "tree", work / "build"
-    tree.mkdir(parents=True)
-    ignored = shutil.ignore_patterns("__pycache__", ".*")
-    for entry in COPIED:
-        if (ROOT / entry).is_dir():
-            shutil.copytree(ROOT / entry, tree / entry, ignore=ignored)
-        else:
-            shutil.copy2(ROOT / entry, tree / entry)
-    before = contents(tree)
-    name, files = add_activation(tree, (ROOT / "CONTRIBUTING.md").read_text())
-    after = contents(tree)
+    tree = ScratchTree(work, jobs)
+    before = contents(tree.path)
+    name, files = add_activation(tree.path, (ROOT / "CONTRIBUTING.md").read_text())
+    after = contents(tree.path)
     changed = sorted(file for file in after if after[file] != before.get(file))
     if changed != sorted(files):
         raise Failure(f"expected {files} to change, but got {changed}.")
     print(f"== {name}: {', '.join(files)}", flush=True)
 
-    run(
-        "configure",
-        [
-            *("cmake", "-S", tree, "-B", build, "-G", "Ninja"),
-            f"-DPython3_EXECUTABLE={sys.executable}",
-        ]
-        + ["-DFASTACT_WITH_CUDA=OFF", "-DFASTACT_BUILD_TESTS=OFF", "-DFASTACT_WERROR=ON"],
-        tree,
-    )
-    run("build", ["cmake", "--build", build, "-j", jobs], tree)
-    header = (build / "include/fastact/fastact.h").read_text()
+    tree.configure("-DFASTACT_WERROR=ON")
+    tree.build()
+    header = (tree.build_folder / "include/fastact/fastact.h").read_text()
     if f"at::Tensor {name}(const at::Tensor& self" not in header:
         raise Failure(f"expected fastact/fastact.h to declare {name}, but it does not.")
-    library = build / "lib" / "libfastact.so"
-    run("test", [sys.executable, *PYTEST, "-k", select.format(name=name)], tree, library)
+    tree.step("test", sys.executable, *PYTEST, "-k", select.format(name=name))
     print(f"== {name} passes its tests; {time.monotonic() - start:.0f} s")
 
 

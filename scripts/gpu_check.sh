@@ -7,8 +7,10 @@
 # Steps, all of them by default and in this order:
 #   build      configure and build in build/gpu for this machine's GPU
 #   ctest      the C++ tests and the consumers of the installed package
-#   memcheck   compute-sanitizer over the C++ tests of the CUDA engine
+#   sanitizer  compute-sanitizer over the C++ tests of the CUDA engine: memcheck, racecheck,
+#              initcheck, synccheck
 #   pytest     the Python tests, those that need a GPU included
+#   prove      every result on the GPU against the exact one, and the digests
 #   bench      the speed bar, benchmarks/speed_bar.py
 #
 # GoogleTest: an installed one, else sources in $FASTACT_GTEST_SOURCE or .deps/googletest. A machine
@@ -19,8 +21,9 @@
 #   GPU_BUILD         build/gpu
 #   JOBS              every core
 #   ARCHITECTURES     native        for example "80-real;90-real" for the default build's list
-#   MEMCHECK_FILTER   *Cuda*-*CudaExhaustive*
-#   CTEST_ARGS, PYTEST_ARGS, BENCH_ARGS   more arguments
+#   SANITIZER_TOOLS   memcheck racecheck initcheck synccheck
+#   SANITIZER_FILTER  *Cuda*-*CudaExhaustive*, with racecheck fewer
+#   CTEST_ARGS, PYTEST_ARGS, PROVE_ARGS, BENCH_ARGS   more arguments
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,7 +35,7 @@ export FASTACT_LIBRARY=$PWD/$build/lib/libfastact.so
 export FASTACT_PREFIX=$PWD/$build/prefix
 export PYTHONUNBUFFERED=1
 
-all_steps=(build ctest memcheck pytest bench)
+all_steps=(build ctest sanitizer pytest prove bench)
 steps=("$@")
 if [[ ${#steps[@]} == 0 ]]; then
   steps=("${all_steps[@]}")
@@ -63,21 +66,38 @@ step_ctest() {
   ctest --test-dir "$build" --output-on-failure --no-tests=error ${CTEST_ARGS:-}
 }
 
-step_memcheck() {
-  local sanitizer
+step_sanitizer() {
+  local sanitizer tool
   sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
   if [[ -z $sanitizer ]]; then
     reason="no compute-sanitizer"
     return 77
   fi
   # The tests of the CUDA engine, which launch every kernel; not the exhaustive ones, which only add
-  # values.
-  "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 20 "$build/bin/fastact_ops_tests" \
-    --gtest_brief=1 "--gtest_filter=${MEMCHECK_FILTER:-*Cuda*-*CudaExhaustive*}"
+  # values, nor for the slow racecheck those of every length and alignment.
+  for tool in ${SANITIZER_TOOLS:-memcheck racecheck initcheck synccheck}; do
+    local filter='*Cuda*-*CudaExhaustive*'
+    if [[ $tool == racecheck ]]; then
+      filter='*CudaTest.SameBits*:*CudaStridedTest*:CudaLaunchTest*'
+    fi
+    echo "-- $tool"
+    "$sanitizer" --tool "$tool" --error-exitcode 9 --print-limit 20 "$build/bin/fastact_ops_tests" \
+      --gtest_brief=1 "--gtest_filter=${SANITIZER_FILTER:-$filter}" || return
+  done
 }
 
 step_pytest() {
-  "$python" -m pytest python_tests -rs ${PYTEST_ARGS:-}
+  # Those that measure the memory of the whole GPU are not to share it, should PYTEST_ARGS be -n 8.
+  "$python" -m pytest python_tests -rs --ignore python_tests/test_resources.py ${PYTEST_ARGS:-} &&
+    "$python" -m pytest python_tests/test_resources.py -rs
+}
+
+step_prove() {
+  if ! "$python" -c 'import gmpy2, tqdm' 2>/dev/null; then
+    reason="no gmpy2 and tqdm, see requirements.txt"
+    return 77
+  fi
+  "$python" prove --digest --device cuda && "$python" prove --device cuda ${PROVE_ARGS:-}
 }
 
 step_bench() {

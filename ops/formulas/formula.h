@@ -15,6 +15,13 @@
 //     auto derivative_from_result(Wide<Element> y) const;
 //   };
 //
+// The header's comment holds the contract that `make prove` and the tests read, with gradients of 1
+// and default parameters: the largest error in ULP by type and order, 0.5 for correctly rounded.
+//
+//   // Accuracy (ULP):  f    f'     f''    f'''
+//   //   bfloat16       0.5  0.5    0.5    0.5
+//   //   ...
+//
 // derivative() may return a wider type than it takes (float32 SELU computes in double): the engine
 // multiplies the incoming gradients in that type and rounds once. It returns NaN for NaN, and any
 // NaN will do: round_to() makes it canonical. Where a derivative is piecewise zero it returns

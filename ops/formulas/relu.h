@@ -2,7 +2,11 @@
 //
 // Range: every input. relu(-0.0) = -0.0, as PyTorch's on the CPU; relu(NaN) = NaN.
 //
-// Accuracy: exact in every type.
+// Accuracy (ULP):  f    f'   f''  f'''
+//   bfloat16       0.5  0.5  0.5  0.5
+//   float16        0.5  0.5  0.5  0.5
+//   float32        0.5  0.5  0.5  0.5
+//   float64        0.5  0.5  0.5  0.5
 //
 // f'(x) = 1 for x > 0, 0 for x <= 0, NaN for NaN (where PyTorch passes the gradient on); f'' and
 // f''' are 0. The result is positive exactly where the input is, so it serves in the input's place

@@ -1,0 +1,256 @@
+"""Proves what FastAct promises of its numbers, on this machine.
+
+    python prove                                         every activation, dtype and order
+    python prove --op selu --dtype float32 --isa avx2    a part of that
+    python prove --device cuda                           on a GPU
+    python prove --digest                                the same bits as everywhere else?
+    python prove --report                                docs/accuracy.md from the results
+
+Without --digest, every result is compared with the exact one: all inputs of float32 and of the
+16-bit types, 2^27 of float64. An interrupted run goes on where it was. Exit code: 0 if every
+contract of the formulas' headers holds, 1 if one does not, 2 for a wrong command line, 130 after an
+interrupt.
+
+With --digest, 64-bit digests of whole spaces of results are compared with digests.json.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "python_tests"))  # the oracle table
+
+import torch  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+import digest  # noqa: E402
+from op_table import ACTIVATIONS, TOP_ORDER  # noqa: E402
+from support import DTYPES, dtype_name, library_path  # noqa: E402
+
+REFERENCE = Path(__file__).with_name("digests.json")
+INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
+DEFAULT_ORDERS = (0, 1, 2)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(
+        prog="prove", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    names = [act.id for act in ACTIVATIONS]
+    dtypes = [dtype_name(d) for d in DTYPES]
+    add("--op", action="append", choices=names, help="an activation (repeatable)")
+    add("--dtype", action="append", choices=dtypes, help="a dtype (repeatable)")
+    add("--device", default="cpu", choices=("cpu", "cuda"))
+    add(
+        "--isa",
+        choices=INSTRUCTION_SETS,
+        help="of the CPU; otherwise the best, or with --digest all",
+    )
+    add("--workers", type=int, default=None, help="CPU cores to use (default: all)")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--digest", action="store_true", help="compare digests instead")
+    mode.add_argument(
+        "--report", action="store_true", help="write docs/accuracy.md and its figures"
+    )
+    accuracy = parser.add_argument_group("comparison with the exact results")
+    add = accuracy.add_argument
+    add("--order", action="append", type=int, choices=range(TOP_ORDER + 1),
+        help="0: value, 1: derivative, ... (repeatable; default 0, 1, 2)")  # fmt: skip
+    add("--fresh", action="store_true", help="forget what an earlier run has done")
+    add("--results", type=Path, default=ROOT / "build" / "prove", help="where results are kept")
+    digests = parser.add_argument_group("digests")
+    add = digests.add_argument
+    size = digests.add_mutually_exclusive_group()
+    size.add_argument("--part", action="store_true", help="a fixed 64th of each space")
+    size.add_argument("--whole", action="store_true", help="all of it, on the baseline too")
+    add("--path", choices=digest.PATHS, default="dense", help="how the operators are called")
+    add("--update", action="store_true", help="write the digests instead of comparing them")
+    options = parser.parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("expected a GPU for --device cuda, but torch finds none")
+    if options.device == "cuda" and options.isa:
+        parser.error("expected --isa with --device cpu, but got cuda")
+    if not library_path().exists():
+        parser.error(f"expected the library at {library_path()}: run make build")
+    if options.workers is not None and options.workers < 1:
+        parser.error(f"expected at least 1 for --workers, but got {options.workers}")
+    if options.workers is None:
+        options.workers = len(os.sched_getaffinity(0))
+    options.activations = [a for a in ACTIVATIONS if not options.op or a.id in options.op]
+    options.dtypes = [d for d in DTYPES if not options.dtype or dtype_name(d) in options.dtype]
+    return options
+
+
+def build_info():
+    """What the library says of itself, by key."""
+    lines = torch.ops.fastact.build_info().splitlines()
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def load(isa):
+    """Loads the library; FASTACT_CPU_ISA is read at the first call."""
+    if isa:
+        os.environ["FASTACT_CPU_ISA"] = isa
+    torch.ops.load_library(str(library_path()))
+    torch.set_num_threads(1)  # work is shared by pieces, not within them
+    return build_info()
+
+
+def progress_bar(total, description):
+    return tqdm(
+        total=total, desc=description, unit="", unit_scale=True, dynamic_ncols=True,
+        mininterval=0.5 if sys.stderr.isatty() else 30,
+    )  # fmt: skip
+
+
+# ---- Accuracy
+
+
+def environment(options, info):
+    """What results may depend on."""
+    device = torch.cuda.get_device_name() if options.device == "cuda" else _processor()
+    return {
+        "library": hashlib.sha256(library_path().read_bytes()).hexdigest(),
+        "device": device,
+        "instruction_set": "" if options.device == "cuda" else info["cpu instruction set in use"],
+        "torch": torch.__version__,
+    }
+
+
+def _processor():
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((t.split(": ", 1)[1] for t in lines if t.startswith("model name")), "")
+
+
+def prove(options):
+    import accuracy
+
+    info = load(options.isa)
+    where = environment(options, info)
+    jobs = [
+        accuracy.Job(act, dtype, order, options.device)
+        for act in options.activations
+        for dtype in options.dtypes
+        for order in options.order or DEFAULT_ORDERS
+    ]
+    folder = options.results / (where["instruction_set"] or "cuda")
+    print(f"{where['device']}, {where['instruction_set'] or 'CUDA'}, torch {where['torch']}")
+    print(f"{'':27} {'inputs':>10} | {'max ULP':>9} {'misrounded':>11} {'special':>7} | PyTorch's")
+    failed = False
+    with progress_bar(sum(accuracy.elements(job.dtype) for job in jobs), "proving") as bar:
+        for job in jobs:
+            path = folder / f"{job.name}.json"
+            if options.fresh:
+                path.unlink(missing_ok=True)
+            bar.set_description(job.name)
+            state = accuracy.run(job, path, where, options.workers, bar.update)
+            held = state["fastact"]["beyond_contract"] == 0
+            failed |= not held
+            bar.write(summary(job, state, held), file=sys.stdout)
+    print(f"results: {folder}")
+    return int(failed)
+
+
+def summary(job, state, held):
+    def columns(found):
+        special = sum(found[name] for name in ("infinity", "zero", "subnormal", "nan"))
+        return f"{found['max_ulp']:9.6g} {found['misrounded']:11d} {special:7d}"
+
+    line = f"{job.name:27} {state['inputs']:10d} | {columns(state['fastact'])} |"
+    line += columns(state["pytorch"])
+    if not held:
+        found = state["fastact"]
+        line += (
+            f"\n  BROKEN: expected at most {job.bound} ULP everywhere, but got "
+            f"{found['beyond_contract']} results beyond, {found['max_ulp']:.6g} ULP at "
+            f"{found['max_at']!r}"
+        )
+    return line
+
+
+# ---- Digests
+
+
+def compare_digests(options):
+    """The digests of this process's instruction set or GPU; with none named, each in its own."""
+    if options.device == "cpu" and options.isa is None:
+        return _every_instruction_set()
+    info = load(options.isa)
+    where = "CUDA" if options.device == "cuda" else info["cpu instruction set in use"]
+    part = options.part or (options.isa == "baseline" and not options.whole)
+    reference = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
+    wanted = [
+        kernel
+        for act in options.activations
+        for dtype in options.dtypes
+        for kernel in digest.kernels(act, dtype, TOP_ORDER)
+    ]
+    # A GPU is one, and the path that sets the number of threads wants all cores.
+    alone = options.device == "cuda" or options.path == "threads"
+    workers = 1 if alone else options.workers
+    start = time.monotonic()
+    differing = 0
+    total = sum(count for kernel in wanted for _, count in kernel.ranges(part, 1))
+    with progress_bar(total, f"{where}, {options.path}") as bar:
+        for kernel in wanted:
+            value = digest.compute(
+                kernel, options.device, part, digest.PATHS[options.path], workers, bar.update
+            )
+            entry = reference.setdefault(kernel.act.id, {}).setdefault(dtype_name(kernel.dtype), {})
+            entry = entry.setdefault(kernel.form, {})
+            size = "part" if part else "all"
+            if options.update:
+                entry["of"], entry[size] = kernel.space.description, value
+            elif entry.get(size) != value:
+                differing += 1
+                bar.write(
+                    f"DIFFERS: {kernel.act.id} {dtype_name(kernel.dtype)} {kernel.form}, {size} of "
+                    f"{kernel.space.description}: expected {entry.get(size)}, but got {value}",
+                    file=sys.stdout,
+                )
+    if options.update:
+        REFERENCE.write_text(json.dumps(reference, indent=1) + "\n")
+    verdict = "written" if options.update else f"{differing} differ" if differing else "all equal"
+    print(
+        f"{where}, {options.path}, {'part' if part else 'whole'}: {len(wanted)} digests of "
+        f"{total:,} results in {time.monotonic() - start:.0f} s: {verdict}",
+        flush=True,
+    )
+    return int(differing > 0)
+
+
+def _every_instruction_set():
+    torch.ops.load_library(str(library_path()))
+    status = 0
+    for isa in build_info()["cpu instruction sets"].split():
+        command = [sys.executable, str(Path(__file__).parent), *sys.argv[1:], "--isa", isa]
+        status |= subprocess.run(command).returncode
+    return status
+
+
+def main():
+    options = parse(sys.argv[1:])
+    try:
+        if options.report:
+            import report
+
+            return report.write(options.results)
+        return compare_digests(options) if options.digest else prove(options)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

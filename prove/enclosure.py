@@ -1,0 +1,133 @@
+"""Arithmetics for the formulas of the oracle table: enclosures, and arbitrary precision.
+
+An enclosure is a value and a bound of its error, carried through every operation: so it decides
+most roundings with a proof, and MPFR (by gmpy2) is asked where the bound leaves two answers.
+"""
+
+import gmpy2
+import numpy as np
+import torch
+
+# Rounding errors of the bounds' own arithmetic: a few operations of relative error 2^-52 each.
+SLACK = 1 + 2.0**-30
+
+
+class Enclosure:
+    """|exact - value| <= error, element by element; `error` may be a number for all elements."""
+
+    def __init__(self, backend, value, error):
+        self.backend, self.value, self.error = backend, value, error
+
+    def _of(self, other):
+        return other if isinstance(other, Enclosure) else Enclosure(self.backend, other, 0.0)
+
+    def _rounded(self, value, error):
+        """The result of one operation: the operands' part of the error, and half an ULP."""
+        b = self.backend
+        return Enclosure(b, value, error + abs(value) * b.half_ulp + b.tiny)
+
+    def __neg__(self):
+        return Enclosure(self.backend, -self.value, self.error)
+
+    def __add__(self, other):
+        other = self._of(other)
+        return self._rounded(self.value + other.value, self.error + other.error)
+
+    def __sub__(self, other):
+        return self + -self._of(other)
+
+    def __rsub__(self, other):
+        return -self + other
+
+    def __mul__(self, other):
+        other = self._of(other)
+        error = self.error * other.error
+        # Exact operands, such as x itself, cost nothing.
+        if not _is_zero(other.error):
+            error = error + abs(self.value) * other.error
+        if not _is_zero(self.error):
+            error = error + abs(other.value) * self.error
+        return self._rounded(self.value * other.value, error)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def _exact(self):
+        assert _is_zero(self.error), "a formula may branch on its input alone"
+        return self.value
+
+    def __gt__(self, other):
+        return self._exact() > other
+
+    def __ge__(self, other):
+        return self._exact() >= other
+
+    def __lt__(self, other):
+        return self._exact() < other
+
+    def __le__(self, other):
+        return self._exact() <= other
+
+
+def _is_zero(error):
+    return isinstance(error, float) and error == 0.0
+
+
+class Enclosing:
+    """Arithmetic over enclosures of one array type.
+
+    Elementary functions are the array library's own. Their documented errors are at most 1 ULP: the
+    double functions of SLEEF and CUDA, and glibc's 80-bit ones. LIBRARY_ULP is taken, and
+    accuracy.py compares a sample with MPFR on every run.
+    """
+
+    LIBRARY_ULP = 8
+
+    def __init__(self, library, number, digits, tiny):
+        self.library = library
+        self._number = number
+        self.half_ulp = 2.0**-digits
+        self.tiny = tiny
+
+    def input(self, x):
+        return Enclosure(self, x, 0.0)
+
+    def number(self, text):
+        value = self._number(text)
+        return Enclosure(self, value, abs(value) * self.half_ulp)
+
+    def where(self, condition, yes, no, x):
+        a, b = yes(x), no(x)
+        where = self.library.where
+        value = where(condition, a.value, b.value)
+        if _is_zero(a.error) and _is_zero(b.error):
+            return Enclosure(self, value, 0.0)
+        return Enclosure(self, value, where(condition, a.error, b.error))
+
+    def _elementary(self, function, a):
+        value = function(a._exact())
+        error = abs(value) * (2 * self.LIBRARY_ULP * self.half_ulp) + self.tiny
+        return Enclosure(self, value, error)
+
+    def exp(self, a):
+        return self._elementary(self.library.exp, a)
+
+    def expm1(self, a):
+        return self._elementary(self.library.expm1, a)
+
+
+# float32 results are judged by double, float64 results by the processor's 80-bit format.
+DOUBLE = Enclosing(torch, lambda s: torch.tensor(float(s), dtype=torch.float64), 53, 2.0**-1074)
+EXTENDED = Enclosing(np, np.longdouble, 64, np.finfo(np.longdouble).smallest_subnormal)
+
+
+class Multiprecision:
+    """Arithmetic over MPFR numbers, in the precision of gmpy2's context."""
+
+    exp = staticmethod(gmpy2.exp)
+    expm1 = staticmethod(gmpy2.expm1)
+    number = staticmethod(gmpy2.mpfr)
+
+    @staticmethod
+    def where(condition, yes, no, x):
+        return yes(x) if condition else no(x)

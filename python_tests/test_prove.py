@@ -1,0 +1,323 @@
+"""The proof's own parts: its oracle against other libraries, its inputs, digests and verdicts."""
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import gmpy2
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from op_table import ACTIVATIONS, TOP_ORDER
+from oracle import FORMATS, bits
+from support import DTYPES, REPOSITORY, dtype_name, library_path
+
+PROVE = REPOSITORY / "prove"
+sys.path.append(str(PROVE))
+
+import accuracy  # noqa: E402
+import digest  # noqa: E402
+import exact  # noqa: E402
+import inputs  # noqa: E402
+import oracle  # noqa: E402
+from enclosure import DOUBLE, EXTENDED, Enclosing  # noqa: E402
+
+REFERENCE = json.loads((PROVE / "digests.json").read_text())
+SMALL = (torch.bfloat16, torch.float16)
+
+
+def environment():
+    return {**os.environ, "FASTACT_LIBRARY": str(library_path())}
+
+
+def prove(*arguments):
+    return subprocess.run(
+        [sys.executable, PROVE, *arguments], capture_output=True, text=True, env=environment()
+    )
+
+
+# ---- The oracle
+
+
+def test_mpfr_rounds_as_the_processor_does():
+    """Through the number formats of exact.py, against conversions of numpy and torch."""
+    generator = random.Random(1)
+    doubles = [generator.uniform(-4, 4) * 2.0 ** generator.randint(-160, 130) for _ in range(20000)]
+    doubles += [2.0**k * (1 + j / 2048) for k in range(-150, 129) for j in (0, 1, 3, 4, 8, 12)]
+    for dtype in (torch.float32, torch.float16):
+        # Both convert from double in one rounding; numpy has no bfloat16.
+        numpy_type = {torch.float32: np.float32, torch.float16: np.float16}[dtype]
+        with np.errstate(over="ignore"):
+            expected = np.array(doubles).astype(numpy_type).astype(float)
+        assert [float(exact._round(gmpy2.mpfr(d), dtype)) for d in doubles] == expected.tolist()
+    singles = torch.tensor(doubles, dtype=torch.float64).float()
+    expected = singles.to(torch.bfloat16).double().tolist()
+    rounded = [
+        float(exact._round(gmpy2.mpfr(d), torch.bfloat16)) for d in singles.double().tolist()
+    ]
+    assert rounded == expected
+
+
+@pytest.mark.parametrize("order", range(TOP_ORDER + 1))
+def test_enclosures_hold_what_mpmath_says(act, order):
+    """At random points of every size, in both arithmetics: a second opinion beside MPFR's."""
+    x = accuracy.inputs_of(act, torch.float64, 0, 1 << 14, "cpu")[::37]
+    x = torch.cat([x[x.isfinite()], x[x.isfinite()].float().double().clamp(-1e30, 1e30)])
+    for arithmetic, values in (
+        (DOUBLE, x[x.abs() > 1e-290]),
+        (EXTENDED, x.numpy().astype(np.longdouble)),
+    ):
+        with np.errstate(all="ignore"):
+            enclosure = act.derivative(arithmetic, arithmetic.input(values), order)
+        centre = np.broadcast_to(np.asarray(enclosure.value), len(values))
+        error = np.broadcast_to(np.asarray(enclosure.error), len(values))
+        for i in range(len(values)):
+            if not np.isfinite(centre[i]):
+                continue
+            true = oracle.exact(act.derivative, float(values[i]), order)
+            with mpmath.workprec(200):
+                distance = abs(true - _mpmath(centre[i]))
+                assert distance <= _mpmath(error[i]) * (1 + 2.0**-30), (float(values[i]), distance)
+
+
+def _mpmath(number):
+    fraction, exponent = np.frexp(number)
+    high = float(fraction)
+    return mpmath.ldexp(mpmath.mpf(high) + mpmath.mpf(float(fraction - high)), int(exponent))
+
+
+def test_a_wrong_enclosure_stops_the_proof(monkeypatch):
+    monkeypatch.setattr(Enclosing, "LIBRARY_ULP", -(2.0**30))
+    act = next(a for a in ACTIVATIONS if a.name == "selu")
+    x = torch.full((10,), -1.5)
+    with pytest.raises(exact.OracleError, match="the enclosure at -1.5 is wrong"):
+        exact.exact(act, x, 0)
+
+
+# ---- Inputs
+
+
+def test_every_pattern_is_every_pattern():
+    for dtype in SMALL:
+        patterns = bits(inputs.every_pattern(dtype, 0, 1 << 16, "cpu")).unique()
+        assert len(patterns) == 1 << 16
+    pieces = [bits(inputs.every_pattern(torch.float32, i << 28, 4, "cpu")) for i in range(16)]
+    expected = [(i << 28) + j for i in range(16) for j in range(4)]
+    assert [p & 0xFFFFFFFF for p in torch.cat(pieces).tolist()] == expected
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_mixed_inputs_do_not_depend_on_how_they_are_cut(dtype):
+    whole = inputs.mixed(dtype, 1, 0, 4 * inputs.BLOCK, "cpu")
+    for i in range(4):
+        piece = inputs.mixed(dtype, 1, i * inputs.BLOCK, inputs.BLOCK, "cpu")
+        assert torch.equal(bits(piece), bits(whole[i * inputs.BLOCK : (i + 1) * inputs.BLOCK]))
+    assert 0.4 < (whole < 0).double().mean() < 0.6
+    assert whole.isnan().any() and not torch.equal(
+        whole, inputs.mixed(dtype, 2, 0, len(whole), "cpu")
+    )
+    stripes = whole.view(-1, 2, inputs._STRIPE * 8 // dtype.itemsize)
+    ordinary = stripes[:, 1].double().abs()
+    reach = 8 if dtype == torch.float16 else 16
+    assert ordinary.min() >= 2.0**-reach and ordinary.max() < 2.0**reach
+
+
+def test_float64_inputs_are_dense_around_the_branch_points(act):
+    x = accuracy.inputs_of(act, torch.float64, 0, 1 << 23, "cpu")
+    for point in (*act.kinks, *act.branch_points):
+        near = bits(x[(x - point).abs() <= 2.0**-40 * max(abs(point), 2.0**-1000)])
+        assert len(near) > 1000, point
+        assert (near.unique().diff() == 1).sum() > 1000, point
+
+
+# ---- Digests
+
+
+def kernel_of(act, dtype, form):
+    (kernel,) = (k for k in digest.kernels(act, dtype, TOP_ORDER) if k.form == form)
+    return kernel
+
+
+def test_a_digest_sees_one_bit_and_one_exchange():
+    results = torch.randn(1 << 12, generator=torch.Generator().manual_seed(0))
+    expected = digest.digest_of(results, 0)
+    assert digest.digest_of(results.clone(), 0) == expected
+    assert digest.digest_of(results, 1 << 12) != expected
+    for index in (0, 1, 2047, 4095):
+        for bit in (0, 22, 31):
+            changed = results.clone()
+            changed.view(torch.int32)[index] ^= -(1 << 31) if bit == 31 else 1 << bit
+            assert digest.digest_of(changed, 0) != expected
+    exchanged = results.clone()
+    exchanged[0:2], exchanged[6:8] = results[6:8].clone(), results[0:2].clone()
+    assert digest.digest_of(exchanged, 0) != expected
+    # Errors that cancel in a sum do not cancel here.
+    two = results.clone()
+    two.view(torch.int32)[0] += 1
+    two.view(torch.int32)[2] -= 1
+    assert digest.digest_of(two, 0) != expected
+
+
+def test_every_operator_has_reference_digests():
+    assert set(REFERENCE) == {act.id for act in ACTIVATIONS}
+    for act in ACTIVATIONS:
+        for dtype in DTYPES:
+            stored = REFERENCE[act.id][dtype_name(dtype)]
+            kernels = list(digest.kernels(act, dtype, TOP_ORDER))
+            assert set(stored) == {k.form for k in kernels}
+            for kernel in kernels:
+                assert stored[kernel.form]["of"] == kernel.space.description
+                assert stored[kernel.form].keys() == {"of", "all", "part"}
+
+
+@pytest.mark.parametrize("path", digest.PATHS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_results_have_the_reference_digest_on_every_path(act, device, dtype, path):
+    """A few forms over a part of their spaces; `make digests` takes all."""
+    if act.id not in REFERENCE:
+        pytest.skip("no reference yet: see test_every_operator_has_reference_digests")
+    if path == "threads" and device == "cuda":
+        pytest.skip("a GPU has no number of threads")
+    forms = ["value", "derivative_1"] + (["gradients_1"] if path == "dense" else [])
+    for form in forms:
+        kernel = kernel_of(act, dtype, form)
+        value = digest.compute(kernel, torch.device(device).type, True, digest.PATHS[path])
+        assert value == REFERENCE[act.id][dtype_name(dtype)][form]["part"], form
+
+
+# ---- Verdicts
+
+
+@pytest.mark.parametrize("order", range(TOP_ORDER + 1))
+@pytest.mark.parametrize("dtype", SMALL, ids=dtype_name)
+def test_16_bit_contracts_hold_for_every_input(act, device, dtype, order):
+    job = accuracy.Job(act, dtype, order, torch.device(device).type)
+    ours, _ = job.piece(0, 1 << 16)
+    assert ours.beyond_contract == 0, ours
+    assert ours.max_ulp <= job.bound
+    if job.bound == 0.5:
+        assert ours.misrounded == 0
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=dtype_name)
+@pytest.mark.parametrize("order", range(TOP_ORDER + 1))
+def test_wide_contracts_hold_on_a_sample(act, device, dtype, order):
+    job = accuracy.Job(act, dtype, order, torch.device(device).type)
+    # float32: -0.0 and its neighbours, ordinary values of both signs, infinity and NaN.
+    firsts = (0,) if dtype == torch.float64 else (0x80000000, 0xC0000000, 0x3F800000, 0x7F7F0000)
+    for first in firsts:
+        ours, _ = job.piece(first, 1 << 17)
+        assert ours.beyond_contract == 0, (hex(first), ours)
+
+
+def spoil(results, x, kind):
+    """Results with one mistake of the named kind."""
+    results = results.clone()
+    patterns = results.view(FORMATS[x.dtype].integer)
+    where = {
+        "nan": x.isnan(),
+        "infinity": x == torch.inf,
+        "zero": (x == 0) & x.signbit(),
+        "subnormal": (x.abs() < torch.finfo(x.dtype).smallest_normal) & (x != 0),
+        "misrounded": x == 1.5,
+    }[kind].nonzero()[0]
+    if kind == "nan":
+        results[where] = 1.0
+    else:
+        patterns[where] ^= 1
+    return results
+
+
+@pytest.mark.parametrize("kind", ("nan", "infinity", "zero", "subnormal", "misrounded"))
+@pytest.mark.parametrize("dtype", DTYPES[2:], ids=dtype_name)
+def test_a_tally_counts_each_kind_of_mistake(act, dtype, kind):
+    x = inputs.every_pattern(dtype, 0, 1 << 16, "cpu")
+    target = exact.exact(act, x, 0)
+    right = accuracy.ours(act, x, 0)
+    before = accuracy.tally(x, right, target, 0.5, True)
+    after = accuracy.tally(x, spoil(right, x, kind), target, 0.5, True)
+    assert getattr(before, kind) == 0 and getattr(after, kind) == 1
+    assert after.beyond_contract == before.beyond_contract + 1
+    if kind == "misrounded":
+        assert after.max_ulp > 0.5 and after.max_at == 1.5
+
+
+def test_the_contract_is_read_from_the_header(act):
+    text = (REPOSITORY / "ops" / "formulas" / f"{act.name}.h").read_text()
+    for dtype in DTYPES:
+        (line,) = (t for t in text.splitlines() if t.startswith(f"//   {dtype_name(dtype)} "))
+        assert line.split()[2:] == [f"{bound:g}" for bound in act.ulp[dtype]]
+
+
+# ---- The command
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    (
+        (("--op", "nothing"), "invalid choice: 'nothing'"),
+        (("--dtype", "int8"), "invalid choice: 'int8'"),
+        (("--isa", "sse9"), "invalid choice: 'sse9'"),
+        (("--device", "cuda", "--isa", "avx2"), "expected"),
+        (("--digest", "--report"), "not allowed with"),
+        (("--workers", "0"), "expected at least 1 for --workers, but got 0"),
+    ),
+)
+def test_wrong_command_lines(arguments, sentence):
+    done = prove(*arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_broken_contract_ends_with_exit_code_1(act, tmp_path, monkeypatch, capsys):
+    """In this process, with a contract that no result keeps."""
+    spec = importlib.util.spec_from_file_location("prove_main", PROVE / "__main__.py")
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    options = main.parse(
+        ["--op", act.id, "--dtype", "float64", "--order", "0", "--results", str(tmp_path)]
+        + ["--workers", "1"]
+    )
+    monkeypatch.setattr(accuracy, "FLOAT64_INPUTS", 1 << 18)
+    threads = torch.get_num_threads()
+    try:
+        assert main.prove(options) == 0
+        assert "BROKEN" not in capsys.readouterr().out
+        monkeypatch.setitem(act.__dict__, "ulp", {torch.float64: (-1.0,)})
+        assert main.prove(options) == 1
+    finally:
+        torch.set_num_threads(threads)
+    assert "BROKEN: expected at most -1.0 ULP everywhere" in capsys.readouterr().out
+
+
+def test_an_interrupted_run_goes_on(tmp_path):
+    arguments = ("--op", "selu", "--dtype", "float32", "--order", "0", "--results", tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, PROVE, *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    while not (states := list(tmp_path.glob("*/*.json"))) and process.poll() is None:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    state = json.loads(states[0].read_text())
+    assert 0 < state["inputs"] < state["of"]
+    # What it starts from the next time.
+    job = accuracy.Job(ACTIVATIONS[0], torch.float32, 0, "cpu")
+    done, seconds, tallies = accuracy.load_state(states[0], job, state["environment"])
+    assert (done, seconds) == (state["inputs"], state["seconds"])
+    assert tallies["pytorch"].misrounded == state["pytorch"]["misrounded"]
+    # Another library's results are not gone on with.
+    assert accuracy.load_state(states[0], job, {**state["environment"], "library": ""})[0] == 0

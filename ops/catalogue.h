@@ -10,10 +10,22 @@
 
 // X(name, Formula, parameters): the operator's name, which is also its header's; the formula's
 // type; the parameters between `self` and the end of the operator's schema, as in "float alpha=1.0,
-// float scale=1.0".
-#define FASTACT_ACTIVATIONS(X) \
-  X(relu, Relu, "")            \
-  X(selu, Selu, "")
+// float scale=1.0"; those without a default come first.
+#define FASTACT_ACTIVATIONS(X)                                           \
+  X(relu, Relu, "")                                                      \
+  X(selu, Selu, "")                                                      \
+  X(leaky_relu, LeakyRelu, "float negative_slope=0.01")                  \
+  X(relu6, Relu6, "")                                                    \
+  X(hardtanh, Hardtanh, "float min_val=-1.0, float max_val=1.0")         \
+  X(threshold, Threshold, "float threshold, float value")                \
+  X(hardswish, Hardswish, "")                                            \
+  X(hardsigmoid, Hardsigmoid, "")                                        \
+  X(softsign, Softsign, "")                                              \
+  X(softshrink, Softshrink, "float lambd=0.5")                           \
+  X(hardshrink, Hardshrink, "float lambd=0.5")                           \
+  X(squared_relu, SquaredRelu, "")                                       \
+  X(elu, Elu, "float alpha=1.0, float scale=1.0, float input_scale=1.0") \
+  X(celu, Celu, "float alpha=1.0")
 
 namespace fastact {
 
@@ -21,6 +33,8 @@ struct Activation {
   std::string_view name;
   std::string_view parameters;
   Traits traits;
+  std::span<const Requirement> requirements;
+  bool (*result_suffices)(const double* parameters);
 };
 
 std::span<const Activation> catalogue();

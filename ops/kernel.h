@@ -22,8 +22,9 @@ struct Parameters {
 inline constexpr int kMaxOperands = kTopOrder + 2;
 
 struct KernelId {
-  int order = 0;             // k
-  bool from_result = false;  // x is f's result, see Traits::gradient_from_result
+  int order = 0;  // k
+  // x is f's result, see Traits::gradient_from_result. Where x always is (Saves::kOutput), false.
+  bool from_result = false;
   DType dtype = DType::kFloat32;
 };
 

@@ -4,6 +4,8 @@ An enclosure is a value and a bound of its error, carried through every operatio
 most roundings with a proof, and MPFR (by gmpy2) is asked where the bound leaves two answers.
 """
 
+from fractions import Fraction
+
 import gmpy2
 import numpy as np
 import torch
@@ -49,6 +51,19 @@ class Enclosure:
             error = error + abs(other.value) * self.error
         return self._rounded(self.value * other.value, error)
 
+    def __truediv__(self, other):
+        other = self._of(other)
+        value = self.value / other.value
+        if _is_zero(self.error) and _is_zero(other.error):
+            return self._rounded(value, 0.0)
+        # Nothing is known of a quotient whose divisor may be zero.
+        least = abs(other.value) - other.error
+        known = self.backend.library.where(least > 0, least, 0.0 * least)
+        return self._rounded(value, (self.error + abs(value) * other.error) / known)
+
+    def __rtruediv__(self, other):
+        return self._of(other) / self
+
     __radd__ = __add__
     __rmul__ = __mul__
 
@@ -76,9 +91,10 @@ def _is_zero(error):
 class Enclosing:
     """Arithmetic over enclosures of one array type.
 
-    Elementary functions are the array library's own. Their documented errors are at most 1 ULP: the
+    Elementary functions are the array library's own. Their documented errors are at most 4 ULP: the
     double functions of SLEEF and CUDA, and glibc's 80-bit ones. LIBRARY_ULP is taken, and
-    accuracy.py compares a sample with MPFR on every run.
+    accuracy.py compares a sample with MPFR on every run. The error of an argument is carried
+    through by the largest slope over it.
     """
 
     LIBRARY_ULP = 8
@@ -94,7 +110,8 @@ class Enclosing:
 
     def number(self, text):
         value = self._number(text)
-        return Enclosure(self, value, abs(value) * self.half_ulp)
+        is_exact = Fraction(*value.item().as_integer_ratio()) == Fraction(text)
+        return Enclosure(self, value, 0.0 if is_exact else abs(value) * self.half_ulp)
 
     def where(self, condition, yes, no, x):
         a, b = yes(x), no(x)
@@ -104,16 +121,46 @@ class Enclosing:
             return Enclosure(self, value, 0.0)
         return Enclosure(self, value, where(condition, a.error, b.error))
 
-    def _elementary(self, function, a):
-        value = function(a._exact())
+    def _elementary(self, function, a, spread):
+        """function(a); spread(value, error) bounds how far function(a.value +- error) may lie."""
+        value = function(a.value)
         error = abs(value) * (2 * self.LIBRARY_ULP * self.half_ulp) + self.tiny
+        if not _is_zero(a.error):
+            # Its own rounding errors, and those of the bound.
+            error = error + spread(value, a.error) * SLACK + self.tiny
         return Enclosure(self, value, error)
 
     def exp(self, a):
-        return self._elementary(self.library.exp, a)
+        expm1 = self.library.expm1
+        return self._elementary(self.library.exp, a, lambda value, e: value * expm1(e))
 
     def expm1(self, a):
-        return self._elementary(self.library.expm1, a)
+        # The slope is e^x, whose largest value is at the right end.
+        exp = self.library.exp
+        return self._elementary(self.library.expm1, a, lambda value, e: e * exp(a.value + e))
+
+    def log1p(self, a):
+        # The slope is 1 / (1 + x), whose largest value is at the left end.
+        where = self.library.where
+
+        def spread(value, e):
+            least = 1 + a.value - e
+            return e / where(least > 0, least, 0.0 * least)
+
+        return self._elementary(self.library.log1p, a, spread)
+
+    def tanh(self, a):
+        return self._elementary(self.library.tanh, a, lambda value, e: e)
+
+    def sqrt(self, a):
+        # sqrt(a + e) - sqrt(a) <= e / sqrt(a), and <= sqrt(e).
+        library = self.library
+
+        def spread(value, e):
+            far = library.sqrt(e)
+            return library.where(value > far, e / value, far)
+
+        return self._elementary(library.sqrt, a, spread)
 
 
 # float32 results are judged by double, float64 results by the processor's 80-bit format.
@@ -126,6 +173,9 @@ class Multiprecision:
 
     exp = staticmethod(gmpy2.exp)
     expm1 = staticmethod(gmpy2.expm1)
+    log1p = staticmethod(gmpy2.log1p)
+    tanh = staticmethod(gmpy2.tanh)
+    sqrt = staticmethod(gmpy2.sqrt)
     number = staticmethod(gmpy2.mpfr)
 
     @staticmethod

@@ -52,6 +52,7 @@ class Activation:
     exactly_zero: Callable
     at_minus_zero: float
     # PyTorch's functional, in-place, out= and backward forms: the oracle for semantics.
+    # aten_forms() and composed() give all four.
     aten: Callable
     aten_: Callable
     aten_out: Callable
@@ -60,10 +61,15 @@ class Activation:
     # from_result(m, r, k): d(r) = f'(f^-1(r)) and its derivatives by r (k = 1: d itself), where
     # the operators take is_result.
     from_result: Callable | None = None
+    # Whether with these parameters is_result may be True.
+    result_suffices: bool = True
     kinks: tuple = (0.0,)  # gradcheck stays away from these
     # Where else the float64 formula changes; `make prove` looks closely there.
     branch_points: tuple = ()
     parameters: dict = field(default_factory=dict)  # passed by keyword to every form
+    defaults: dict | None = None  # the schema's, where they are others than `parameters`
+    # (parameters, the error's class, what the message says) that are an error.
+    forbidden: tuple = ()
 
     @property
     def id(self):
@@ -72,11 +78,28 @@ class Activation:
     @cached_property
     def ulp(self):
         """The contract with unit gradients, by dtype and order."""
-        return contract(self.name)
+        ulp = contract(self.name)
+        if self.defaults is None:
+            return ulp
+        # Other parameters round once more, in the type that is computed in.
+        others = {dtype: lambda bound: max(bound, 0.51) for dtype in ulp}
+        others[torch.float64] = lambda bound: 2 * bound
+        return {
+            dtype: tuple(others[dtype](bound) for bound in bounds) for dtype, bounds in ulp.items()
+        }
 
     @property
     def has_is_result(self):
         return self.from_result is not None
+
+    @property
+    def takes_is_result(self):
+        return self.has_is_result and self.result_suffices
+
+    @property
+    def in_place_keeps_input(self):
+        """Whether the in-place form has to copy its input for backward."""
+        return self.saves == "input" and not self.takes_is_result
 
     def packet(self, suffix=""):
         return getattr(torch.ops.fastact, self.name + suffix)
@@ -106,7 +129,51 @@ class Activation:
     @cached_property
     def derivative_options(self):
         """The keyword sets that a derivative operator takes: with is_result where there is one."""
-        return ({}, {"is_result": True}) if self.has_is_result else ({},)
+        return ({}, {"is_result": True}) if self.takes_is_result else ({},)
+
+
+def composed(aten, backward=None):
+    """The forms of an activation that PyTorch has no operator for, or not all forms of one: its
+    semantics are those of the operators of which they are composed."""
+
+    def in_place(x):
+        return x.copy_(aten(x))
+
+    def out(x, out):
+        y = aten(x)
+        torch.sigmoid(x, out=out)  # as any elementwise operator: its type, shape, strides, errors
+        return out.copy_(y)
+
+    def through_autograd(grad, x):
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            return grad * torch.autograd.grad(aten(x).sum(), x)[0]
+
+    return {
+        "aten": aten,
+        "aten_": in_place,
+        "aten_out": out,
+        "aten_backward": backward or through_autograd,
+    }
+
+
+def aten_forms(name, *arguments, backward=None):
+    """The forms of ATen's operator of this name, with these arguments beside the tensor."""
+
+    def bound(packet):
+        def call(x):
+            return packet(x, *arguments)
+
+        call.__name__ = packet.__name__
+        return call
+
+    packet = getattr(torch.ops.aten, name)
+    forms = composed(bound(packet), backward)
+    if hasattr(torch.ops.aten, name + "_"):
+        forms["aten_"] = bound(getattr(torch.ops.aten, name + "_"))
+    if "out" in packet.overloads():
+        forms["aten_out"] = lambda x, out: packet.out(x, *arguments, out=out)
+    return forms
 
 
 SELU_SCALE = "1.0507009873554804934193349852946"
@@ -136,7 +203,298 @@ def relu(m, x, k):
     return m.where(x > 0, lambda x: m.number("1" if k == 1 else "0"), lambda x: m.number("0"), x)
 
 
+def leaky_relu(m, x, k, slope):
+    positive = {0: lambda x: x, 1: lambda x: m.number(1)}.get(k, lambda x: m.number(0))
+    negative = {0: lambda x: m.number(slope) * x, 1: lambda x: m.number(slope)}
+    return m.where(x > 0, positive, negative.get(k, lambda x: m.number(0)), x)
+
+
+def clamp(m, x, k, low, high):
+    """low, x or high."""
+    outside = (lambda x: m.number(low), lambda x: m.number(high)) if k == 0 else (zero(m),) * 2
+
+    def inside(x):
+        return x if k == 0 else m.number(int(k == 1))
+
+    def above_low(x):
+        return m.where(x < high, inside, outside[1], x)
+
+    return m.where(x > low, above_low, outside[0], x)
+
+
+def zero(m):
+    return lambda x: m.number(0)
+
+
+def threshold(m, x, k, threshold, value):
+    above = {0: lambda x: x, 1: lambda x: m.number(1)}.get(k, zero(m))
+    return m.where(x > threshold, above, lambda x: m.number(value if k == 0 else 0), x)
+
+
+def shrink(m, x, k, lambd, shift):
+    """0 for |x| <= lambd, beyond x moved by shift towards 0."""
+
+    def beyond(sign):
+        forms = {0: lambda x: x - m.number(sign * shift), 1: lambda x: m.number(1)}
+        return forms.get(k, zero(m))
+
+    def not_above(x):
+        return m.where(x < -lambd, beyond(-1), zero(m), x)
+
+    return m.where(x > lambd, beyond(1), not_above, x)
+
+
+def piecewise(m, x, k, bound, middle, beyond):
+    """0 for x <= -bound, beyond(x) for x >= bound, middle(x) between them."""
+
+    def above(x):
+        return m.where(x < bound, middle, beyond, x)
+
+    return m.where(x > -bound, above, zero(m), x)
+
+
+def hardsigmoid(m, x, k):
+    middle = {0: lambda x: (x + m.number(3)) / m.number(6), 1: lambda x: m.number(1) / m.number(6)}
+    one = m.number(int(k == 0))
+    return piecewise(m, x, k, 3, middle.get(k, zero(m)), lambda x: one)
+
+
+def hardswish(m, x, k):
+    middle = {
+        0: lambda x: x * (x + m.number(3)) / m.number(6),
+        1: lambda x: (x + m.number("1.5")) / m.number(3),
+        2: lambda x: m.number(1) / m.number(3),
+    }
+    beyond = {0: lambda x: x, 1: lambda x: m.number(1)}
+    return piecewise(m, x, k, 3, middle.get(k, zero(m)), beyond.get(k, zero(m)))
+
+
+def softsign(m, x, k):
+    def side(sign):
+        def form(x):
+            t = m.number(1) / (m.number(1) + m.number(sign) * x)
+            if k == 0:
+                return m.number(sign) * (m.number(1) - t)
+            power = t * t * {1: m.number(1), 2: t, 3: t * t}[k]
+            return m.number({1: 1, 2: -2 * sign, 3: 6}[k]) * power
+
+        return form
+
+    def middle(sign):
+        """Without the cancellation of 1 - t."""
+        return lambda x: x / (m.number(1) + m.number(sign) * x)
+
+    def not_above(x):
+        if k == 0:
+            return m.where(x > -1, middle(-1), side(-1), x)
+        return m.where(x < 0, side(-1), zero(m) if k == 2 else side(1), x)
+
+    def above(x):
+        return m.where(x < 1, middle(1), side(1), x) if k == 0 else side(1)(x)
+
+    return m.where(x > 0, above, not_above, x)
+
+
+def squared_relu(m, x, k):
+    positive = {0: lambda x: x * x, 1: lambda x: m.number(2) * x, 2: lambda x: m.number(2)}
+    return m.where(x > 0, positive.get(k, zero(m)), zero(m), x)
+
+
+def elu(m, x, k, alpha, scale, rate):
+    """`rate` is a function of m: 1 / alpha is no decimal number."""
+    positive = {0: lambda x: m.number(scale) * x, 1: lambda x: m.number(scale)}.get(k, zero(m))
+
+    def negative(x):
+        factor = m.number(scale) * m.number(alpha)
+        if k == 0:
+            return factor * m.expm1(rate(m) * x)
+        for _ in range(k):
+            factor = factor * rate(m)
+        return factor * m.exp(rate(m) * x)
+
+    # A zero stays what it is, also where the rate is negative.
+    return m.where(x >= 0 if k == 0 else x > 0, positive, negative, x)
+
+
+def elu_from_result(m, r, k, alpha, scale, rate):
+    positive = m.number(scale if k == 1 else 0)
+    negative = {
+        1: lambda r: rate(m) * (r + m.number(scale) * m.number(alpha)),
+        2: lambda r: rate(m),
+        3: zero(m),
+    }[k]
+    return m.where(r > 0, lambda r: positive, negative, r)
+
+
 ELU_ARGUMENTS = (float(SELU_ALPHA), float(SELU_SCALE), 1)
+
+
+def others(parameters, **defaults):
+    """What a row says of its parameters."""
+    return {"parameters": parameters, "defaults": None if parameters == defaults else defaults}
+
+
+def leaky_relu_row(slope):
+    return Activation(
+        name="leaky_relu",
+        derivative=lambda m, x, k: leaky_relu(m, x, k, slope),
+        exactly_zero=lambda x, k: k >= 2,
+        at_minus_zero=-0.0 if slope > 0 else 0.0,
+        **aten_forms(
+            "leaky_relu",
+            slope,
+            backward=lambda g, x: torch.ops.aten.leaky_relu_backward(g, x, slope, False),
+        ),
+        saves="input",
+        from_result=lambda m, r, k: leaky_relu(m, r, k, slope),
+        result_suffices=slope >= 0,
+        **others({"negative_slope": slope}, negative_slope=0.01),
+    )
+
+
+def relu6_row():
+    return Activation(
+        name="relu6",
+        derivative=lambda m, x, k: clamp(m, x, k, 0, 6),
+        exactly_zero=lambda x, k: k >= 1 and not 0 < x < 6 or k >= 2,
+        at_minus_zero=-0.0,
+        **aten_forms("relu6", backward=lambda g, x: torch.ops.aten.hardtanh_backward(g, x, 0, 6)),
+        saves="result",
+        kinks=(0.0, 6.0),
+    )
+
+
+def hardtanh_row(low, high):
+    return Activation(
+        name="hardtanh",
+        derivative=lambda m, x, k: clamp(m, x, k, low, high),
+        exactly_zero=lambda x, k: k >= 1 and not low < x < high or k >= 2,
+        at_minus_zero=-0.0,
+        **aten_forms(
+            "hardtanh",
+            low,
+            high,
+            backward=lambda g, x: torch.ops.aten.hardtanh_backward(g, x, low, high),
+        ),
+        saves="result",
+        kinks=(low, high),
+        forbidden=(
+            ({"min_val": 2.0, "max_val": 1.0}, ValueError, "min_val to be at most max_val"),
+        ),
+        **others({"min_val": low, "max_val": high}, min_val=-1.0, max_val=1.0),
+    )
+
+
+def threshold_row(limit, value):
+    return Activation(
+        name="threshold",
+        derivative=lambda m, x, k: threshold(m, x, k, limit, value),
+        exactly_zero=lambda x, k: k >= 1 and x <= limit or k >= 2,
+        at_minus_zero=-0.0 if limit < 0 else value,
+        **aten_forms(
+            "threshold",
+            limit,
+            value,
+            backward=lambda g, x: torch.ops.aten.threshold_backward(g, x, limit),
+        ),
+        saves="input",
+        kinks=(limit,),
+        **others({"threshold": limit, "value": value}),
+    )
+
+
+def hard_row(derivative):
+    """hardswish or hardsigmoid."""
+    name = derivative.__name__
+    is_swish = derivative is hardswish
+    top = 3 if is_swish else 2
+    return Activation(
+        name=name,
+        derivative=derivative,
+        exactly_zero=lambda x, k: (
+            k >= top
+            or k >= 1
+            and x <= -3
+            or x >= 3
+            and k >= (2 if is_swish else 1)
+            or is_swish
+            and k == 1
+            and x == -1.5
+        ),
+        at_minus_zero=-0.0 if is_swish else 0.5,
+        **aten_forms(name, backward=getattr(torch.ops.aten, name + "_backward")),
+        saves="input",
+        kinks=(-3.0, 3.0),
+    )
+
+
+def shrink_row(name, lambd, shift):
+    return Activation(
+        name=name,
+        derivative=lambda m, x, k: shrink(m, x, k, lambd, shift),
+        exactly_zero=lambda x, k: k >= 1 and abs(x) <= lambd or k >= 2,
+        at_minus_zero=0.0,
+        **aten_forms(
+            name,
+            lambd,
+            backward=lambda g, x: getattr(torch.ops.aten, name + "_backward")(g, x, lambd),
+        ),
+        saves="input" if shift else "result",
+        kinks=(-lambd, lambd),
+        forbidden=(
+            tuple(
+                ({"lambd": wrong}, RuntimeError, "lambd to be at least 0")
+                for wrong in (-1.0, math.nan)
+            )
+            if shift
+            else ()
+        ),
+        **others({"lambd": lambd}, lambd=0.5),
+    )
+
+
+EXPONENTIAL_BRANCHES = (
+    *(-(n + 0.5) * math.log(2) for n in range(60)), -40.0, -600.0, -708.396, -745.133,
+)  # fmt: skip
+
+
+def exponential_row(name, alpha, scale, rate, aten_rate, **rest):
+    """elu or celu."""
+    arguments = alpha, scale, aten_rate
+
+    def backward(g, x):
+        return torch.ops.aten.elu_backward(g, *arguments, False, x)
+
+    forms = aten_forms(name, *arguments if name == "elu" else (alpha,), backward=backward)
+    return Activation(
+        name=name,
+        derivative=lambda m, x, k: elu(m, x, k, alpha, scale, rate),
+        exactly_zero=lambda x, k: k >= 1 and x == -torch.inf and aten_rate > 0 or k >= 2 and x > 0,
+        at_minus_zero=-0.0,
+        branch_points=tuple(x / aten_rate for x in EXPONENTIAL_BRANCHES if aten_rate > 0),
+        **forms,
+        saves="input",
+        from_result=lambda m, r, k: elu_from_result(m, r, k, alpha, scale, rate),
+        result_suffices=scale > 0 and alpha * aten_rate >= 0,
+        **rest,
+    )
+
+
+def elu_row(alpha, scale, input_scale):
+    parameters = {"alpha": alpha, "scale": scale, "input_scale": input_scale}
+    parameters = others(parameters, alpha=1.0, scale=1.0, input_scale=1.0)
+    return exponential_row(
+        "elu", alpha, scale, lambda m: m.number(input_scale), input_scale, **parameters
+    )
+
+
+def celu_row(alpha):
+    return exponential_row(
+        "celu", alpha, 1.0, lambda m: m.number(1) / m.number(alpha), 1 / alpha,
+        forbidden=(({"alpha": 0.0}, RuntimeError, "alpha to be other than 0"),),
+        **others({"alpha": alpha}, alpha=1.0),
+    )  # fmt: skip
+
 
 ACTIVATIONS = (
     Activation(
@@ -164,4 +522,29 @@ ACTIVATIONS = (
         aten_backward=lambda g, x: torch.ops.aten.threshold_backward(g, x, 0),
         saves="result",
     ),
+    *(leaky_relu_row(slope) for slope in (0.01, 0.25, -0.5)),
+    relu6_row(),
+    *(hardtanh_row(*bounds) for bounds in ((-1.0, 1.0), (-2.5, 0.75))),
+    *(threshold_row(*arguments) for arguments in ((0.5, 0.25), (-1.0, 20.0))),
+    *(hard_row(hard) for hard in (hardswish, hardsigmoid)),
+    Activation(
+        name="softsign",
+        derivative=softsign,
+        exactly_zero=lambda x, k: k >= 1 and abs(x) == torch.inf or k == 2 and x == 0,
+        at_minus_zero=-0.0,
+        **composed(torch.nn.functional.softsign),
+        saves="input",
+    ),
+    *(shrink_row("softshrink", lambd, lambd) for lambd in (0.5, 0.75)),
+    *(shrink_row("hardshrink", lambd, 0) for lambd in (0.5, 0.75)),
+    Activation(
+        name="squared_relu",
+        derivative=squared_relu,
+        exactly_zero=lambda x, k: x <= 0 and k >= 1 or k == 3,
+        at_minus_zero=0.0,
+        **composed(lambda x: torch.relu(x).square()),
+        saves="input",
+    ),
+    *(elu_row(*a) for a in ((1.0, 1.0, 1.0), (1.75, 0.875, 0.625), (1.0, 1.0, -1.0))),
+    *(celu_row(alpha) for alpha in (1.0, 0.3)),
 )

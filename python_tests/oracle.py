@@ -4,6 +4,7 @@ Long double decides nearly every rounding: only where a value lies within a marg
 boundary does mpmath compute it again with 200 bits.
 """
 
+import math
 from dataclasses import dataclass
 
 import mpmath
@@ -48,6 +49,9 @@ class LongDouble:
 
     exp = staticmethod(np.exp)
     expm1 = staticmethod(np.expm1)
+    log1p = staticmethod(np.log1p)
+    tanh = staticmethod(np.tanh)
+    sqrt = staticmethod(np.sqrt)
 
     @staticmethod
     def number(text):
@@ -66,6 +70,9 @@ class Multiprecision:
 
     exp = staticmethod(mpmath.exp)
     expm1 = staticmethod(mpmath.expm1)
+    log1p = staticmethod(mpmath.log1p)
+    tanh = staticmethod(mpmath.tanh)
+    sqrt = staticmethod(mpmath.sqrt)
 
     @staticmethod
     def number(text):
@@ -81,6 +88,9 @@ class Differentiable:
 
     exp = staticmethod(torch.exp)
     expm1 = staticmethod(torch.expm1)
+    log1p = staticmethod(torch.log1p)
+    tanh = staticmethod(torch.tanh)
+    sqrt = staticmethod(torch.sqrt)
 
     @staticmethod
     def number(text):
@@ -145,7 +155,7 @@ def _round_exact(y, fmt):
         rounded = mpmath.ldexp(mpmath.nint(mpmath.ldexp(y, -q)), q)
         if abs(rounded) > mpmath.mpf(float(fmt.largest)):
             return float("inf") if y > 0 else float("-inf")
-    return float(rounded)
+    return math.copysign(float(rounded), y)
 
 
 def correctly_rounded(act, x, k):

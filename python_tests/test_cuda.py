@@ -154,7 +154,7 @@ def test_compiled_with_cuda_graphs(act):
     """mode="reduce-overhead" replays captured kernels."""
 
     def f(x):
-        return act.packet()(x * 2).sin()
+        return act.op(x * 2).sin()
 
     compiled = torch.compile(f, mode="reduce-overhead", fullgraph=True)
     for seed in range(3):

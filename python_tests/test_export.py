@@ -16,7 +16,7 @@ class Functional(torch.nn.Module):
         self.act, self.scale = act, torch.nn.Parameter(torch.tensor([0.7, -1.3, 2.1, 0.4]))
 
     def forward(self, x):
-        return self.act.packet()(x * self.scale) * 2
+        return self.act.op(x * self.scale) * 2
 
 
 class InPlaceOnView(torch.nn.Module):
@@ -28,7 +28,7 @@ class InPlaceOnView(torch.nn.Module):
 
     def forward(self, x):
         y = x * 1
-        self.act.packet("_")(y[:, 1:])
+        self.act.op_(y[:, 1:])
         return y
 
 
@@ -41,7 +41,7 @@ class Out(torch.nn.Module):
 
     def forward(self, x):
         y = torch.empty_like(x)
-        self.act.packet().out(x, out=y)
+        self.act.out(x, y)
         return y
 
 

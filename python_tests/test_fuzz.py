@@ -194,7 +194,7 @@ def test_derivative_operators(act, device, call, is_result):
     """Beside PyTorch's products: its own backward operators order their operands differently."""
     order, specs = call
     options, transform = {}, None
-    if is_result and act.has_is_result and specs[order].dtype in DTYPES:
+    if is_result and act.takes_is_result and specs[order].dtype in DTYPES:
         options, transform = {"is_result": True}, {specs[order].storage: act.op}
     make = partial(build, device=device, transform=transform)
     if len(specs) == order + 1:
@@ -309,7 +309,7 @@ def test_autograd(act, device, scenario, form, seed):
     (gradient,), (wanted,) = gradient, wanted
     assert (gradient.dtype, gradient.shape) == (wanted.dtype, wanted.shape)
     # What the operator hands to PyTorch, and then PyTorch to the leaf.
-    from_result = form == "in_place" and act.has_is_result
+    from_result = form == "in_place" and act.takes_is_result
     options = {"is_result": True} if from_result else {}
     saved = result.detach() if from_result else before
     direct = act.ladder(incoming, saved, **options)

@@ -72,12 +72,13 @@ def test_one_allocation_for_a_new_result_none_for_a_given_one(act, device, layou
     assert allocations(lambda: act.grad_input(grad, x, out), device) == 0
 
 
-def test_in_place_under_grad_allocates_nothing(act, device, dtype):
+def test_in_place_under_grad_allocates_only_what_it_keeps(act, device, dtype):
+    kept = int(act.in_place_keeps_input)
     leaf = values(1000, dtype=dtype, device=device).requires_grad_()
     target = leaf * 1
     view = (leaf * 1)[3:]
-    assert allocations(lambda: act.op_(target), device) == 0
-    assert allocations(lambda: act.op_(view), device) == 0
+    assert allocations(lambda: act.op_(target), device) == kept
+    assert allocations(lambda: act.op_(view), device) == kept
 
 
 def test_backward_allocates_one_gradient(act, device):
@@ -95,21 +96,23 @@ def test_functional_saves_one_tensor(act, device):
     assert saved_bytes(act.op, x) <= saved_bytes(act.aten, x)
 
 
-def test_in_place_saves_its_result(act, device):
-    """One buffer serves as activation and as what backward needs."""
+def test_in_place_saves_one_tensor(act, device):
+    """Its result, which serves as activation and as what backward needs, else its input's copy."""
     leaf = values(1000, device=device).requires_grad_()
     x = leaf * 1
     saved, y = saved_by(act.op_, x)
-    assert y is x and len(saved) == 1 and same_memory(saved[0], x)
+    assert y is x and len(saved) == 1
+    assert same_memory(saved[0], x) != act.in_place_keeps_input
     assert saved_bytes(act.op_, leaf * 1) <= saved_bytes(act.aten_, leaf * 1)
 
 
-def test_in_place_on_a_view_saves_the_view(act, device):
+def test_in_place_on_a_view_saves_no_more_than_the_view(act, device):
     leaf = values(10, 100, device=device).requires_grad_()
     base = leaf * 1
     view = base[2:5]
     saved, _ = saved_by(act.op_, view)
-    assert len(saved) == 1 and same_memory(saved[0], view)
+    assert len(saved) == 1 and saved[0].shape == view.shape
+    assert same_memory(saved[0], view) != act.in_place_keeps_input
 
 
 def test_without_grad_nothing_is_saved(act, device):

@@ -25,8 +25,16 @@ def all_overloads():
 
 
 def expected_schemas(act):
-    """The schemas of design: ATen's argument order and names."""
-    parameters = "".join(f", float {k}={v}" for k, v in act.parameters.items())
+    """The schemas of design: ATen's argument order and names, as torch prints them."""
+    return (str(torch._C.parse_schema(schema)) for schema in written_schemas(act))
+
+
+def written_schemas(act):
+    defaults = act.parameters if act.defaults is None else act.defaults
+    parameters = "".join(
+        f", float {name}" + (f"={defaults[name]}" if name in defaults else "")
+        for name in act.parameters
+    )
     flag = ", bool is_result=False" if act.has_is_result else ""
     name = f"fastact::{act.name}"
     yield f"{name}(Tensor self{parameters}) -> Tensor"
@@ -43,7 +51,8 @@ def expected_schemas(act):
 def test_schemas(act):
     found = {str(o._schema) for o in all_overloads()}
     assert set(expected_schemas(act)) <= found
-    ours = {s for s in found if re.match(rf"fastact::{act.name}(_|\.|\()", s)}
+    suffix = "|".join(map(re.escape, ("_", *SUFFIXES)))
+    ours = {s for s in found if re.match(rf"fastact::{act.name}({suffix})[.(]", s)}
     assert ours == set(expected_schemas(act))
 
 
@@ -94,15 +103,15 @@ def test_opcheck(act, device, requires_grad, number):
     tensors, keywords = arguments_for(overload, act, device, requires_grad)
     options = {}
     for options in act.derivative_options if "backward" in name else ({},):
-        torch.library.opcheck(overload, tensors, {**keywords, **options})
+        torch.library.opcheck(overload, tensors, {**act.parameters, **keywords, **options})
     if not overload_name and not name.endswith("_"):
         strided = tuple(t.detach().t()[::2].requires_grad_(t.requires_grad) for t in tensors)
-        torch.library.opcheck(overload, strided, options)
+        torch.library.opcheck(overload, strided, {**act.parameters, **options})
 
 
 def test_opcheck_in_place_on_a_result(act, device):
     x = smooth_values(act, 3, 4, device=device)
-    torch.library.opcheck(act.packet("_").default, (x * 2,))
+    torch.library.opcheck(act.packet("_").default, (x * 2,), act.parameters)
 
 
 def geometry(t):

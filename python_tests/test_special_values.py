@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from op_table import TOP_ORDER
-from oracle import FORMATS, bits, correctly_rounded, from_bits
+from oracle import FORMATS, bits, correctly_rounded, exact_ulp_errors, from_bits
 from support import assert_same_bits
 
 derivatives = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
@@ -80,13 +80,16 @@ def test_special_values(act, device, dtype):
     if act.ulp[dtype][0] == 0.5:
         assert_same_bits(act.op(x), expected)
     else:
-        torch.testing.assert_close(act.op(x), expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
-        assert torch.equal(act.op(x).signbit(), expected.signbit())
+        actual, finite = act.op(x), expected.isfinite()
+        errors = exact_ulp_errors(actual[finite], act.derivative, 0, x[finite])
+        assert errors.max() <= act.ulp[dtype][0]
+        assert torch.equal(actual[~finite], expected[~finite])
+        assert torch.equal(actual.signbit(), expected.signbit())
 
 
 def test_zeros_keep_their_sign(act, device, dtype):
     zeros = torch.tensor([0.0, -0.0] * 40, dtype=dtype, device=device)
-    signs = torch.tensor([0.0, act.at_minus_zero] * 40, dtype=dtype, device=device)
+    signs = correctly_rounded(act, zeros, 0)
     for x, expected in ((zeros, signs), (zeros[:1], signs[:1]), (zeros[1::2], signs[1::2])):
         assert_same_bits(act.op(x), expected)
         assert_same_bits(act.op(x).sign(), act.aten(x).sign())
@@ -98,7 +101,9 @@ def test_derivatives_at_special_values(act, device, dtype, order):
     x = specials(dtype, device)
     expected = correctly_rounded(act, x, order)
     actual = act.ladder(*[torch.ones_like(x)] * order, x)
-    assert torch.equal(actual.signbit(), expected.signbit())
+    # A negative derivative that underflows may be a zero of either sign.
+    nonzero = actual != 0
+    assert torch.equal(actual.signbit() & nonzero, expected.signbit())
     torch.testing.assert_close(actual, expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
 
 

@@ -46,7 +46,7 @@ struct Autograd {
       const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
       out = family.functional(&below, order, tensors, parameters);
     }
-    const bool saves_result = order == 0 && family.traits().saves == Saves::kResult;
+    const bool saves_result = order == 0 && family.saves_result(parameters);
     if (requires_grad && autograd::GradMode::is_enabled()) {
       const DerivativeNodePointer node = make_derivative_node(family, order, parameters, tensors);
       if (!saves_result) save_inputs(*node, order, tensors);
@@ -80,12 +80,11 @@ struct Autograd {
       }
     }
     // The gradient comes from the result where it can; else from a copy of the input.
-    const bool from_result =
-        family.traits().gradient_from_result || family.traits().saves == Saves::kResult;
+    const bool from_result = family.in_place_saves_result(parameters);
     at::Tensor input;
     if ((requires_grad || tangent) && !from_result) input = self.clone();
     CallParameters derivative_parameters = parameters;
-    derivative_parameters.from_result = family.traits().gradient_from_result;
+    derivative_parameters.from_result = from_result && family.traits().gradient_from_result;
 
     DerivativeNodePointer node;
     if (requires_grad) {

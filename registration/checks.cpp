@@ -8,8 +8,35 @@ namespace fastact {
 namespace {
 
 // The schema's name of the tensor at `position`.
-std::string argument_name(int order, int position) {
-  return position == order ? "self" : gradient_names(order)[position];
+std::string argument_name(const Family& family, int order, int position) {
+  return position == order ? operand_name(family.activation(), order)
+                           : gradient_names(order)[position];
+}
+
+// The name of the parameter at `position` of "float alpha=1.0, float scale=1.0".
+std::string parameter_name(std::string_view parameters, int position) {
+  size_t start = 0;
+  for (int i = 0; i < position; ++i) start = parameters.find(',', start) + 2;
+  start = parameters.find(' ', start) + 1;
+  return std::string(parameters.substr(start, parameters.find_first_of("=,", start) - start));
+}
+
+void check_parameters(const Family& family, int order, const CallParameters& parameters) {
+  const Activation& activation = family.activation();
+  const double* values = parameters.numbers.values;
+  for (const Requirement& requirement : activation.requirements) {
+    if (requirement.holds(values)) continue;
+    const std::string message =
+        c10::str("fastact::", operator_name(activation.name, order), ": expected ",
+                 parameter_name(activation.parameters, requirement.parameter), " to be ",
+                 requirement.expected, ", but got ", values[requirement.parameter]);
+    TORCH_CHECK_VALUE(!requirement.is_value_error, message);
+    TORCH_CHECK(false, message);
+  }
+  TORCH_CHECK(!parameters.from_result || activation.result_suffices(values),
+              "fastact::", operator_name(activation.name, order),
+              ": expected is_result to be False with these parameters, with which the result does "
+              "not tell the gradient, but got True");
 }
 
 }  // namespace
@@ -29,20 +56,23 @@ std::optional<DType> engine_type(c10::ScalarType type) {
   }
 }
 
-void check_inputs(const Family& family, int order, TensorPointers tensors) {
+void check_inputs(const Family& family, int order, TensorPointers tensors,
+                  const CallParameters& parameters) {
   const at::Tensor& self = *tensors[order];
   for (int i = 0; i <= order; ++i) {
     const at::Tensor& tensor = *tensors[i];
     TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(),
                                 "fastact::", operator_name(family.activation().name, order),
-                                ": expected ", argument_name(order, i),
+                                ": expected ", argument_name(family, order, i),
                                 " to be float32, float64, bfloat16 or float16, but got ",
                                 tensor.scalar_type());
     TORCH_CHECK(tensor.device() == self.device(),
                 "fastact::", operator_name(family.activation().name, order),
                 ": expected all tensors to be on the same device, but got ",
-                argument_name(order, i), " on ", tensor.device(), " and self on ", self.device());
+                argument_name(family, order, i), " on ", tensor.device(), " and ",
+                argument_name(family, order, order), " on ", self.device());
   }
+  check_parameters(family, order, parameters);
 }
 
 void check_out(const Family& family, int order, TensorPointers tensors, c10::ScalarType result,

@@ -14,8 +14,10 @@ namespace fastact {
 std::optional<DType> engine_type(c10::ScalarType type);
 
 // NotImplementedError unless every tensor has one of the four floating-point types, as ATen's
-// operators raise; a RuntimeError if the tensors are not all on self's device.
-void check_inputs(const Family& family, int order, TensorPointers tensors);
+// operators raise; a RuntimeError if the tensors are not all on self's device; what the formula
+// says (ops/formulas/formula.h) for parameters that are none of its.
+void check_inputs(const Family& family, int order, TensorPointers tensors,
+                  const CallParameters& parameters);
 
 // A RuntimeError unless a result of this type can be written to `out`: same device, and a type that
 // it casts to.

@@ -17,6 +17,10 @@ std::span<const char* const> gradient_names(int order) {
   return std::span(kNames).last(order);
 }
 
+const char* operand_name(const Activation& activation, int order) {
+  return order > 0 && activation.traits.saves == Saves::kOutput ? "output" : "self";
+}
+
 const char* out_overload(int order) { return order == 0 ? "out" : "grad_input"; }
 
 std::string out_operator_name(std::string_view activation, int order) {

@@ -22,7 +22,7 @@ struct CallParameters {
   bool from_result = false;
 };
 
-// The tensors of D_k in the schema's order: k gradients, then self.
+// The tensors of D_k in the schema's order: k gradients, then self (or output).
 using TensorPointers = const at::Tensor* const*;
 
 // "selu", "selu_backward", "selu_double_backward", "selu_triple_backward" for the orders 0 to 3.
@@ -30,6 +30,10 @@ std::string operator_name(std::string_view activation, int order);
 
 // The schema's names of D_order's gradients, in their order.
 std::span<const char* const> gradient_names(int order);
+
+// The schema's name of D_order's last tensor: "self", or "output" where it is the activation's
+// result (Saves::kOutput).
+const char* operand_name(const Activation& activation, int order);
 
 // The overload of D_order that writes into a given tensor: "out", "grad_input"; orders 0 and 1 have
 // one.
@@ -49,6 +53,17 @@ class Family {
   int index() const { return index_; }
   const Activation& activation() const { return activation_; }
   const Traits& traits() const { return activation_.traits; }
+
+  // Whether the functional form keeps its result for backward.
+  bool saves_result(const CallParameters& parameters) const {
+    return traits().saves != Saves::kInput &&
+           activation_.result_suffices(parameters.numbers.values);
+  }
+  // Whether the in-place form, which has no more than its result, can do with that.
+  bool in_place_saves_result(const CallParameters& parameters) const {
+    return (traits().saves != Saves::kInput || traits().gradient_from_result) &&
+           activation_.result_suffices(parameters.numbers.values);
+  }
 
   // Calls through the dispatcher: from the top, or, with keys, from the highest of those on.
   at::Tensor call(int order, TensorPointers tensors, const CallParameters& parameters) const {

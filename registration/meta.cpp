@@ -10,8 +10,8 @@ namespace {
 
 struct Meta {
   static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Family& family, int order,
-                               TensorPointers tensors, const CallParameters& /*parameters*/) {
-    check_inputs(family, order, tensors);
+                               TensorPointers tensors, const CallParameters& parameters) {
+    check_inputs(family, order, tensors, parameters);
     if (order == 0) return at::empty_like(*tensors[0]);
     // A product broadcasts, promotes and lays out its result as D_k does.
     at::Tensor product = at::mul(*tensors[0], *tensors[1]);
@@ -20,9 +20,9 @@ struct Meta {
   }
 
   static at::Tensor& in_place(c10::DispatchKeySet /*keys*/, const Family& family, at::Tensor& self,
-                              const CallParameters& /*parameters*/) {
+                              const CallParameters& parameters) {
     const at::Tensor* tensors[] = {&self};
-    check_inputs(family, 0, tensors);
+    check_inputs(family, 0, tensors, parameters);
     return self;
   }
 

@@ -22,7 +22,7 @@ template <class Backend>
 struct Pointwise {
   static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Family& family, int order,
                                TensorPointers tensors, const CallParameters& parameters) {
-    check_inputs(family, order, tensors);
+    check_inputs(family, order, tensors, parameters);
     at::Tensor out;
     if (equally_dense(order, tensors)) {
       out = empty_like_dense(*tensors[order]);
@@ -37,7 +37,7 @@ struct Pointwise {
   static at::Tensor& in_place(c10::DispatchKeySet /*keys*/, const Family& family, at::Tensor& self,
                               const CallParameters& parameters) {
     const at::Tensor* tensors[] = {&self};
-    check_inputs(family, 0, tensors);
+    check_inputs(family, 0, tensors, parameters);
     if (self.is_non_overlapping_and_dense()) {
       Backend::run_dense(family, kernel_id(0, tensors, parameters), parameters, self, tensors);
     } else {
@@ -50,7 +50,7 @@ struct Pointwise {
   static at::Tensor& out(c10::DispatchKeySet keys, const Family& family, int order,
                          TensorPointers tensors, const CallParameters& parameters,
                          at::Tensor& out) {
-    check_inputs(family, order, tensors);
+    check_inputs(family, order, tensors, parameters);
     const c10::ScalarType type = promoted_type(order, tensors);
     check_out(family, order, tensors, type, out);
     check_overlap(order, tensors, out);

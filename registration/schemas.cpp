@@ -23,7 +23,7 @@ std::string numbers(const Activation& activation) {
 std::string arguments(const Activation& activation, int order) {
   std::string text = "(";
   for (const char* name : gradient_names(order)) text += std::string("Tensor ") + name + ", ";
-  text += "Tensor self";
+  text += std::string("Tensor ") + operand_name(activation, order);
   text += numbers(activation);
   if (order > 0 && activation.traits.gradient_from_result) text += ", bool is_result=False";
   return text;

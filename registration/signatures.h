@@ -235,7 +235,8 @@ struct OutKernel<Implementation, Order, Types<P...>, std::index_sequence<I...>> 
 
 // How many numbers the schema of an activation's operators carries.
 constexpr int count_parameters(std::string_view parameters) {
-  return static_cast<int>(std::count(parameters.begin(), parameters.end(), '='));
+  if (parameters.empty()) return 0;
+  return 1 + static_cast<int>(std::count(parameters.begin(), parameters.end(), ','));
 }
 
 #define FASTACT_PARAMETER_COUNT(name, Formula, parameters) count_parameters(parameters),

@@ -39,6 +39,11 @@ inline constexpr bool kIs16Bit = sizeof(Element) == 2;
 template <class Element>
 using Wide = std::conditional_t<kIs16Bit<Element>, float, Element>;
 
+// The type in which most formulas compute: a wider one than the element's for all but float64, so
+// that the engine rounds once.
+template <class Element>
+using Compute = std::conditional_t<kIs16Bit<Element>, float, double>;
+
 FASTACT_INLINE uint32_t to_bits(float x) {
 #if defined(__CUDA_ARCH__)
   return __float_as_uint(x);
@@ -86,6 +91,39 @@ FASTACT_INLINE double fma(double a, double b, double c) {
 #else
   return __builtin_fma(a, b, c);
 #endif
+}
+
+// |x|, NaN's too.
+FASTACT_INLINE float magnitude(float x) { return from_bits(to_bits(x) & 0x7fffffffu); }
+FASTACT_INLINE double magnitude(double x) {
+  return from_bits(to_bits(x) & uint64_t{0x7fffffffffffffff});
+}
+
+FASTACT_INLINE float square_root(float x) {
+#if defined(__CUDA_ARCH__)
+  return __fsqrt_rn(x);
+#else
+  return __builtin_sqrtf(x);
+#endif
+}
+
+FASTACT_INLINE double square_root(double x) {
+#if defined(__CUDA_ARCH__)
+  return __dsqrt_rn(x);
+#else
+  return __builtin_sqrt(x);
+#endif
+}
+
+// p + rest rounded to odd, for the nearest p and any rest of the right sign: a second rounding, to
+// fewer bits, then gives what one would have given (Boldo and Melquiond, "Emulation of FMA and
+// correctly rounded sums", 2008). A NaN rest, as of an infinite p, says nothing.
+template <class T>
+FASTACT_INLINE T round_to_odd(T p, T rest) {
+  using Bits = decltype(to_bits(p));
+  const Bits bits = to_bits(p);
+  const Bits towards_zero = bits - Bits{(rest < T{0}) != (p < T{0})};
+  return (rest < T{0}) | (rest > T{0}) ? from_bits(towards_zero | Bits{1}) : p;
 }
 
 // c0 + c1*x + c2*x^2 + ... by Horner's rule, one fma a step.

@@ -1,9 +1,9 @@
-// e^x and e^x - 1, times a constant, for x <= 0: the elementary functions that formulas share.
+// e^x and e^x - 1, and their parts: the elementary functions that formulas share.
 //
 // Each splits x = n ln2 + r with an integer n and |r| <= ln2 / 2 (Cody and Waite's reduction; n is
 // found by adding 1.5 * 2^(mantissa bits), which leaves it in the low bits of the sum), evaluates a
-// polynomial in r and scales by 2^n. A constant factor is folded into the coefficients, so that it
-// costs neither an operation nor a rounding.
+// polynomial in r and scales by 2^n. A formula that needs them times a constant has polynomials of
+// its own, so that the factor costs neither an operation nor a rounding.
 #pragma once
 
 #include "ops/formulas/arithmetic.h"
@@ -51,6 +51,99 @@ FASTACT_INLINE Reduced<float> reduce(float x) {
     return {fma(n, -0x1.62e43p-1f, x), scale};
   } else {
     return {fma(n, -0x1.7f7d1cp-20f, fma(n, -0x1.62e4p-1f, x)), scale};
+  }
+}
+
+// (e^r - 1 - r) / r^2 in double: 1/2! + r/3! + ... + r^11/13!, whose rest is below 2^-57 on
+// |r| <= ln2 / 2.
+FASTACT_INLINE double taylor_tail(double r) {
+  return polynomial(r, 0.5, 0x1.5555555555555p-3, 0x1.5555555555555p-5, 0x1.1111111111111p-7,
+                    0x1.6c16c16c16c17p-10, 0x1.a01a01a01a01ap-13, 0x1.a01a01a01a01ap-16,
+                    0x1.71de3a556c734p-19, 0x1.27e4fb7789f5cp-22, 0x1.ae64567f544e4p-26,
+                    0x1.1eed8eff8d898p-29, 0x1.6124613a86d09p-33);
+}
+
+// e^z - 1. In double, rest is what was rounded off z.
+template <class Element>
+FASTACT_INLINE Compute<Element> exponential_minus_one(Compute<Element> z, double rest) {
+  if constexpr (std::is_same_v<Element, double>) {
+    const double above = clamp_below(z, -40.0);
+    const double limited = above > 710.0 ? 710.0 : above;
+    // By half of it where 2^n may be infinite.
+    const bool large = limited > 600.0;
+    const auto [reduced, scale] = reduce(limited);
+    const double r = reduced + (limited == z ? rest : 0.0);
+    const double power = from_bits(to_bits(scale) - (large ? uint64_t{1} << 52 : uint64_t{0}));
+    const double half = fma(power, fma(r * r, taylor_tail(r), r), power - (large ? 0.5 : 1.0));
+    return half * (large ? 2.0 : 1.0);
+  } else if constexpr (std::is_same_v<Element, float>) {
+    const double above = clamp_below(z, -20.0);
+    const auto [r, scale] = reduce_short(above > 710.0 ? 710.0 : above);
+    // Minimax of degree 9, by Remez' algorithm: none of the 2^31 negative inputs is misrounded to
+    // float.
+    const double p = polynomial(r, 0x1.0000000000006p+0, 0x1.0000000000009p-1, 0x1.5555555550d78p-3,
+                                0x1.55555555503f5p-5, 0x1.11111123c20b9p-7, 0x1.6c16c185fc433p-10,
+                                0x1.a01994bce84bap-13, 0x1.a01993c66457ep-16, 0x1.72e1153cc9673p-19,
+                                0x1.28b3fd13f7fe1p-22);
+    return fma(scale, r * p, scale - 1.0);
+  } else {
+    // The shortest minimax polynomials that leave 0 of the 65,536 inputs misrounded.
+    const float above = clamp_below(z, -20.0f);
+    const float limited = above > 89.0f ? 89.0f : above;
+    const bool large = limited > 60.0f;
+    const auto [r, scale] = reduce<Element>(limited);
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(r, 0x1p0f, 0x1.fffe5ap-2f, 0x1.55541cp-3f, 0x1.570bb8p-5f, 0x1.126fc6p-7f);
+    } else {
+      p = polynomial(r, 0x1p0f, 0x1p-1f, 0x1.55547cp-3f, 0x1.555470p-5f, 0x1.123d96p-7f,
+                     0x1.6da776p-10f);
+    }
+    const float power = from_bits(to_bits(scale) - (large ? uint32_t{1} << 23 : uint32_t{0}));
+    const float half = fma(power * r, p, power - (large ? 0.5f : 1.0f));
+    return half * (large ? 2.0f : 1.0f);
+  }
+}
+
+// factor e^z: rounded once where it is subnormal, and zero for z = -inf. In double, rest is what
+// was rounded off z.
+template <class Element>
+FASTACT_INLINE Compute<Element> times_exponential(Compute<Element> factor, Compute<Element> z,
+                                                  double rest) {
+  if constexpr (std::is_same_v<Element, double>) {
+    const double above = clamp_below(z, -1100.0);
+    const double limited = above > 710.0 ? 710.0 : above;
+    const bool tiny = limited < -600.0;
+    const auto [reduced, scale] = reduce<-1>(limited);
+    const double r = reduced + (limited == z ? rest : 0.0);
+    const double p = fma(r * r, taylor_tail(r), r);
+    const double power = from_bits(to_bits(scale) + (tiny ? uint64_t{601} << 52 : uint64_t{0}));
+    return fma(factor, p, factor) * power * (tiny ? 0x1p-600 : 2.0);
+  } else if constexpr (std::is_same_v<Element, float>) {
+    // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
+    // float32's needs it to be from far above on.
+    const double above = clamp_below(z, -709.125);
+    const auto [r, scale] = reduce_short(above > 710.0 ? 710.0 : above);
+    // Minimax of degree 8.
+    const double p =
+        polynomial(r, 0x1.ffffffffff7a2p-1, 0x1.ffffffffd55b9p-1, 0x1.00000000880a9p-1,
+                   0x1.555555a08c673p-3, 0x1.55555404eb8b3p-5, 0x1.111082a18c213p-7,
+                   0x1.6c18b35303637p-10, 0x1.a1a82f47548f3p-13, 0x1.9edaa0d959235p-16);
+    return factor * p * scale;
+  } else {
+    const float above = clamp_below(z, -150.0f);
+    const float limited = above > 89.0f ? 89.0f : above;
+    const bool tiny = limited < -60.0f;
+    const auto [r, scale] = reduce<Element, -1>(limited);
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(r, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+    } else {
+      p = polynomial(r, 0x1.000004p0f, 0x1.000064p-1f, 0x1.5554eap-3f, 0x1.5554aep-5f,
+                     0x1.123ffap-7f, 0x1.6daafp-10f);
+    }
+    const float power = from_bits(to_bits(scale) + (tiny ? uint32_t{101} << 23 : uint32_t{0}));
+    return factor * fma(power * r, p, power) * (tiny ? 0x1p-100f : 2.0f);
   }
 }
 

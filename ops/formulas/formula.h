@@ -10,10 +10,19 @@
 //     template <class Element, int Order>
 //     auto derivative(Wide<Element> x) const;
 //
-//     // Only with Traits::gradient_from_result, which says what it is.
+//     // Only with Traits::gradient_from_result or Saves::kOutput, which say what it is.
 //     template <class Element, int Order>
 //     auto derivative_from_result(Wide<Element> y) const;
+//
+//     // Optional: what the parameters have to be, else calls raise an error.
+//     static constexpr Requirement kRequirements[] = {...};
+//
+//     // Optional: with which parameters the gradient can come from the result, as kTraits says;
+//     // with others the input is kept. Without it, with all.
+//     static constexpr bool result_suffices(const double* parameters);
 //   };
+//
+// With Saves::kOutput only derivative<Element, 0> is called: f' and the rest are functions of y.
 //
 // The header's comment holds the contract that `make prove` and the tests read, with gradients of 1
 // and default parameters: the largest error in ULP by type and order, 0.5 for correctly rounded.
@@ -40,6 +49,9 @@ enum class Saves : uint8_t {
   kInput,
   // The result serves in the input's place: f^(k)(f(x)) = f^(k)(x) for k >= 1.
   kResult,
+  // The result, of which the derivative is a function: d(y) = f'(f^-1(y)). The derivative operators
+  // take `output` instead of `self`, and derivative_from_result() gives d, d', d'' for Order 1..3.
+  kOutput,
 };
 
 struct Traits {
@@ -48,6 +60,17 @@ struct Traits {
   // keep no copy of the input. derivative_from_result() gives d, d', d'' for Order 1..3, and the
   // backward operators take is_result.
   bool gradient_from_result = false;
+};
+
+// What one of the parameters has to be. An error reads "expected lambd to be at least 0, but got
+// -1".
+struct Requirement {
+  int parameter;  // its position
+  const char* expected;
+  // Of all parameters: an expectation may be about two.
+  bool (*holds)(const double* parameters);
+  // torch.nn.functional raises a ValueError where it checks, ATen's operators a RuntimeError.
+  bool is_value_error = false;
 };
 
 }  // namespace fastact
@@ -62,7 +85,7 @@ FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients.
     return formula.template derivative<Element, 0>(x);
   } else {
     const auto derivative = [&] {
-      if constexpr (FromResult) {
+      if constexpr (FromResult || Formula::kTraits.saves == Saves::kOutput) {
         return formula.template derivative_from_result<Element, Order>(x);
       } else {
         return formula.template derivative<Element, Order>(x);

@@ -35,11 +35,6 @@ struct Selu {
 
   explicit constexpr Selu(const double* /*parameters*/) {}
 
-  // float32 computes in double and lets the engine round once; the others compute in their own wide
-  // type.
-  template <class Element>
-  using Compute = std::conditional_t<kIs16Bit<Element>, float, double>;
-
   template <class Element, int Order>
   FASTACT_INLINE Compute<Element> derivative(Wide<Element> x) const {
     using T = Compute<Element>;
@@ -150,14 +145,6 @@ struct Selu {
       }
       return fma(scale * r, p, scale) * 0x1.c212ccp-40f;
     }
-  }
-
-  // (e^r - 1 - r) / r^2 in double: 1/2! + r/3! + ... + r^11/13!.
-  FASTACT_INLINE static double taylor_tail(double r) {
-    return polynomial(r, 0.5, 0x1.5555555555555p-3, 0x1.5555555555555p-5, 0x1.1111111111111p-7,
-                      0x1.6c16c16c16c17p-10, 0x1.a01a01a01a01ap-13, 0x1.a01a01a01a01ap-16,
-                      0x1.71de3a556c734p-19, 0x1.27e4fb7789f5cp-22, 0x1.ae64567f544e4p-26,
-                      0x1.1eed8eff8d898p-29, 0x1.6124613a86d09p-33);
   }
 };
 

@@ -1,0 +1,35 @@
+// CELU: f(x) = x for x > 0, alpha (e^(x / alpha) - 1) for x <= 0.
+//
+// Range: every input. celu(-0.0) = -0.0, celu(-inf) = -alpha for a positive alpha. alpha = 0 is an
+// error, as in PyTorch.
+//
+// Accuracy (ULP):  f    f'     f''    f'''
+//   bfloat16       0.5  0.5    0.5    0.5
+//   float16        0.5  0.5    0.5    0.5
+//   float32        0.5  0.501  0.501  0.501
+//   float64        1.5  1.5    1.5    1.5
+//
+// From the result (in-place calls), f' = (y + alpha) / alpha carries the rounding of y and of the
+// sum: together about an ULP of alpha, absolute, which is much where f' is small.
+//
+// Source: Barron, "Continuously Differentiable Exponential Linear Units", 2017.
+#pragma once
+
+#include "ops/formulas/exponential_linear.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Celu : ExponentialLinear {
+  static constexpr Requirement kRequirements[] = {
+      {.parameter = 0, .expected = "other than 0", .holds = [](const double* parameters) {
+         return parameters[0] != 0;
+       }}};
+
+  explicit Celu(const double* parameters) : Celu(parameters[0], 1.0 / parameters[0]) {}
+
+ private:
+  Celu(double alpha, double inverse)
+      : ExponentialLinear{1.0, alpha, inverse, fma(-alpha, inverse, 1.0) * inverse} {}
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

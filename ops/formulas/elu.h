@@ -1,0 +1,35 @@
+// ELU: f(x) = scale x for x > 0, scale alpha (e^(input_scale x) - 1) for x <= 0.
+//
+// Range: every input. elu(-0.0) = -0.0, elu(-inf) = -scale alpha; f'(0) = scale alpha input_scale,
+// from the left.
+//
+// Accuracy (ULP):  f    f'     f''    f'''
+//   bfloat16       0.5  0.5    0.5    0.5
+//   float16        0.5  0.5    0.5    0.5
+//   float32        0.5  0.501  0.501  0.501
+//   float64        1.5  1.5    1.5    1.5
+//
+// From the result (in-place calls), f' = input_scale (y + scale alpha) carries the rounding of y
+// and of the sum: together about an ULP of scale alpha, absolute, which is much where f' is small.
+// With a negative scale, or alpha and input_scale of different signs, the result's sign does not
+// tell the input's: in place the input is kept then.
+//
+// Source: Clevert, Unterthiner and Hochreiter, "Fast and Accurate Deep Network Learning by
+// Exponential Linear Units", 2015; the scales are ATen's.
+#pragma once
+
+#include "ops/formulas/exponential_linear.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Elu : ExponentialLinear {
+  // alpha, scale, input_scale
+  static constexpr bool result_suffices(const double* parameters) {
+    return parameters[1] > 0 && parameters[0] * parameters[2] >= 0;
+  }
+
+  explicit constexpr Elu(const double* parameters)
+      : ExponentialLinear{parameters[1], parameters[0] * parameters[1], parameters[2], 0.0} {}
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,38 @@
+// Hardshrink: f(x) = 0 for |x| <= lambd, else x.
+//
+// Range: every input. hardshrink(-0.0) = +0.0. lambd is rounded to float32 for all types but
+// float64; below zero it shrinks nothing.
+//
+// Accuracy (ULP):  f    f'   f''  f'''
+//   bfloat16       0.5  0.5  0.5  0.5
+//   float16        0.5  0.5  0.5  0.5
+//   float32        0.5  0.5  0.5  0.5
+//   float64        0.5  0.5  0.5  0.5
+//
+// f'(x) = 0 for |x| <= lambd, else 1, NaN for NaN (where PyTorch passes the gradient on); f'' and
+// f''' are 0. The result serves in the input's place: it is the input or 0.
+//
+// Source: torch.nn.Hardshrink's definition (hard thresholding in Donoho and Johnstone, 1994).
+#pragma once
+
+#include "ops/formulas/formula.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Hardshrink {
+  static constexpr Traits kTraits = {.saves = Saves::kResult};
+
+  double lambd;
+
+  explicit constexpr Hardshrink(const double* parameters) : lambd(parameters[0]) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+    using T = Wide<Element>;
+    const T beyond = Order == 0 ? x : T{Order == 1};
+    const T result = magnitude(x) <= static_cast<T>(lambd) ? T{0} : beyond;
+    return is_nan(x) ? x : result;
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

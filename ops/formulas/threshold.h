@@ -1,0 +1,41 @@
+// Threshold: f(x) = x for x > threshold, value for x <= threshold.
+//
+// Range: every input; NaN stays. The threshold is rounded to float32 for all types but float64.
+//
+// Accuracy (ULP):  f    f'   f''  f'''
+//   bfloat16       0.5  0.5  0.5  0.5
+//   float16        0.5  0.5  0.5  0.5
+//   float32        0.5  0.5  0.5  0.5
+//   float64        0.5  0.5  0.5  0.5
+//
+// f'(x) = 1 for x > threshold, 0 for x <= threshold, NaN for NaN (where PyTorch passes the gradient
+// on); f'' and f''' are 0. The result does not tell where the input was if value > threshold, nor,
+// after its rounding, if they are close: in place the input is kept, as by PyTorch.
+//
+// Source: torch.nn.Threshold's definition.
+#pragma once
+
+#include "ops/formulas/formula.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Threshold {
+  static constexpr Traits kTraits = {.saves = Saves::kInput};
+
+  double threshold;
+  double value;
+
+  explicit constexpr Threshold(const double* parameters)
+      : threshold(parameters[0]), value(parameters[1]) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+    using T = Wide<Element>;
+    const T below = Order == 0 ? static_cast<T>(value) : T{0};
+    const T above = Order == 0 ? x : T{Order == 1};
+    const T result = x <= static_cast<T>(threshold) ? below : above;
+    return is_nan(x) ? x : result;
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -352,13 +352,21 @@ def leaky_relu_row(slope):
     )
 
 
+def clamp_forms(low, high):
+    """ATen's hardtanh itself does not give a result the strides that elementwise operators give."""
+    return composed(
+        lambda x: torch.clamp(x, low, high),
+        lambda g, x: torch.ops.aten.hardtanh_backward(g, x, low, high),
+    )
+
+
 def relu6_row():
     return Activation(
         name="relu6",
         derivative=lambda m, x, k: clamp(m, x, k, 0, 6),
         exactly_zero=lambda x, k: k >= 1 and not 0 < x < 6 or k >= 2,
         at_minus_zero=-0.0,
-        **aten_forms("relu6", backward=lambda g, x: torch.ops.aten.hardtanh_backward(g, x, 0, 6)),
+        **clamp_forms(0, 6),
         saves="result",
         kinks=(0.0, 6.0),
     )
@@ -370,12 +378,7 @@ def hardtanh_row(low, high):
         derivative=lambda m, x, k: clamp(m, x, k, low, high),
         exactly_zero=lambda x, k: k >= 1 and not low < x < high or k >= 2,
         at_minus_zero=-0.0,
-        **aten_forms(
-            "hardtanh",
-            low,
-            high,
-            backward=lambda g, x: torch.ops.aten.hardtanh_backward(g, x, low, high),
-        ),
+        **clamp_forms(low, high),
         saves="result",
         kinks=(low, high),
         forbidden=(
@@ -391,11 +394,10 @@ def threshold_row(limit, value):
         derivative=lambda m, x, k: threshold(m, x, k, limit, value),
         exactly_zero=lambda x, k: k >= 1 and x <= limit or k >= 2,
         at_minus_zero=-0.0 if limit < 0 else value,
-        **aten_forms(
-            "threshold",
-            limit,
-            value,
-            backward=lambda g, x: torch.ops.aten.threshold_backward(g, x, limit),
+        # ATen's threshold_ writes to tensors that overlap themselves.
+        **composed(
+            lambda x: torch.ops.aten.threshold(x, limit, value),
+            lambda g, x: torch.ops.aten.threshold_backward(g, x, limit),
         ),
         saves="input",
         kinks=(limit,),

@@ -14,13 +14,16 @@ pytestmark = [
 RUNS = 4
 
 
+def literals(act):
+    return "".join(f", {number!r}" for number in act.parameters.values())
+
+
 class Scripted:
     """The operators of a row with its parameters as literals, for scripts to call: TorchScript
     takes no numbers from outside."""
 
     def __init__(self, act):
-        numbers = "".join(f", {number!r}" for number in act.parameters.values())
-        op = f"torch.ops.fastact.{act.name}"
+        op, numbers = f"torch.ops.fastact.{act.name}", literals(act)
         source = f"""
 def op(x):
     return {op}(x{numbers})
@@ -82,22 +85,23 @@ def script(form, act):
 def scripted_block(act, device):
     """A scripted layer followed by the activation, and the same in eager mode."""
 
-    def block(ops):
-        op = ops.op
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
 
-        class Model(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.Linear(4, 4)
+    class Model(Layer):
+        def forward(self, x):
+            return act.op(self.layer(x)) * 2
 
-            def forward(self, x):
-                return op(self.layer(x)) * 2
-
-        return Model()
-
-    model, scripted = block(act).to(device), block(Scripted(act)).to(device)
-    scripted.load_state_dict(model.state_dict())
-    return torch.jit.script(scripted), model
+    model, layer = Model().to(device), Layer().to(device)
+    layer.load_state_dict(model.state_dict())
+    scripted = torch.jit.script(layer)
+    scripted.define(f"""
+def forward(self, x):
+    return torch.ops.fastact.{act.name}(self.layer(x){literals(act)}) * 2
+""")
+    return scripted, model
 
 
 def assert_same_with_backward(ours, theirs, act, device, *shape):

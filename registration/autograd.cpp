@@ -105,7 +105,7 @@ struct Autograd {
       }
     }
     if (tangent) {
-      const at::Tensor primal = from_result ? self._fw_primal(/*level=*/0) : input;
+      const at::Tensor primal = (from_result ? self : input)._fw_primal(/*level=*/0);
       const at::Tensor& old_tangent = self._fw_grad(/*level=*/0);
       const at::Tensor new_tangent =
           ladder_forward(family, 0, derivative_parameters, &primal, &old_tangent);

@@ -42,6 +42,9 @@ struct KernelTable {
 // FromResult>::run.
 template <template <class, class, int, bool> class Make, class Function, class Formula>
 constexpr KernelTable<Function> make_kernel_table() {
+  static_assert(
+      Formula::kTraits.saves != Saves::kOutput || !Formula::kTraits.gradient_from_result,
+      "with Saves::kOutput the derivative operators take the result always, not by is_result");
   KernelTable<Function> table;
   const auto fill_order = [&]<int Order, bool FromResult>() {
     Function* row = table.functions[Order][FromResult ? 1 : 0];

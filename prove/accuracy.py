@@ -72,8 +72,13 @@ def pytorchs(act, x, k):
         return act.aten(x)
     if k == 1:
         return act.aten_backward(torch.ones_like(x), x)
+    if act.takes_output:
+        # Of the backward operator by its result.
+        k, function = k - 1, lambda y: act.aten_backward(torch.ones_like(y), y)
+    else:
+        function = act.aten
     x = x.clone().requires_grad_()
-    y = act.aten(x)
+    y = function(x)
     for _ in range(k):
         if not y.requires_grad:  # a derivative that is the same everywhere
             return torch.zeros_like(x)

@@ -58,6 +58,9 @@ class Activation:
     aten_out: Callable
     aten_backward: Callable
     saves: str  # "input" or "result": what the functional form keeps for backward
+    # The derivative operators take the result, as `output`, as ATen's tanh_backward does. Then
+    # derivative(m, y, k) for k > 0 is a function of it: d^(k - 1)(y) for d(y) = f'(f^-1(y)).
+    takes_output: bool = False
     # from_result(m, r, k): d(r) = f'(f^-1(r)) and its derivatives by r (k = 1: d itself), where
     # the operators take is_result.
     from_result: Callable | None = None
@@ -116,6 +119,10 @@ class Activation:
     def ladder(self, *tensors, **options):
         """D_k(g1..gk, x): the family's operator that takes so many tensors."""
         return self.packet(SUFFIXES[len(tensors) - 1])(*tensors, **self.parameters, **options)
+
+    def gradient(self, grad, x):
+        """The gradient of the activation at x, by the derivative operator."""
+        return self.ladder(grad, self.op(x) if self.takes_output else x)
 
     def grad_input(self, grad, x, grad_input, **options):
         overload = self.packet("_backward").grad_input

@@ -311,7 +311,7 @@ def test_autograd(act, device, scenario, form, seed):
     # What the operator hands to PyTorch, and then PyTorch to the leaf.
     from_result = form == "in_place" and act.takes_is_result
     options = {"is_result": True} if from_result else {}
-    saved = result.detach() if from_result else before
+    saved = result.detach() if from_result or act.takes_output else before
     direct = act.ladder(incoming, saved, **options)
     assert_within_contract(act, direct, incoming, saved, **options)
     fresh, fresh_argument = scenario.make(device)

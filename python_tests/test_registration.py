@@ -36,12 +36,13 @@ def written_schemas(act):
         for name in act.parameters
     )
     flag = ", bool is_result=False" if act.has_is_result else ""
+    operand = "output" if act.takes_output else "self"
     name = f"fastact::{act.name}"
     yield f"{name}(Tensor self{parameters}) -> Tensor"
     yield f"{name}_(Tensor(a!) self{parameters}) -> Tensor(a!)"
     yield f"{name}.out(Tensor self{parameters}, *, Tensor(a!) out) -> Tensor(a!)"
     for order in range(1, TOP_ORDER + 1):
-        tensors = ", ".join(f"Tensor {g}" for g in (*GRADIENT_NAMES[order], "self"))
+        tensors = ", ".join(f"Tensor {g}" for g in (*GRADIENT_NAMES[order], operand))
         yield f"{name}{SUFFIXES[order]}({tensors}{parameters}{flag}) -> Tensor"
         if order == 1:
             arguments = f"{tensors}{parameters}{flag}, *, Tensor(a!) grad_input"
@@ -79,7 +80,8 @@ def arguments_for(overload, act, device, requires_grad):
             continue
         written = argument.alias_info is not None and argument.alias_info.is_write
         fixed = written or (
-            argument.name == "self" and overload._schema.name.endswith("_triple_backward")
+            argument.name in ("self", "output")
+            and overload._schema.name.endswith("_triple_backward")
         )
         t = smooth_values(act, 3, 4, device=device, requires_grad=requires_grad and not fixed)
         if argument.kwarg_only:

@@ -79,10 +79,8 @@ def arguments_for(overload, act, device, requires_grad):
         if not isinstance(argument.type, torch.TensorType):
             continue
         written = argument.alias_info is not None and argument.alias_info.is_write
-        fixed = written or (
-            argument.name in ("self", "output")
-            and overload._schema.name.endswith("_triple_backward")
-        )
+        operand = argument.name in ("self", "output")
+        fixed = written or operand and overload._schema.name.endswith("_triple_backward")
         t = smooth_values(act, 3, 4, device=device, requires_grad=requires_grad and not fixed)
         if argument.kwarg_only:
             keywords[argument.name] = t

@@ -131,13 +131,14 @@ class Enclosing:
         return Enclosure(self, value, error)
 
     def exp(self, a):
-        expm1 = self.library.expm1
-        return self._elementary(self.library.exp, a, lambda value, e: value * expm1(e))
+        return self._elementary(self.library.exp, a, self._spread_of_exponential(a))
 
     def expm1(self, a):
+        return self._elementary(self.library.expm1, a, self._spread_of_exponential(a))
+
+    def _spread_of_exponential(self, a):
         # The slope is e^x, whose largest value is at the right end.
-        exp = self.library.exp
-        return self._elementary(self.library.expm1, a, lambda value, e: e * exp(a.value + e))
+        return lambda value, e: e * self.library.exp(a.value + e)
 
     def log1p(self, a):
         # The slope is 1 / (1 + x), whose largest value is at the left end.

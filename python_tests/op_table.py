@@ -57,6 +57,9 @@ class Activation:
     aten_: Callable
     aten_out: Callable
     aten_backward: Callable
+    # Whether these are made of several operators: right in value, but not in versions, and not in
+    # the strides of dimensions of size 1.
+    is_composed: bool = field(default=False, kw_only=True)
     saves: str  # "input" or "result": what the functional form keeps for backward
     # The derivative operators take the result, as `output`, as ATen's tanh_backward does. Then
     # derivative(m, y, k) for k > 0 is a function of it: d^(k - 1)(y) for d(y) = f'(f^-1(y)).
@@ -161,6 +164,7 @@ def composed(aten, backward=None):
         "aten_": in_place,
         "aten_out": out,
         "aten_backward": backward or through_autograd,
+        "is_composed": True,
     }
 
 
@@ -180,6 +184,7 @@ def aten_forms(name, *arguments, backward=None):
         forms["aten_"] = bound(getattr(torch.ops.aten, name + "_"))
     if "out" in packet.overloads():
         forms["aten_out"] = lambda x, out: packet.out(x, *arguments, out=out)
+    forms["is_composed"] = not (hasattr(torch.ops.aten, name + "_") and "out" in packet.overloads())
     return forms
 
 

@@ -49,11 +49,11 @@ fuzzed = settings(
 
 def forms_of_pytorch(act, whole_row=True):
     """(functional, in-place, out=) of the row; another elementwise operator of floating-point
-    numbers stands in for forms that a row lacks."""
+    numbers stands in where PyTorch has no one operator."""
     stand_ins = torch.sigmoid, torch.sigmoid_, lambda x, out: torch.sigmoid(x, out=out)
-    if not whole_row:
+    if act.is_composed or not whole_row:
         return stand_ins
-    return [form or s for form, s in zip((act.aten, act.aten_, act.aten_out), stand_ins)]
+    return act.aten, act.aten_, act.aten_out
 
 
 def geometry(t):

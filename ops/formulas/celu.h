@@ -20,6 +20,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Celu : ExponentialLinear {
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
   static constexpr Requirement kRequirements[] = {
       {.parameter = 0, .expected = "other than 0", .holds = [](const double* parameters) {
          return parameters[0] != 0;

@@ -11,8 +11,6 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct ExponentialLinear {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
-
   double positive;
   double negative;
   double rate;

@@ -165,7 +165,7 @@ def correctly_rounded(act, x, k):
     nan = np.isnan(values)
     values[nan] = 0
     with np.errstate(all="ignore"):
-        y = act.derivative(LongDouble, values, k)
+        y = np.broadcast_to(act.derivative(LongDouble, values, k), values.shape)
         low, high = _round(y * (1 - MARGIN), fmt), _round(y * (1 + MARGIN), fmt)
     undecided = np.flatnonzero((low != high) & np.isfinite(y)) if WIDE else np.arange(len(y))
     result = low.astype(np.float64)

@@ -47,11 +47,11 @@ struct Autograd {
       out = family.functional(&below, order, tensors, parameters);
     }
     const bool saves_result = order == 0 && family.saves_result(parameters);
+    DerivativeNodePointer node;
     if (requires_grad && autograd::GradMode::is_enabled()) {
-      const DerivativeNodePointer node = make_derivative_node(family, order, parameters, tensors);
+      node = make_derivative_node(family, order, parameters, tensors);
       if (!saves_result) save_inputs(*node, order, tensors);
       set_derivative_history(out, node);
-      if (saves_result) node->save(0, out, /*is_output=*/true);
     }
     if (tangent) {
       at::Tensor primals[kTopOrder + 1];
@@ -64,6 +64,8 @@ struct Autograd {
       out._set_fw_grad(ladder_forward(family, order, parameters, primals, tangents), /*level=*/0,
                        /*is_inplace_op=*/false);
     }
+    // With its tangent, for forward over reverse mode.
+    if (node != nullptr && saves_result) node->save(0, out, /*is_output=*/true);
     return out;
   }
 

@@ -300,6 +300,8 @@ def test_a_broken_contract_ends_with_exit_code_1(act, tmp_path, monkeypatch, cap
 
 def test_an_interrupted_run_goes_on(tmp_path):
     arguments = ("--op", "selu", "--dtype", "float32", "--order", "0", "--results", tmp_path)
+    # A shell's background jobs ignore SIGINT, and their children would, too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, PROVE, *map(str, arguments)],
         stdout=subprocess.DEVNULL,
@@ -307,6 +309,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
         text=True,
         env=environment(),
     )
+    signal.signal(signal.SIGINT, before)
     while not (states := list(tmp_path.glob("*/*.json"))) and process.poll() is None:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)

@@ -26,6 +26,9 @@ struct alignas(sizeof(Element) * Count) Packet {
 template <class Element>
 inline constexpr int kPacketElements = kPacketBytes / static_cast<int>(sizeof(Element));
 
+__device__ __forceinline__ float unrounded(float y) { return y; }
+__device__ __forceinline__ float unrounded(Finished<float> y) { return y.value; }
+
 // Two results to 16-bit elements in one instruction, which rounds to nearest even and turns every
 // NaN into 0x7fff, the one NaN. `low` goes to the lower half.
 template <class Element>
@@ -46,11 +49,12 @@ __device__ __forceinline__ void round_packet(const Result (&results)[Count],
 #pragma unroll
     for (int i = 0; i < Count; ++i) packet.elements[i] = round_to<Element>(results[i]);
   } else if constexpr (Count == 1) {
-    packet.elements[0].bits = static_cast<uint16_t>(round_pair<Element>(results[0], 0.0f));
+    packet.elements[0].bits = static_cast<uint16_t>(round_pair<Element>(unrounded(results[0]), 0.0f));
   } else {
 #pragma unroll
     for (int i = 0; i < Count; i += 2) {
-      const uint32_t pair = round_pair<Element>(results[i], results[i + 1]);
+      const uint32_t pair =
+          round_pair<Element>(unrounded(results[i]), unrounded(results[i + 1]));
       packet.elements[i].bits = static_cast<uint16_t>(pair);
       packet.elements[i + 1].bits = static_cast<uint16_t>(pair >> 16);
     }

@@ -9,8 +9,8 @@
 //   float32        0.5  0.85   0.501  0.501
 //   float64        1.5  1.5    1.5    1.5
 //
-// With any gradient float32's first order is within 1 ULP, and within 1.3 where it or its gradient is
-// next to underflow.
+// With any gradient float32's first order is within 1 ULP, and within 1.3 where it or its gradient
+// is next to underflow.
 //
 // From the result (in-place calls), f' = y + lambda alpha carries the rounding of y and of the sum:
 // together less than an ULP of lambda alpha, absolute, which is much where f' is small.

@@ -30,6 +30,7 @@ import memory  # noqa: E402
 import overhead  # noqa: E402
 import performance  # noqa: E402
 import results  # noqa: E402
+import steadiness  # noqa: E402
 from op_table import ACTIVATIONS  # noqa: E402
 from support import library_path  # noqa: E402
 
@@ -56,6 +57,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     size.add_argument("--full", action="store_const", const="full", dest="selection",
                       help="every cell, for hours")  # fmt: skip
     add("--seconds", type=float, help="for a cell (default: what the selection's time leaves)")
+    add("--probes", type=int, default=4, metavar="N",
+        help="fresh processes that time the CPU operators, too (default: 4)")  # fmt: skip
     add("--build", action="store_true", help="also time a fresh build of the library")
     add("--jobs", type=int, default=2, help="compilers of that build")
     add("--results", type=Path, default=ROOT / "build" / "bench",
@@ -87,6 +90,8 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"expected --size from 0 to {LARGEST_POWER}, but got {bad[0]}")
     if options.seconds is not None and not options.seconds > 0:
         raise ValueError(f"expected --seconds above 0, but got {options.seconds:g}")
+    if options.probes < 0:
+        raise ValueError(f"expected at least 0 for --probes, but got {options.probes}")
     if options.jobs < 1:
         raise ValueError(f"expected at least 1 for --jobs, but got {options.jobs}")
     if not options.report and not library_path().exists():
@@ -96,6 +101,22 @@ def check(options: argparse.Namespace) -> None:
 def gpu_at_hand() -> bool:
     key = f"fastact::{ACTIVATIONS[0].name}"
     return torch.cuda.is_available() and torch._C._dispatch_has_kernel_for_dispatch_key(key, "CUDA")
+
+
+def measure_cells(
+    options: argparse.Namespace, device: str, wanted: list[cells.Cell], seconds: float, cache: int
+) -> dict:
+    """The cells' part of a result; on a CPU with what tells whether this process was a fair one."""
+    ops = sorted({cell.op for cell in wanted})
+    probed = device == "cpu" and options.probes and wanted
+    probes = [steadiness.probe(ops)] if probed else []
+    found = measure.measure(wanted, seconds, cache)
+    if probed:
+        probes += [steadiness.probe(ops), *steadiness.fresh_probes(ops, options.probes)]
+    unsteady = steadiness.unsteady(probes)
+    for sentence in unsteady:
+        print(f"UNSTEADY: {sentence}")
+    return {"cells": found, "probes": probes, "unsteady": unsteady}
 
 
 def chosen(options: argparse.Namespace, cell: cells.Cell) -> bool:
@@ -114,9 +135,10 @@ def measure_bars(options: argparse.Namespace) -> int:
         wanted = [cell for cell in bars.cells(device, threads) if chosen(options, cell)]
         where = results.machine(device)
         print(f"\n{results.title({'machine': where})}")
-        found = measure.measure(wanted, options.seconds or 1.0, where["last_level_cache"])
-        results.write(options.results / f"{device}-bars.json", {"machine": where, "cells": found})
-        missed += bars.missed(found, device, threads)
+        cache = where["last_level_cache"]
+        found = measure_cells(options, device, wanted, options.seconds or 1.0, cache)
+        results.write(options.results / f"{device}-bars.json", {"machine": where, **found})
+        missed += bars.missed(found["cells"], device, threads) + found["unsteady"]
     print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "every bar is met"))
     return int(bool(missed))
 
@@ -135,7 +157,7 @@ def measure_sections(options: argparse.Namespace) -> int:
         total, most = cells.SECONDS[options.selection]
         seconds = options.seconds or min(most, total / max(len(wanted), 1))
         cache = result["machine"]["last_level_cache"]
-        result["cells"] = measure.measure(wanted, seconds, cache)
+        result |= measure_cells(options, device, wanted, seconds, cache)
     if "overhead" in sections:
         print(f"\nThe cost of a call on {overhead.ELEMENTS} numbers\n\n{overhead.COLUMNS}")
         rounds = OVERHEAD_ROUNDS[options.selection]

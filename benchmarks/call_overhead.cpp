@@ -10,8 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <functional>
+#include <exception>
 #include <iostream>
 #include <limits>
 #include <string>
@@ -141,7 +140,7 @@ int run(int argc, char** argv) {
               << " arguments\n";
     return 2;
   }
-  const Options options{at::Device(std::string(argv[1])), std::atoi(argv[2]), std::atoi(argv[3])};
+  const Options options{at::Device(std::string(argv[1])), std::stoi(argv[2]), std::stoi(argv[3])};
   Printer printer;
 #define FASTACT_COMPARE(name, Formula, parameters) \
   compare_all<Formula##Functions>(printer, options);

@@ -53,7 +53,7 @@ uint64_t random_bits(DType dtype, std::mt19937_64& generator) {
 }
 
 std::vector<char> random_elements(const Format& format, int64_t count) {
-  std::mt19937_64 generator(0);
+  std::mt19937_64 generator(0);  // NOLINT(bugprone-random-generator-seed): always the same
   std::vector<char> bytes(count * format.bytes);
   for (int64_t i = 0; i < count; ++i) {
     const uint64_t bits = random_bits(format.dtype, generator);
@@ -79,18 +79,19 @@ void run(benchmark::State& state, int activation, const Format& format, Instruct
   const fastact::cpu::Kernel kernel = fastact::cpu::find_kernel(
       activation, {.order = order, .from_result = false, .dtype = format.dtype}, set);
   const fastact::Parameters parameters = defaults_of(fastact::catalogue()[activation]);
-  const int operands = order + 2;
+  const size_t operands = order + 2;
   std::vector<std::vector<char>> memory(operands, random_elements(format, count));
   std::vector<char*> data;
+  data.reserve(operands);
   for (std::vector<char>& bytes : memory) data.push_back(bytes.data());
   std::vector<int64_t> strides(2 * operands, 0);  // one row: the second stride does not count
-  for (int i = 0; i < operands; ++i) strides[i] = format.bytes;
+  for (size_t i = 0; i < operands; ++i) strides[i] = format.bytes;
   for (auto _ : state) {
     kernel(parameters, data.data(), strides.data(), count, 1);
     benchmark::ClobberMemory();
   }
   state.SetItemsProcessed(state.iterations() * count);
-  state.SetBytesProcessed(state.iterations() * count * format.bytes * operands);
+  state.SetBytesProcessed(state.iterations() * count * format.bytes * (order + 2));
 }
 
 void register_all() {

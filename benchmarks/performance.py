@@ -76,6 +76,7 @@ def section(result: dict) -> list[str]:
         "",
     ]
     if cells := result.get("cells"):
+        lines += [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
         lines += matrix(cells) + losing(cells) + others(cells)
     for name, part in (("overhead", calls), ("memory", peaks), ("binary", library)):
         if result.get(name):
@@ -227,7 +228,8 @@ def summary(result: dict) -> str:
         f"{title(result)}, {result['machine']['date']}, medians of rounds in which FastAct, "
         "PyTorch and a copy of the same bytes took turns. Bold: slower than PyTorch beyond noise."
     )
-    return "\n".join([*lines, note, ""])
+    unsteady = [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
+    return "\n".join([*lines, note, "", *unsteady])
 
 
 def any_of(cells: list[dict], **wanted) -> list[dict]:

@@ -103,6 +103,15 @@ def test_a_small_run_has_every_contestant(tmp_path):
             assert found["rounds"] >= timing.FEWEST_ROUNDS
 
 
+def test_a_result_of_another_format_is_refused(tmp_path):
+    path = tmp_path / "other.json"
+    results.write(path, {"cells": []})
+    assert results.read(path)["cells"] == []
+    path.write_text(json.dumps({"format": results.FORMAT + 1}))
+    with pytest.raises(ValueError, match="expected a result of format 1 in .*, but got 2"):
+        results.read(path)
+
+
 # ---- Cells
 
 
@@ -137,7 +146,19 @@ def test_contestants_compute_the_same(form):
                 present[name].prepare()
             result = present[name].call()
             found.append((result[0] if form == "training" else result).clone())
+            again = present[name].call()
+            if form != "training":
+                assert (again.data_ptr() == result.data_ptr()) == (form in ("in-place", "out"))
     torch.testing.assert_close(found[0], found[1])
+
+
+def test_backward_takes_the_gradient_first(act):
+    cell = cells.Cell(act.id, "backward", "float64", 64, "contiguous", 1, "cpu")
+    operands = contestants.Operands(cell)
+    expected = act.aten_backward(operands.grad, operands.x)
+    assert not torch.allclose(expected, act.aten_backward(operands.x, operands.grad))
+    for contestant in (contestants.fastact, contestants.pytorch):
+        torch.testing.assert_close(contestant(cell, operands).call(), expected)
 
 
 @pytest.mark.parametrize("selection", ("quick", "default", "full"))

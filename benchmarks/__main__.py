@@ -36,7 +36,7 @@ from support import library_path  # noqa: E402
 
 SECTIONS = ("cells", "overhead", "memory", "binary")
 LARGEST_POWER = 34
-OVERHEAD_ROUNDS = {"quick": 200, "default": 1000, "full": 3000}
+OVERHEAD_ROUNDS = {"quick": 100, "default": 400, "full": 2000}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -4,6 +4,7 @@
 //
 //   fastact_call_overhead DEVICE ROUNDS CALLS
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <fastact/fastact.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
@@ -92,7 +93,7 @@ void compare_all(Printer& printer, const Options& options) {
     const auto ours = [](at::Tensor& x) { return Functions::ours(x); };
     const auto peer = [](at::Tensor& x) { return Functions::peer(x); };
     {
-      const at::NoGradGuard no_grad;
+      const c10::NoGradGuard no_grad;
       compare(printer, options, op, "forward", fresh, ours, peer);
     }
     compare(printer, options, op, "forward, with grad", leaf, ours, peer);
@@ -102,7 +103,7 @@ void compare_all(Printer& printer, const Options& options) {
     const auto ours = [](at::Tensor& x) { Functions::ours_in_place(x); };
     const auto peer = [](at::Tensor& x) { Functions::peer_in_place(x); };
     {
-      const at::NoGradGuard no_grad;
+      const c10::NoGradGuard no_grad;
       compare(printer, options, op, "in-place", fresh, ours, peer);
     }
     compare(printer, options, op, "in-place, with grad", [&] { return leaf() * 1; }, ours, peer);

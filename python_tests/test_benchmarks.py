@@ -324,7 +324,8 @@ def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
     assert "Unsteady: x pytorch: 1.00 to 13.00 ns." in text
     assert "**1.100**" in text and "| 1.00 | 2.00 |" in text and "0.50 MiB of it for sm_90" in text
     figures = sorted((tmp_path / "performance").glob("*.svg"))
-    assert len(figures) == 2 and all(f"performance/{f.name})" in text for f in figures)
+    drawn = 2 if importlib.util.find_spec("matplotlib") else 0  # a GPU machine may have none
+    assert len(figures) == drawn and all(f"performance/{f.name})" in text for f in figures)
     written = readme.read_text()
     assert written.startswith("before\n") and written.endswith("<!-- performance: end -->\nafter\n")
     assert "**0.67**" in written and "STALE" not in written and "Unsteady" in written

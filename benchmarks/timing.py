@@ -107,6 +107,8 @@ def in_turn(contestants: dict[str, Contestant], clock, seconds: float) -> dict[s
         start = time.perf_counter()
         one_round()
         a_round = time.perf_counter() - start
+        if a_round > seconds:
+            break
     left = seconds - (time.perf_counter() - begin)
     rounds = min(max(int(left / a_round), FEWEST_ROUNDS), MOST_ROUNDS)
     samples: dict[str, list[float]] = {name: [] for name in contestants}

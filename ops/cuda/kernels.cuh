@@ -123,6 +123,24 @@ __device__ __forceinline__ void evaluate_at(const Formula& formula, const Pointe
   static_cast<Element*>(pointers.data[0])[index] = result.elements[0];
 }
 
+// run(count, packet) for the packets of a thread: packet, packet + kThreads, ... A block that has
+// all of its packets takes them at once, with every load under way before the first result; the
+// last block one by one.
+template <int PacketsPerThread, class Run>
+__device__ __forceinline__ void for_each_packet(int64_t packets, const Run& run) {
+  const int64_t block = int64_t{blockIdx.x} * (kThreads * PacketsPerThread);
+  const int64_t first = block + threadIdx.x;
+  if (PacketsPerThread > 1 && block + kThreads * PacketsPerThread <= packets) {
+    run(std::integral_constant<int, PacketsPerThread>{}, first);
+  } else {
+#pragma unroll 1
+    for (int p = 0; p < PacketsPerThread; ++p) {
+      const int64_t packet = first + p * kThreads;
+      if (packet < packets) run(std::integral_constant<int, 1>{}, packet);
+    }
+  }
+}
+
 // `head` elements, then packets of Count elements that are aligned in every operand, then the rest.
 // A block's threads take neighbouring packets, its first threads also the head and the tail (block
 // 0 only: fewer than 2 * Count).
@@ -132,7 +150,6 @@ __global__ void __launch_bounds__(kThreads)
           const int head) {
   using Vector = Packet<Element, Count>;
   const int64_t packets = (size - head) / Count;
-  const int64_t first = int64_t{blockIdx.x} * (kThreads * PacketsPerThread) + threadIdx.x;
   const auto load = [&](int64_t packet, Vector(&inputs)[Order + 1]) {
 #pragma unroll
     for (int j = 0; j <= Order; ++j) {
@@ -145,16 +162,19 @@ __global__ void __launch_bounds__(kThreads)
     reinterpret_cast<Vector*>(base)[packet] =
         evaluate_packet<Formula, Element, Order, FromResult, Count>(formula, inputs);
   };
-  if constexpr (PacketsPerThread == 1) {
-    // One branch for both: bfloat16's backward takes 201 instructions instead of 229 a packet, and
-    // runs at 0.998 instead of 0.989 of copy speed. With two packets a thread the compiler then
-    // makes less of float32 SELU: 0.876 instead of 0.997.
-    if (first < packets) {
-      Vector inputs[Order + 1];
-      load(first, inputs);
-      store(first, inputs);
-    }
+  if constexpr (Count == 1 || PacketsPerThread == 1) {
+    // bfloat16's backward takes 201 instructions a packet instead of 229 in the loops below, and
+    // runs at 0.998 instead of 0.989 of copy speed. With two packets a thread the compiler makes
+    // less of float32 SELU: 0.876 instead of 0.997.
+    for_each_packet<PacketsPerThread>(packets, [&](auto count, int64_t packet) {
+      Vector inputs[count.value][Order + 1];
+#pragma unroll
+      for (int p = 0; p < count.value; ++p) load(packet + p * kThreads, inputs[p]);
+#pragma unroll
+      for (int p = 0; p < count.value; ++p) store(packet + p * kThreads, inputs[p]);
+    });
   } else {
+    const int64_t first = int64_t{blockIdx.x} * (kThreads * PacketsPerThread) + threadIdx.x;
     Vector inputs[PacketsPerThread][Order + 1];
 #pragma unroll
     for (int p = 0; p < PacketsPerThread; ++p) {
@@ -197,33 +217,40 @@ struct FastDivisor {
   }
 };
 
-// Shape and strides of a strided launch, in packets along the first dimension.
+// Shape and strides of a strided launch, in packets along the first dimension. With 32-bit indices
+// the strides have 32 bits, too: a product is then one instruction.
 template <int Order, class Index>
 struct Layout {
+  static constexpr bool kNarrow = sizeof(Index) == 4;
+  using Stride = std::conditional_t<kNarrow, int32_t, int64_t>;
+
   int dimensions = 0;
   FastDivisor fast[kMaxDimensions];  // for 32-bit indices
   int64_t shape[kMaxDimensions];     // for 64-bit indices
-  int64_t strides[kMaxDimensions][Order + 2];
+  Stride strides[kMaxDimensions][Order + 2];
 
   // The byte offset of packet `index` in every operand.
   __device__ __forceinline__ void offsets(Index index, int64_t (&result)[Order + 2]) const {
 #pragma unroll
     for (int j = 0; j < Order + 2; ++j) result[j] = 0;
+    const auto add = [&](int d, Index coordinate) {
+#pragma unroll
+      for (int j = 0; j < Order + 2; ++j)
+        result[j] += int64_t{static_cast<std::make_signed_t<Index>>(coordinate)} * strides[d][j];
+    };
 #pragma unroll 1
-    for (int d = 0; d < dimensions; ++d) {
+    for (int d = 0; d < dimensions - 1; ++d) {
       Index quotient;
-      Index remainder;
-      if constexpr (sizeof(Index) == 4) {
+      if constexpr (kNarrow) {
         quotient = fast[d].divide(index);
-        remainder = index - quotient * fast[d].divisor;
+        add(d, index - quotient * fast[d].divisor);
       } else {
         quotient = index / shape[d];
-        remainder = index - quotient * shape[d];
+        add(d, index - quotient * shape[d]);
       }
-#pragma unroll
-      for (int j = 0; j < Order + 2; ++j) result[j] += int64_t{remainder} * strides[d][j];
       index = quotient;
     }
+    add(dimensions - 1, index);
   }
 };
 
@@ -233,15 +260,13 @@ __global__ void __launch_bounds__(kThreads)
             const __grid_constant__ Layout<Order, Index> layout) {
   constexpr int kPackets = Count == 1 ? kElementsPerThread : 1;
   using Vector = Packet<Element, Count>;
-  const int64_t first = int64_t{blockIdx.x} * (kThreads * kPackets) + threadIdx.x;
-  Vector inputs[kPackets][Order + 1];
-  Vector* outputs[kPackets];
+  for_each_packet<kPackets>(packets, [&](auto count, int64_t packet) {
+    Vector inputs[count.value][Order + 1];
+    Vector* outputs[count.value];
 #pragma unroll
-  for (int p = 0; p < kPackets; ++p) {
-    const int64_t packet = first + p * kThreads;
-    if (packet < packets) {
+    for (int p = 0; p < count.value; ++p) {
       int64_t offsets[Order + 2];
-      layout.offsets(static_cast<Index>(packet), offsets);
+      layout.offsets(static_cast<Index>(packet + p * kThreads), offsets);
       outputs[p] = reinterpret_cast<Vector*>(static_cast<char*>(pointers.data[0]) + offsets[0]);
 #pragma unroll
       for (int j = 0; j <= Order; ++j) {
@@ -249,13 +274,10 @@ __global__ void __launch_bounds__(kThreads)
             static_cast<const char*>(pointers.data[j + 1]) + offsets[j + 1]);
       }
     }
-  }
 #pragma unroll
-  for (int p = 0; p < kPackets; ++p) {
-    if (first + p * kThreads < packets) {
+    for (int p = 0; p < count.value; ++p)
       *outputs[p] = evaluate_packet<Formula, Element, Order, FromResult, Count>(formula, inputs[p]);
-    }
-  }
+  });
 }
 
 inline unsigned blocks_for(int64_t items, int64_t items_per_block) {
@@ -325,7 +347,14 @@ struct Launch {
   static void launch_strided(const Formula& formula, const Pointers<Order>& pointers,
                              const Operands& operands, cudaStream_t stream) {
     const int64_t packets = operands.size / Count;
-    if (packets <= std::numeric_limits<int32_t>::max()) {
+    bool narrow = packets <= std::numeric_limits<int32_t>::max();
+    for (int i = 0; i < kOperands; ++i) {
+      for (int d = 0; d < operands.dimensions; ++d) {
+        const int64_t stride = operands.strides[i][d] * (d == 0 ? Count : 1);
+        narrow &= stride == static_cast<int32_t>(stride);
+      }
+    }
+    if (narrow) {
       launch_strided_with<Count>(formula, pointers, operands, static_cast<uint32_t>(packets),
                                  stream);
     } else {
@@ -343,7 +372,8 @@ struct Launch {
       if constexpr (sizeof(Index) == 4)
         layout.fast[d] = FastDivisor(static_cast<uint32_t>(layout.shape[d]));
       for (int i = 0; i < kOperands; ++i) {
-        layout.strides[d][i] = operands.strides[i][d] * (d == 0 ? Count : 1);
+        layout.strides[d][i] = static_cast<typename Layout<Order, Index>::Stride>(
+            operands.strides[i][d] * (d == 0 ? Count : 1));
       }
     }
     constexpr int kPackets = Count == 1 ? kElementsPerThread : 1;

@@ -13,6 +13,8 @@ FUZZ_CASES ?= 100000
 EXAMPLES ?= 10000
 SEED ?= $(shell date +%s)
 SEED := $(SEED)
+# What make performance-report reads.
+RESULTS ?= $(wildcard build/bench/cpu.json build/bench/cuda.json)
 # More CMake settings, such as CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=90-real
 CMAKE_ARGS ?=
 
@@ -34,12 +36,12 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(VEN
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  prove-selftest bench lint format gpu-check clean distclean
+  prove-selftest bench bench-engine performance-report lint format gpu-check clean distclean
 .DEFAULT_GOAL := build
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
-	  awk -F'|' '{ printf "  make %-15s %s\n", $$1, $$2 }'
+	  awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 	@echo "  TORCH=2.11.0 chooses another torch, JOBS=4 the number of compilers, PYTHON=... the Python"
 
 setup: $(VENV)/.fastact-setup  ## the virtual environment with torch, nvcc and the build tools
@@ -92,15 +94,27 @@ accuracy-report: setup  ## docs/accuracy.md from what make prove found
 prove-selftest: setup  ## break copies of the library: the proof must notice
 	python scripts/prove_selftest.py --jobs $(JOBS)
 
-bench: build  ## the speed bar, on this machine
-	python benchmarks/speed_bar.py
+bench: setup  ## FastAct beside PyTorch and a copy; ARGS="--quick --op selu" for a part
+	scripts/google_benchmark.sh || true  # the engine's benchmark alone needs it
+	$(CONFIGURE) -DFASTACT_BUILD_BENCHMARKS=ON
+	$(COMPILE)
+	python benchmarks $(ARGS)
+
+bench-engine: setup  ## the CPU engine without torch; ARGS=--benchmark_filter=selu/avx512
+	scripts/google_benchmark.sh
+	$(CONFIGURE) -DFASTACT_BUILD_BENCHMARKS=ON
+	$(COMPILE)
+	$(BUILD)/bin/fastact_engine_benchmark $(ARGS)
+
+performance-report: setup  ## docs/performance.md from RESULTS="CPU.json GPU.json" of make bench
+	python benchmarks --report $(RESULTS)
 
 $(VENV)/.fastact-lint: requirements-lint.txt $(VENV)/.fastact-setup
 	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt
 	touch $@
 
 lint: $(VENV)/.fastact-lint  ## clang-format, clang-tidy and ruff
-	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON
+	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON
 	scripts/lint.sh $(BUILD) $(JOBS)
 
 format: $(VENV)/.fastact-lint  ## format C++, CUDA and Python in place

@@ -18,7 +18,6 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -32,7 +31,7 @@ from tqdm import tqdm  # noqa: E402
 
 import digest  # noqa: E402
 from op_table import ACTIVATIONS, TOP_ORDER  # noqa: E402
-from support import DTYPES, dtype_name, library_path  # noqa: E402
+from support import DTYPES, build_info, dtype_name, library_path, processor  # noqa: E402
 
 REFERENCE = Path(__file__).with_name("digests.json")
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
@@ -89,12 +88,6 @@ def parse(arguments):
     return options
 
 
-def build_info():
-    """What the library says of itself, by key."""
-    lines = torch.ops.fastact.build_info().splitlines()
-    return dict(line.split(": ", 1) for line in lines)
-
-
 def load(isa):
     """Loads the library; FASTACT_CPU_ISA is read at the first call."""
     if isa:
@@ -116,21 +109,13 @@ def progress_bar(total, description):
 
 def environment(options, info):
     """What results may depend on."""
-    device = torch.cuda.get_device_name() if options.device == "cuda" else _processor()
+    device = torch.cuda.get_device_name() if options.device == "cuda" else processor()
     return {
         "library": hashlib.sha256(library_path().read_bytes()).hexdigest(),
         "device": device,
         "instruction_set": "" if options.device == "cuda" else info["cpu instruction set in use"],
         "torch": torch.__version__,
     }
-
-
-def _processor():
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((t.split(": ", 1)[1] for t in lines if t.startswith("model name")), "")
 
 
 def prove(options):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from accuracy import PROFILE_BITS
 from op_table import ACTIVATIONS
+from pages import put_between_markers
 from support import DTYPES, dtype_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "accuracy.md"
 FIGURES = ROOT / "docs" / "accuracy"
-BEGIN, END = "<!-- accuracy: written by `make accuracy-report` -->", "<!-- accuracy: end -->"
 ORDERS = {0: "f", 1: "f'", 2: "f''", 3: "f'''"}
 SMALL = ("bfloat16", "float16")
 KINDS = (("infinity", "±inf"), ("zero", "±0"), ("subnormal", "subnormal"), ("nan", "NaN"))
@@ -29,7 +29,7 @@ def write(results: Path) -> int:
     for act in ACTIVATIONS:
         draw(act, complete)
     PAGE.write_text(page(complete))
-    put_into_readme(summary(complete))
+    put_between_markers("accuracy", "make accuracy-report", summary(complete))
     print(f"written: {PAGE.relative_to(ROOT)}, README.md and {len(ACTIVATIONS)} figures")
     return 0
 
@@ -149,13 +149,6 @@ def summary(complete):
         f"f'. {title(environment)}."
     )
     return "\n".join([*lines, "", note, ""])
-
-
-def put_into_readme(text):
-    readme = ROOT / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n{text}{END}{after}")
 
 
 def points(state, name):

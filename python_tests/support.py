@@ -1,6 +1,7 @@
 """Shared by the tests: where the library is, tensors of every layout, comparisons by bits."""
 
 import os
+import platform
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -20,6 +21,21 @@ def library_path():
     """The library under test: FASTACT_LIBRARY, else the Makefile's build directory."""
     default = REPOSITORY / "build" / "lib" / "libfastact.so"
     return Path(os.environ.get("FASTACT_LIBRARY", default)).resolve()
+
+
+def build_info():
+    """What the loaded library says of itself, by key."""
+    lines = torch.ops.fastact.build_info().splitlines()
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def processor():
+    """The name of this machine's CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((t.split(": ", 1)[1] for t in lines if t.startswith("model name")), "")
 
 
 def dtype_name(dtype):

@@ -22,9 +22,7 @@ PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    "docs/accuracy.md",
-    "docs/kernels.md",
-    "docs/operators.md",
+    *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")),
 )
 
 

@@ -7,15 +7,9 @@ import subprocess
 import pytest
 import torch
 
-from support import REPOSITORY, library_path, run_python
+from support import REPOSITORY, build_info, library_path, run_python
 
 README = REPOSITORY / "README.md"
-
-
-def build_info():
-    """build_info() as a dictionary of its lines."""
-    lines = torch.ops.fastact.build_info().splitlines()
-    return dict(line.split(": ", 1) for line in lines)
 
 
 def test_loading_twice_is_harmless():

@@ -1,13 +1,18 @@
 """What a call allocates and what a graph keeps alive: never more than PyTorch."""
 
 import gc
+import os
+import subprocess
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from support import LAYOUTS, make, values
+from op_table import ACTIVATIONS
+from support import LAYOUTS, library_path, make, values
 
 
 def allocations(function, device):
@@ -170,3 +175,46 @@ def test_dropped_graph_is_freed(act, device, call):
     del token, y, z, first
     gc.collect()
     assert alive() is None
+
+
+# Prints whether the middle of a functional result, of that of out= and of a small one were advised
+# to have huge pages.
+HUGE_PAGES = """
+import sys, torch
+torch.ops.load_library(sys.argv[1])
+packet = getattr(torch.ops.fastact, sys.argv[2])
+
+def advised(tensor):
+    address = tensor.data_ptr() + tensor.nbytes // 2
+    inside = False
+    for line in open("/proc/self/smaps"):
+        if "-" in line.split()[0]:
+            first, last = (int(end, 16) for end in line.split()[0].split("-"))
+            inside = first <= address < last
+        elif inside and line.startswith("VmFlags:"):
+            return "hg" in line.split()
+
+x = torch.randn(8, 1 << 21)
+y, transposed, small = packet(x), packet(x.t()), packet(x[:, : 1 << 12])
+out = torch.empty_like(x)
+packet.out(x, out=out)
+assert torch.equal(y, out) and torch.equal(y, transposed.t())
+print(*map(advised, (y, transposed, out, small)))
+"""
+
+
+@pytest.mark.parametrize("setting, expected", ((None, "True True"), ("0", "False False")))
+def test_huge_pages_are_asked_for_large_fresh_results_alone(setting, expected):
+    act = next(a for a in ACTIVATIONS if not a.parameters)
+    if not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists():
+        pytest.skip("a kernel without huge pages")
+    environment = {k: v for k, v in os.environ.items() if k != "FASTACT_HUGE_PAGES"}
+    if setting is not None:
+        environment["FASTACT_HUGE_PAGES"] = setting
+    done = subprocess.run(
+        [sys.executable, "-c", HUGE_PAGES, library_path(), act.name],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.stdout.split() == [*expected.split(), "False", "False"], done.stderr

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "ops/cpu/engine.h"
+#include "ops/cpu/memory.h"
 #include "registration/pointwise.h"
 #include "registration/signatures.h"
 
@@ -14,11 +15,12 @@ namespace {
 
 struct Cpu {
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
-    return at::detail::empty_cpu(like.sizes(), like.scalar_type(), /*pin_memory=*/false, format);
+    return advised(
+        at::detail::empty_cpu(like.sizes(), like.scalar_type(), /*pin_memory=*/false, format));
   }
 
   static at::Tensor empty_strided(const at::Tensor& like) {
-    return at::detail::empty_strided_cpu(like.sizes(), like.strides(), like.scalar_type());
+    return advised(at::detail::empty_strided_cpu(like.sizes(), like.strides(), like.scalar_type()));
   }
 
   static void run_dense(const Family& family, const KernelId& id, const CallParameters& parameters,
@@ -53,6 +55,11 @@ struct Cpu {
   }
 
  private:
+  static at::Tensor advised(at::Tensor fresh) {
+    cpu::advise_huge_pages(fresh.data_ptr(), fresh.nbytes());
+    return fresh;
+  }
+
   static cpu::Kernel find_kernel(const Family& family, const KernelId& id) {
     try {
       return cpu::find_kernel(family.index(), id, cpu::selected_instruction_set());

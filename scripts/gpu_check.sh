@@ -11,7 +11,8 @@
 #              initcheck, synccheck
 #   pytest     the Python tests, those that need a GPU included
 #   prove      every result on the GPU against the exact one, and the digests
-#   bench      the speed bar, benchmarks/speed_bar.py
+#   bench      benchmarks --quick on the GPU, then the bars of CPU and GPU; BENCH_ARGS="--results
+#              FOLDER" says where the results are written
 #
 # GoogleTest: an installed one, else sources in $FASTACT_GTEST_SOURCE or .deps/googletest. A machine
 # with network can fetch them: make setup puts them into .venv/src/gtest_vendor; copy that folder.
@@ -56,7 +57,8 @@ step_build() {
     gtest=("-DFASTACT_GTEST_SOURCE=$FASTACT_GTEST_SOURCE")
   fi
   cmake -S . -B "$build" -G Ninja -DPython3_EXECUTABLE="$(command -v "$python")" \
-    -DFASTACT_WITH_CUDA=ON -DFASTACT_BUILD_TESTS=ON -DFASTACT_WERROR=ON \
+    -DFASTACT_WITH_CUDA=ON -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON \
+    -DFASTACT_WERROR=ON \
     "-DCMAKE_CUDA_ARCHITECTURES=$architectures" "${gtest[@]}" &&
     cmake --build "$build" -j "$jobs" &&
     cmake --install "$build" --prefix "$FASTACT_PREFIX"
@@ -101,11 +103,8 @@ step_prove() {
 }
 
 step_bench() {
-  if [[ ! -f benchmarks/speed_bar.py ]]; then
-    reason="no benchmarks/speed_bar.py"
-    return 77
-  fi
-  "$python" benchmarks/speed_bar.py ${BENCH_ARGS:-}
+  "$python" benchmarks --quick --device cuda ${BENCH_ARGS:-} &&
+    "$python" benchmarks --bars ${BENCH_ARGS:-}
 }
 
 "$python" - <<'PY' || exit 1

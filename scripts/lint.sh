@@ -27,7 +27,7 @@ import sys
 
 build = pathlib.Path(sys.argv[1]).resolve()
 root = pathlib.Path.cwd()
-own = [root / folder for folder in ("ops", "registration", "cpp_tests")]
+own = [root / folder for folder in ("benchmarks", "ops", "registration", "cpp_tests")]
 files = set()
 for entry in json.loads((build / "compile_commands.json").read_text()):
     path = pathlib.Path(entry["directory"], entry["file"]).resolve()

@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("CMakeLists.txt", "cmake", "ops", "prove", "registration", "python_tests")
+COPIED = (
+    *("CMakeLists.txt", "benchmarks", "cmake", "ops", "prove", "registration"),
+    "python_tests",
+)
 
 
 class Failure(Exception):

@@ -17,50 +17,49 @@
 // an element depends on nothing at another index, which is what these tell the vectoriser.
 #if defined(__clang__)
 #define FASTACT_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#define FASTACT_ONE_VECTOR _Pragma("clang loop vectorize(enable)")
 #else
 #define FASTACT_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+// Unrolled before it is vectorised, a short loop becomes scalar code.
+#define FASTACT_ONE_VECTOR _Pragma("GCC unroll 1")
 #endif
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// Elements that are gathered, or converted to float, at a time. All operands' blocks stay in the L1
+// Elements that are gathered at a time. All operands' blocks stay in the L1
 // cache.
 inline constexpr int64_t kBlock = 512;
 
-// Float16 through blocks of float: GCC 12 vectorises the bit arithmetic of widen() but F16C does it
-// in one instruction, which is correctly rounded and quiets NaNs.
-inline void widen_block(const Float16* from, float* to, int64_t n) {
-  int64_t i = 0;
+// As many Float16 as one instruction of F16C converts. GCC 12 vectorises the bit arithmetic of
+// widen() and round_to(), but the instruction is correctly rounded and quiets NaNs, too.
 #if defined(__AVX512F__)
-  for (; i + 16 <= n; i += 16) {
-    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-    _mm512_storeu_ps(to + i, _mm512_cvtph_ps(half));
-  }
-#elif defined(__F16C__)
-  for (; i + 8 <= n; i += 8) {
-    const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(half));
-  }
+inline constexpr int kHalves = 16;
+#else
+inline constexpr int kHalves = 8;
 #endif
-  for (; i < n; ++i) to[i] = widen(from[i]);
+
+FASTACT_INLINE void widen_halves(const Float16* from, float* to) {
+#if defined(__AVX512F__)
+  _mm512_store_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+#elif defined(__F16C__)
+  _mm256_store_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#else
+  for (int i = 0; i < kHalves; ++i) to[i] = widen(from[i]);
+#endif
 }
 
-inline void narrow_block(const float* from, Float16* to, int64_t n) {
-  int64_t i = 0;
+FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 #if defined(__AVX512F__)
-  for (; i + 16 <= n; i += 16) {
-    const __m512 wide = _mm512_loadu_ps(from + i);
-    const __m256i half = _mm512_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), half);
-  }
+  const __m256i half =
+      _mm512_cvtps_ph(_mm512_load_ps(from), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
 #elif defined(__F16C__)
-  for (; i + 8 <= n; i += 8) {
-    const __m256 wide = _mm256_loadu_ps(from + i);
-    const __m128i half = _mm256_cvtps_ph(wide, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), half);
-  }
+  const __m128i half =
+      _mm256_cvtps_ph(_mm256_load_ps(from), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), half);
+#else
+  for (int i = 0; i < kHalves; ++i) to[i] = round_to<Float16>(from[i]);
 #endif
-  for (; i < n; ++i) to[i] = round_to<Float16>(from[i]);
 }
 
 template <class Element, int Order, bool FromResult, class Formula, class... Gradients>
@@ -106,27 +105,29 @@ void dense_pairs(const Formula& formula, BFloat16* out, int64_t n, const BFloat1
   }
 }
 
-// For Float16: the same on blocks of floats. round_to<float> gives the one NaN, which converts to
-// Float16's.
+// For Float16: a vector of floats at a time, whose loop of fixed length the compiler turns into
+// straight code in registers. round_to<float> gives the one NaN, which converts to Float16's.
 template <int Order, bool FromResult, class Formula, class... Gradients>
-void dense_blocks(const Formula& formula, Float16* out, int64_t n, const Float16* x,
+void dense_halves(const Formula& formula, Float16* out, int64_t n, const Float16* x,
                   const Gradients*... gradients) {
-  for (int64_t start = 0; start < n; start += kBlock) {
-    const int64_t count = n - start < kBlock ? n - start : kBlock;
-    float wide[Order + 1][kBlock];
+  int64_t start = 0;
+  for (; start + kHalves <= n; start += kHalves) {
+    alignas(64) float wide[Order + 1][kHalves];
     int operand = 0;
-    widen_block(x + start, wide[operand++], count);
-    (widen_block(gradients + start, wide[operand++], count), ...);
-    float* const result = wide[0];
+    widen_halves(x + start, wide[operand++]);
+    (widen_halves(gradients + start, wide[operand++]), ...);
+    alignas(64) float result[kHalves];
     [&]<size_t... I>(std::index_sequence<I...>) {
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t i = 0; i < count; ++i) {
+      FASTACT_ONE_VECTOR
+      for (int i = 0; i < kHalves; ++i) {
         result[i] = round_to<float>(
             evaluate<Float16, Order, FromResult>(formula, wide[0][i], wide[1 + I][i]...));
       }
     }(std::make_index_sequence<Order>{});
-    narrow_block(result, out + start, count);
+    narrow_halves(result, out + start);
   }
+  dense_elements<Float16, Order, FromResult>(formula, out + start, n - start, x + start,
+                                             (gradients + start)...);
 }
 
 template <class Formula, class Element, int Order, bool FromResult>
@@ -158,7 +159,7 @@ struct Loop {
       auto* out = reinterpret_cast<Element*>(data[0]);
       const auto* x = reinterpret_cast<const Element*>(data[Order + 1]);
       if constexpr (std::is_same_v<Element, Float16>) {
-        dense_blocks<Order, FromResult>(formula, out, n, x,
+        dense_halves<Order, FromResult>(formula, out, n, x,
                                         reinterpret_cast<const Element*>(data[1 + I])...);
       } else if constexpr (std::is_same_v<Element, BFloat16>) {
         dense_pairs<Order, FromResult>(formula, out, n, x,

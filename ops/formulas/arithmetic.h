@@ -150,9 +150,26 @@ FASTACT_INLINE T clamp_below(T x, T low) {
   return x < low ? low : x;
 }
 
+// max(x, low) for x <= 0 and a constant low < 0; anything for another x. One instruction, and
+// exact: negative floats are ordered by their bits.
+FASTACT_INLINE float clamp_negative(float x, float low) {
+  const uint32_t bits = to_bits(x);
+  return from_bits(bits < to_bits(low) ? bits : to_bits(low));
+}
+
 template <class T>
 FASTACT_INLINE bool is_nan(T x) {
   return x != x;
+}
+
+// Whether x or y is a NaN, in one comparison.
+template <class T>
+FASTACT_INLINE bool unordered(T x, T y) {
+#if defined(__CUDA_ARCH__)
+  return is_nan(x) || is_nan(y);  // nvcc makes one comparison of it
+#else
+  return __builtin_isunordered(x, y);
+#endif
 }
 
 // FastAct's one NaN: quiet, sign +, every payload bit set. It is the NaN that NVIDIA GPUs produce
@@ -179,6 +196,19 @@ FASTACT_INLINE float widen(Float16 x) {
   return from_bits((magnitude >= 0x0f800000u ? special : finite) | sign);
 }
 
+// A result that needs no more rounding (an operand, or a constant that the element type has), and
+// whose NaN is the one NaN.
+template <class T>
+struct Finished {
+  T value;
+};
+
+// y, which is such a number, or NaN if x or y is: one comparison for both.
+template <class T>
+FASTACT_INLINE Finished<T> finish(T x, T y) {
+  return {unordered(x, y) ? canonical_nan<T>() : y};
+}
+
 // A result becomes an element here and nowhere else: one rounding to nearest even, and the one NaN.
 template <class Element, class T>
 FASTACT_INLINE Element round_to(T y) {
@@ -201,6 +231,17 @@ FASTACT_INLINE Element round_to(T y) {
   } else {
     const auto rounded = static_cast<Element>(y);
     return is_nan(rounded) ? canonical_nan<Element>() : rounded;
+  }
+}
+
+template <class Element, class T>
+FASTACT_INLINE Element round_to(Finished<T> y) {
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    return BFloat16{static_cast<uint16_t>(to_bits(y.value) >> 16)};
+  } else if constexpr (std::is_same_v<Element, Float16>) {
+    return round_to<Float16>(y.value);
+  } else {
+    return y.value;
   }
 }
 

@@ -10,6 +10,11 @@
 //     template <class Element, int Order>
 //     auto derivative(Wide<Element> x) const;
 //
+//     // Optional, g f'(x): where it is quicker than the product with derivative<Element, 1>, or
+//     // closer to the exact one. The latter is then not needed.
+//     template <class Element>
+//     auto backward(Wide<Element> g, Wide<Element> x) const;
+//
 //     // Only with Traits::gradient_from_result or Saves::kOutput, which say what it is.
 //     template <class Element, int Order>
 //     auto derivative_from_result(Wide<Element> y) const;
@@ -83,6 +88,9 @@ FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients.
   static_assert(sizeof...(Gradients) == Order);
   if constexpr (Order == 0) {
     return formula.template derivative<Element, 0>(x);
+  } else if constexpr (Order == 1 && !FromResult && Formula::kTraits.saves != Saves::kOutput &&
+                       requires { formula.template backward<Element>(gradients..., x); }) {
+    return formula.template backward<Element>(gradients..., x);
   } else {
     const auto derivative = [&] {
       if constexpr (FromResult || Formula::kTraits.saves == Saves::kOutput) {

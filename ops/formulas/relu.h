@@ -25,15 +25,19 @@ struct Relu {
   explicit constexpr Relu(const double* /*parameters*/) {}
 
   template <class Element, int Order>
-  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = Wide<Element>;
     if constexpr (Order == 0) {
-      return x < T{0} ? T{0} : x;
+      return finish(x, x < T{0} ? T{0} : x);
     } else {
-      const T positive = Order == 1 ? T{1} : T{0};
-      const T slope = x > T{0} ? positive : T{0};
-      return is_nan(x) ? x : slope;
+      return is_nan(x) ? x : T{0};
     }
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    using T = Wide<Element>;
+    return finish(x, x > T{0} ? g : T{0});
   }
 };
 

@@ -6,8 +6,11 @@
 // Accuracy (ULP):  f    f'     f''    f'''
 //   bfloat16       0.5  0.5    0.5    0.5
 //   float16        0.5  0.5    0.5    0.5
-//   float32        0.5  0.501  0.501  0.501
+//   float32        0.5  0.85   0.501  0.501
 //   float64        1.5  1.5    1.5    1.5
+//
+// With any gradient float32's first order is within 1 ULP, and within 1.3 where it or its gradient
+// is next to underflow.
 //
 // From the result (in-place calls), f' = y + lambda alpha carries the rounding of y and of the sum:
 // together less than an ULP of lambda alpha, absolute, which is much where f' is small.
@@ -33,6 +36,11 @@ struct Selu {
   static constexpr double kLambdaAlpha = 0x1.c212cc640f031p0;
   static constexpr double kLambdaAlphaLow = 0x1.05161b045a1fep-56;
 
+  // f' underflows below: the first number of T for which lambda alpha e^x is at least half the
+  // smallest subnormal (of float, in which 16-bit types compute, or of double).
+  template <class T>
+  static constexpr T kVanishing = sizeof(T) == 4 ? T(-0x1.a2252ep6) : T(-0x1.74d9461ed854cp9);
+
   explicit constexpr Selu(const double* /*parameters*/) {}
 
   template <class Element, int Order>
@@ -47,6 +55,20 @@ struct Selu {
       const T below_zero = derivative_below_zero<Element>(x);
       // A NaN goes the way of the negative, which keeps it.
       return x > Wide<Element>{0} ? beyond_zero : below_zero;
+    }
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    using T = Wide<Element>;
+    // Where f' underflows, whatever g is: zero times any factor is +0.
+    const T kept = x < kVanishing<T> ? T{0} : g;
+    if constexpr (std::is_same_v<Element, float>) {
+      const auto [high, low, factor] = split_derivative(x);
+      return finish(x, fma(kept, high, kept * low) * factor);
+    } else {
+      const T below_zero = derivative_below_zero<Element>(x);
+      return kept * (x > T{0} ? static_cast<T>(kLambda) : below_zero);
     }
   }
 
@@ -87,13 +109,13 @@ struct Selu {
   FASTACT_INLINE static Compute<Element> value_below_zero(Wide<Element> x) {
     if constexpr (std::is_same_v<Element, double>) {
       const auto [r, scale] = reduce(clamp_below(x, -40.0));
-      // e^r - 1 = r + tail: Taylor to r^13, whose rest is below 2^-57 on |r| <= ln2 / 2.
+      // e^r - 1 = r + tail.
       const double tail = r * r * taylor_tail(r);
       const double near = fma(kLambdaAlpha, r, fma(kLambdaAlpha, tail, kLambdaAlphaLow * r));
       const double shift = scale - 1.0;
       return fma(shift, kLambdaAlpha, fma(scale, near, shift * kLambdaAlphaLow));
     } else if constexpr (std::is_same_v<Element, float>) {
-      const auto [r, scale] = reduce_short(static_cast<double>(clamp_below(x, -20.0f)));
+      const auto [r, scale] = reduce_short(static_cast<double>(clamp_negative(x, -20.0f)));
       // Minimax of degree 9, its coefficients then moved by a few units in the last place until
       // none of the 2^31 negative inputs is misrounded: as computed by Remez' algorithm, 7 are; at
       // degree 7, 61,438.
@@ -104,7 +126,7 @@ struct Selu {
       return fma(scale, r * p, fma(scale, kLambdaAlpha, -kLambdaAlpha));
     } else {
       // The shortest minimax polynomials that leave 0 of the 65,536 inputs misrounded.
-      const auto [r, scale] = reduce<Element>(clamp_below(x, -20.0f));
+      const auto [r, scale] = reduce<Element>(clamp_negative(x, -20.0f));
       constexpr float kFactor = 0x1.c212ccp0f;
       float p;
       if constexpr (std::is_same_v<Element, BFloat16>) {
@@ -145,6 +167,37 @@ struct Selu {
       }
       return fma(scale * r, p, scale) * 0x1.c212ccp-40f;
     }
+  }
+
+  // f'(x) = (high + low) factor with low > 0.
+  struct SplitDerivative {
+    float high;
+    float low;
+    float factor;
+  };
+
+  // For float32's backward: 0.27 ns an element on a Zen 5 core with AVX-512, where the product in
+  // double takes 0.58 and PyTorch's op 0.32.
+  FASTACT_INLINE static SplitDerivative split_derivative(float x) {
+    const auto [r, r_low, scale] = reduce_split(clamp_negative(x, kVanishing<float>));
+    // lambda alpha e^r = linear + tail, where linear is lambda alpha (1 + r) rounded.
+    constexpr float kFactor = 0x1.c212ccp0f;
+    constexpr float kFactorLow = 0x1.903c0cp-26f;
+    const float linear = fma(kFactor, r, kFactor);
+    const float linear_low = fma(kFactor, r_low, fma(kFactor, r, (kFactor - linear) + kFactorLow));
+    // Minimax: within 2^-28.3 of e^r.
+    const float square = polynomial(r, 0x1.c212c8p-1f, 0x1.2c0bdcp-2f, 0x1.2c0fb6p-4f,
+                                    0x1.e21e4ep-7f, 0x1.3e56f2p-9f);
+    const float tail = fma(r * r, square, linear_low);
+    // One less in the last place, so that low is positive: an infinite gradient times it is then
+    // the same infinity as times high.
+    const float high = from_bits(to_bits(linear + tail) - 1);
+    const float low = (linear - high) + tail;
+    // Far below zero 2^n is too small for a float: 2^-60 of it waits until the gradient is there.
+    const bool deep = x < -45.0f;
+    const float raised = from_bits(to_bits(scale) + (deep ? uint32_t{60} << 23 : 0u));
+    return {x > 0.0f ? 0x1.0cfabcp0f : high * raised, x > 0.0f ? 0x1.6a9114p-24f : low * raised,
+            deep ? 0x1p-60f : 1.0f};
   }
 };
 

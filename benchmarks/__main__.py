@@ -1,0 +1,195 @@
+"""Measures FastAct beside PyTorch, torch.compile, a plain kernel and a copy, on this machine.
+
+    python benchmarks                                    the default selection
+    python benchmarks --quick --op selu --dtype bfloat16 --device cuda
+    python benchmarks --compare OLD.json                 what became faster or slower since
+    python benchmarks --bars                             the speed that FastAct must have
+    python benchmarks --report CPU.json GPU.json         docs/performance.md from results
+
+In each cell (operator, form, dtype, size, layout, threads) the contestants take turns, one sample
+of each a round. Sections: cells; overhead, the cost of a call on 8 numbers; memory, the peak of
+forward plus backward; binary, the library's size and load time. Exit code: 0, 1 if a bar is missed,
+2 for a wrong command line, 130 after an interrupt.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "python_tests"))  # the table of activations
+
+import torch  # noqa: E402
+
+import bars  # noqa: E402
+import binary  # noqa: E402
+import cells  # noqa: E402
+import compare  # noqa: E402
+import measure  # noqa: E402
+import memory  # noqa: E402
+import overhead  # noqa: E402
+import performance  # noqa: E402
+import results  # noqa: E402
+import steadiness  # noqa: E402
+from op_table import ACTIVATIONS  # noqa: E402
+from support import library_path  # noqa: E402
+
+SECTIONS = ("cells", "overhead", "memory", "binary")
+LARGEST_POWER = 34
+OVERHEAD_ROUNDS = {"quick": 100, "default": 400, "full": 2000}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--device", choices=("cpu", "cuda"), help="default: cuda where it is; with --bars both")
+    add("--op", action="append", choices=[act.id for act in ACTIVATIONS], help="(repeatable)")
+    add("--dtype", action="append", choices=cells.DTYPE_NAMES, help="(repeatable)")
+    add("--form", action="append", choices=cells.FORMS, help="(repeatable)")
+    add("--layout", action="append", choices=cells.LAYOUTS, help="(repeatable)")
+    add("--size", action="append", type=int, metavar="N", help="2^N elements (repeatable)")
+    add("--section", action="append", choices=SECTIONS, help="(repeatable; default: all)")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_const", const="quick", dest="selection",
+                      help="a few cells, in about a minute")  # fmt: skip
+    size.add_argument("--full", action="store_const", const="full", dest="selection",
+                      help="every cell, for hours")  # fmt: skip
+    add("--seconds", type=float, help="for a cell (default: what the selection's time leaves)")
+    add("--probes", type=int, default=4, metavar="N",
+        help="fresh processes that time the CPU operators, too (default: 4)")  # fmt: skip
+    add("--build", action="store_true", help="also time a fresh build of the library")
+    add("--jobs", type=int, default=2, help="compilers of that build")
+    add("--results", type=Path, default=ROOT / "build" / "bench",
+        help="the folder for the result and its plots (default: %(default)s)")  # fmt: skip
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier result")
+    mode.add_argument("--bars", action="store_true", help="measure and judge the bars alone")
+    mode.add_argument("--report", type=Path, nargs="+", metavar="RESULT.json",
+                      help="write docs/performance.md, its figures and README's part")  # fmt: skip
+    options = parser.parse_args(arguments)
+    options.selection = options.selection or "default"
+    try:
+        check(options)
+        options.earlier = [
+            results.read(path)
+            for path in [*filter(None, [options.compare]), *(options.report or [])]
+        ]
+    except ValueError as error:
+        parser.error(str(error))
+    options.acts = [act for act in ACTIVATIONS if not options.op or act.id in options.op]
+    return options
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises ValueError, with the sentence to show, for what the parser cannot see."""
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("expected a GPU for --device cuda, but torch finds none")
+    if bad := [size for size in options.size or () if not 0 <= size <= LARGEST_POWER]:
+        raise ValueError(f"expected --size from 0 to {LARGEST_POWER}, but got {bad[0]}")
+    if options.seconds is not None and not options.seconds > 0:
+        raise ValueError(f"expected --seconds above 0, but got {options.seconds:g}")
+    if options.probes < 0:
+        raise ValueError(f"expected at least 0 for --probes, but got {options.probes}")
+    if options.jobs < 1:
+        raise ValueError(f"expected at least 1 for --jobs, but got {options.jobs}")
+    if not options.report and not library_path().exists():
+        raise ValueError(f"expected the library at {library_path()}: run make build")
+
+
+def gpu_at_hand() -> bool:
+    key = f"fastact::{ACTIVATIONS[0].name}"
+    return torch.cuda.is_available() and torch._C._dispatch_has_kernel_for_dispatch_key(key, "CUDA")
+
+
+def measure_cells(
+    options: argparse.Namespace, device: str, wanted: list[cells.Cell], seconds: float, cache: int
+) -> dict:
+    """The cells' part of a result; on a CPU with what tells whether this process was a fair one."""
+    ops = sorted({cell.op for cell in wanted})
+    probed = device == "cpu" and options.probes and wanted
+    probes = [steadiness.probe(ops)] if probed else []
+    found = measure.measure(wanted, seconds, cache)
+    if probed:
+        probes += [steadiness.probe(ops), *steadiness.fresh_probes(ops, options.probes)]
+    unsteady = steadiness.unsteady(probes)
+    for sentence in unsteady:
+        print(f"UNSTEADY: {sentence}")
+    return {"cells": found, "probes": probes, "unsteady": unsteady}
+
+
+def chosen(options: argparse.Namespace, cell: cells.Cell) -> bool:
+    return (
+        (not options.op or cell.op in options.op)
+        and (not options.dtype or cell.dtype in options.dtype)
+        and (not options.form or cell.form in options.form)
+    )
+
+
+def measure_bars(options: argparse.Namespace) -> int:
+    devices = [options.device] if options.device else ["cpu"] + ["cuda"] * gpu_at_hand()
+    threads = torch.get_num_threads()
+    missed = []
+    for device in devices:
+        wanted = [cell for cell in bars.cells(device, threads) if chosen(options, cell)]
+        where = results.machine(device)
+        print(f"\n{results.title({'machine': where})}")
+        cache = where["last_level_cache"]
+        found = measure_cells(options, device, wanted, options.seconds or 1.0, cache)
+        results.write(options.results / f"{device}-bars.json", {"machine": where, **found})
+        missed += bars.missed(found["cells"], device, threads) + found["unsteady"]
+    print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "every bar is met"))
+    return int(bool(missed))
+
+
+def measure_sections(options: argparse.Namespace) -> int:
+    device = options.device or ("cuda" if gpu_at_hand() else "cpu")
+    result = {"machine": results.machine(device), "selection": options.selection}
+    print(results.title(result))
+    sections = options.section or SECTIONS
+    if "cells" in sections:
+        sizes = [1 << size for size in options.size or ()]
+        ops = [act.id for act in options.acts]
+        wanted = cells.select(
+            options.selection, device, ops, options.dtype, options.form, sizes, options.layout
+        )
+        total, most = cells.SECONDS[options.selection]
+        seconds = options.seconds or min(most, total / max(len(wanted), 1))
+        cache = result["machine"]["last_level_cache"]
+        result |= measure_cells(options, device, wanted, seconds, cache)
+    if "overhead" in sections:
+        print(f"\nThe cost of a call on {overhead.ELEMENTS} numbers\n\n{overhead.COLUMNS}")
+        rounds = OVERHEAD_ROUNDS[options.selection]
+        result["overhead"] = overhead.measure(options.acts, device, rounds)
+    if "memory" in sections:
+        print(f"\nPeak of forward plus backward, {memory.LAYERS} layers: FastAct, PyTorch\n")
+        result["memory"] = memory.measure(options.acts, device)
+    if "binary" in sections:
+        print("\nThe library\n")
+        result["binary"] = binary.measure(options.build, options.jobs)
+    path = options.results / f"{device}.json"
+    results.write(path, result)
+    print(f"\nresult: {path}")
+    if "cells" in result:
+        performance.draw(result, options.results)
+    if options.compare:
+        compare.report(options.earlier[0].get("cells", []), result.get("cells", []))
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    if options.report:
+        return performance.write(options.earlier)
+    torch.ops.load_library(str(library_path()))
+    torch.manual_seed(0)
+    try:
+        return measure_bars(options) if options.bars else measure_sections(options)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,29 @@
+"""Which cells became faster or slower since an earlier result."""
+
+from cells import key_of, label
+from measure import seconds_text
+from timing import BETWEEN_RUNS, slower
+
+
+def changes(old: list[dict], new: list[dict]) -> tuple[list, list]:
+    """Pairs (old, new) of cells that became faster, and slower: the spreads do not touch, and the
+    medians differ by more than two runs of the same code may."""
+    before = {key_of(cell): cell for cell in old}
+    pairs = [(before[key_of(cell)], cell) for cell in new if key_of(cell) in before]
+
+    def is_slower(a: dict, b: dict) -> bool:
+        return slower(a["times"]["fastact"], b["times"]["fastact"], BETWEEN_RUNS)
+
+    faster = [(a, b) for a, b in pairs if is_slower(a, b)]
+    return faster, [(a, b) for a, b in pairs if is_slower(b, a)]
+
+
+def report(old: list[dict], new: list[dict]) -> None:
+    faster, slower_ = changes(old, new)
+    shared = len({key_of(c) for c in old} & {key_of(c) for c in new})
+    print(f"\n{shared} cells in both results: {len(faster)} faster, {len(slower_)} slower")
+    for word, pairs in (("faster", faster), ("SLOWER", slower_)):
+        for a, b in pairs:
+            was, now = (cell["times"]["fastact"]["median"] for cell in (a, b))
+            change = f"{seconds_text(was)} to {seconds_text(now)}, {now / was:.3f}x"
+            print(f"  {word}: {label(b)}: {change}")

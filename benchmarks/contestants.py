@@ -1,0 +1,202 @@
+"""Who takes part in a cell: FastAct, PyTorch, torch.compile, the plain kernel and the copy.
+
+The copy moves the bytes that the cell's form moves, contiguously: one stream in and one out, or two
+in and one out for backward. It takes new memory where the form does.
+"""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from cells import Cell
+from support import REPOSITORY
+from timing import Contestant
+
+SOURCES = {
+    "copy": REPOSITORY / "benchmarks" / "copy.cu",
+    "plain": REPOSITORY / "examples" / "kernelbench" / "plain.cu",
+}
+NAMES = {
+    "fastact": "FastAct",
+    "pytorch": "PyTorch",
+    "compile": "torch.compile",
+    "plain": "plain kernel",
+    "copy": "copy",
+}
+
+
+class Absent(Exception):
+    """Why a contestant cannot take part, in a line."""
+
+
+@cache
+def kernels(name: str) -> ctypes.CDLL:
+    """The CUDA file of that name, compiled for this GPU."""
+    beside_torch = sorted(Path(torch.__file__).parents[1].glob("nvidia/cu*/bin/nvcc"))
+    places = [os.environ.get("CUDACXX"), *beside_torch, shutil.which("nvcc")]
+    nvcc = next((place for place in places if place), None)
+    if nvcc is None:
+        raise Absent("no nvcc was found")
+    library = Path(tempfile.mkdtemp(prefix="fastact-bench-")) / f"lib{name}.so"
+    major, minor = torch.cuda.get_device_capability()
+    command = [nvcc, "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC"]
+    command += [f"--gpu-architecture=sm_{major}{minor}", SOURCES[name], "-o", library]
+    built = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if built.returncode != 0:
+        raise Absent(f"nvcc cannot build {SOURCES[name].name}: {built.stderr.strip()[:200]}")
+    return ctypes.CDLL(str(library))
+
+
+def call_kernel(library: ctypes.CDLL, function: str, tensors: tuple, count: int) -> None:
+    arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    # An error code or text; 0 and null are success.
+    if getattr(library, function)(*arguments, ctypes.c_int64(count), stream):
+        raise RuntimeError(f"{function} failed")
+
+
+class Operands:
+    """The tensors of a cell, which its contestants share."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.x = cell.tensor()
+        self.z = cell.tensor() if cell.form in ("in-place", "out") else None  # is written
+        self.grad = cell.tensor() if cell.form in ("backward", "training") else None
+        self.leaf = self.x.detach().requires_grad_() if cell.form == "training" else None
+
+    def restore(self) -> None:
+        """Gives in-place forms the same numbers each time."""
+        self.z.copy_(self.x)
+
+    def training(self, forward):
+        def call():
+            return torch.autograd.grad(forward(self.leaf), self.leaf, self.grad)
+
+        return call
+
+
+def of_operators(cell: Cell, t: Operands, functional, in_place, out, backward) -> Contestant:
+    """One library's contestant, from its operators."""
+    calls = {
+        "forward": lambda: functional(t.x),
+        "in-place": lambda: in_place(t.z),
+        "out": lambda: out(t.x, t.z),
+        "backward": lambda: backward(t.grad, t.x),
+        "training": t.training(functional),
+    }
+    prepare = t.restore if cell.form == "in-place" else None
+    return Contestant(calls[cell.form], prepare)
+
+
+def fastact(cell: Cell, t: Operands) -> Contestant:
+    act = cell.act
+    return of_operators(cell, t, act.op, act.op_, act.out, act.ladder)
+
+
+def pytorch(cell: Cell, t: Operands) -> Contestant:
+    act = cell.act
+    return of_operators(cell, t, act.aten, act.aten_, act.aten_out, act.aten_backward)
+
+
+def compiled(cell: Cell, t: Operands) -> Contestant:
+    """PyTorch's operators, compiled for this cell alone, so that no limit of recompilations and no
+    code for any size is in the way."""
+    torch._dynamo.reset()
+    act = cell.act
+    functions = (act.aten, act.aten_, act.aten_out, act.aten_backward)
+    # Built-in functions are not compiled as they are.
+    wrapped = [torch.compile(_function(f), dynamic=False) for f in functions]
+    contestant = of_operators(cell, t, *wrapped)
+    try:
+        contestant.call()
+    except Exception as error:
+        line = next((text for text in str(error).splitlines() if text.strip()), "")
+        raise Absent(f"{type(error).__name__}: {line.strip()[:200]}") from error
+    return contestant
+
+
+def _function(operator):
+    return lambda *tensors: operator(*tensors)
+
+
+def plain(cell: Cell, t: Operands) -> Contestant | None:
+    """The kernel that one writes first; None where there is none."""
+    if cell.device != "cuda" or cell.dtype != "float32" or cell.layout != "contiguous":
+        return None
+    library = kernels("plain")
+    forward = f"plain_{cell.op}"
+    if not hasattr(library, forward):
+        return None
+
+    def run(function, *tensors):
+        call_kernel(library, function, tensors, cell.elements)
+        return tensors[-1]
+
+    def training():
+        run(forward, t.x, torch.empty_like(t.x))
+        run(f"{forward}_backward", t.grad, t.x, torch.empty_like(t.x))
+
+    calls = {
+        "forward": lambda: run(forward, t.x, torch.empty_like(t.x)),
+        "in-place": lambda: run(forward, t.z, t.z),
+        "out": lambda: run(forward, t.x, t.z),
+        "backward": lambda: run(f"{forward}_backward", t.grad, t.x, torch.empty_like(t.x)),
+        "training": training,
+    }
+    return Contestant(calls[cell.form], t.restore if cell.form == "in-place" else None)
+
+
+def copy(cell: Cell, t: Operands) -> Contestant:
+    size = -(-cell.bytes_of_tensor // 16) * 16
+    a, b, out = (torch.zeros(size // 8, dtype=torch.int64, device=cell.device) for _ in range(3))
+    if cell.device == "cuda":
+        library = kernels("copy")
+
+        def copied(source, target):
+            call_kernel(library, "copy_bytes", (source, target), size)
+
+        def merged(target):
+            call_kernel(library, "merge_bytes", (a, b, target), size)
+    else:
+
+        def copied(source, target):
+            target.copy_(source)
+
+        def merged(target):
+            torch.bitwise_xor(a, b, out=target)
+
+    def training():
+        copied(a, torch.empty_like(a))
+        merged(torch.empty_like(a))
+
+    in_place_source = out if cell.device == "cuda" else a  # Tensor.copy_ to itself does nothing
+    calls = {
+        "forward": lambda: copied(a, torch.empty_like(a)),
+        "in-place": lambda: copied(in_place_source, out),
+        "out": lambda: copied(a, out),
+        "backward": lambda: merged(torch.empty_like(a)),
+        "training": training,
+    }
+    return Contestant(calls[cell.form])
+
+
+def contestants(cell: Cell) -> tuple[dict[str, Contestant], dict[str, str]]:
+    """Who takes part in a cell, and why others do not."""
+    t = Operands(cell)
+    makers = {"fastact": fastact, "pytorch": pytorch, "plain": plain, "copy": copy}
+    if cell.compiled:
+        makers["compile"] = compiled
+    present, absent = {}, {}
+    for name, maker in makers.items():
+        try:
+            if contestant := maker(cell, t):
+                present[name] = contestant
+        except Absent as reason:
+            absent[name] = str(reason)
+    return present, absent

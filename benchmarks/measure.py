@@ -1,0 +1,88 @@
+"""Measures cells, one after another, and prints a line for each."""
+
+import sys
+
+import torch
+
+from cells import Cell, label
+from contestants import NAMES, contestants
+from timing import CpuClock, CudaClock, in_turn, slower
+
+COLUMNS = (
+    f"{'':44}{'median':>10} {'10..90 %':>21} {'GB/s':>8} {'of copy':>8}"
+    f" {'PyTorch':>8} {'compile':>8} {'plain':>8}"
+)
+EXPLANATION = """\
+Medians and spreads are FastAct's. GB/s: the bytes that the form reads and writes, once each. Of
+copy: the time of a copy of as many bytes over FastAct's. PyTorch, compile, plain: their times over
+FastAct's.
+"""
+
+
+def cache_state(cell: Cell, last_level_cache: int) -> str:
+    """GPU: nothing of the operands is in the L2 cache. CPU: calls repeat, so operands that fit are
+    in a cache."""
+    cold = cell.device == "cuda" or cell.bytes_moved > last_level_cache
+    return "cold" if cold else "warm"
+
+
+def measure(cells: list[Cell], seconds: float, last_level_cache: int) -> list[dict]:
+    """The results of the cells, in `seconds` each."""
+    print(f"\n{EXPLANATION}\n{COLUMNS}", flush=True)
+    threads = torch.get_num_threads()
+    said: set[str] = set()
+    results = []
+    clock_of = {"cpu": CpuClock, "cuda": CudaClock}
+    for cell in cells:
+        if cell.threads:
+            torch.set_num_threads(cell.threads)
+        present, absent = contestants(cell)
+        with torch.set_grad_enabled(cell.form == "training"):
+            times = in_turn(present, clock_of[cell.device](), seconds)
+        for name, reason in absent.items():
+            if reason not in said:
+                said.add(reason)
+                print(f"{NAMES[name]} does not take part: {reason}", file=sys.stderr, flush=True)
+        results.append(
+            {
+                **cell.as_dict(),
+                "bytes": cell.bytes_moved,
+                "cache": cache_state(cell, last_level_cache),
+                "times": {name: value.as_dict() for name, value in times.items()},
+                "absent": absent,
+            }
+        )
+        print(line(results[-1]), flush=True)
+        del present
+    torch.set_num_threads(threads)
+    return results
+
+
+def ratio(cell: dict, name: str) -> float | None:
+    """A contestant's time over FastAct's: above 1 where FastAct is faster."""
+    times = cell["times"]
+    return times[name]["median"] / times["fastact"]["median"] if name in times else None
+
+
+def loses(cell: dict) -> bool:
+    """Whether FastAct is slower than PyTorch beyond noise."""
+    return slower(cell["times"]["fastact"], cell["times"]["pytorch"])
+
+
+def seconds_text(value: float) -> str:
+    for unit, factor in (("s", 1), ("ms", 1e3), ("us", 1e6)):
+        if value * factor >= 1:
+            return f"{value * factor:.3g} {unit}"
+    return f"{value * 1e9:.3g} ns"
+
+
+def line(cell: dict) -> str:
+    ours = cell["times"]["fastact"]
+    spread = f"{seconds_text(ours['low'])}..{seconds_text(ours['high'])}"
+    ratios = [ratio(cell, name) for name in ("copy", "pytorch", "compile", "plain")]
+    cells = " ".join(f"{'-' if r is None else format(r, '.3f'):>8}" for r in ratios)
+    return (
+        f"{label(cell):44}{seconds_text(ours['median']):>10} {spread:>21} "
+        f"{cell['bytes'] / ours['median'] / 1e9:8.1f} {cells}"
+        f"  {cell['cache']}{'  SLOWER than PyTorch' if loses(cell) else ''}"
+    )

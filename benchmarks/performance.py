@@ -1,0 +1,332 @@
+"""docs/performance.md and its figures, and README's table and plot, from stored results."""
+
+import re
+from pathlib import Path
+
+from cells import key_of, label, size_name
+from contestants import NAMES
+from measure import loses, ratio, seconds_text
+from overhead import ELEMENTS, TARGET
+from overhead import ratio as call_ratio
+from pages import README, put_between_markers
+from results import title
+from support import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "performance.md"
+FIGURES = "performance"  # beside the page
+COMMAND = "make performance-report"
+SUMMARY_FORMS = ("forward", "in-place", "backward")
+
+INTRODUCTION = """\
+# Performance
+
+Written by `make performance-report` from what `make bench` measured; the figures too.
+
+In each cell the contestants take turns, one sample of each a round, and medians count. "Of copy" is
+the time of a copy of as many bytes over FastAct's: 1 is copy speed. "Over PyTorch" is PyTorch's
+time over FastAct's: above 1 FastAct is faster. **Bold**: FastAct is slower than PyTorch beyond
+noise, which means that even its 10th percentile is above PyTorch's 90th. "Training" is forward,
+then backward, under autograd.
+
+On a GPU time is taken between two CUDA events, and nothing of the operands is in the L2 cache. On a
+CPU calls repeat, so operands that fit are in a cache; "forward" and "backward" take new memory, as
+the copy beside them does.
+"""
+
+
+def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
+    """Writes the page, its figures and README's part."""
+    figures = page.parent / FIGURES
+    lines = [INTRODUCTION]
+    drawn_of = []
+    for result in stored:
+        drawn = draw(result, figures)
+        drawn_of.append(drawn)
+        lines += section(result)
+        lines += [f"![{path.stem}]({FIGURES}/{path.name})\n" for path in drawn]
+    page.write_text("\n".join(lines))
+    # A GPU's figures say more about kernels that are bound by memory.
+    first = next((i for i, r in enumerate(stored) if r["machine"]["device"] == "cuda"), 0)
+    text = summary(stored[first])
+    if drawn_of[first]:
+        plot = drawn_of[first][0]
+        text += f"\n![{plot.stem}](docs/{FIGURES}/{plot.name})\n"
+    text += "\n[docs/performance.md](docs/performance.md) has every size, form and layout.\n"
+    put_between_markers("performance", COMMAND, text, readme)
+    print(f"written: {page}, {readme.name} and {sum(map(len, drawn_of))} figures")
+    return 0
+
+
+def table(head: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
+    rules = ["---"] * left + ["---:"] * (len(head) - left)
+    return ["| " + " | ".join(row) + " |" for row in (head, rules, *rows)] + [""]
+
+
+# ---- The page
+
+
+def section(result: dict) -> list[str]:
+    where = result["machine"]
+    info = where["build_info"]
+    lines = [
+        f"## {title(result)}",
+        "",
+        f"{where['date']}, Python {where['python']}, FastAct {info['version']} "
+        f"({info['revision']}), last-level cache {where['last_level_cache'] / 2**20:g} MiB.",
+        "",
+    ]
+    if cells := result.get("cells"):
+        lines += [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
+        lines += matrix(cells) + losing(cells) + others(cells)
+    for name, part in (("overhead", calls), ("memory", peaks), ("binary", library)):
+        if result.get(name):
+            lines += part(result[name])
+    return lines
+
+
+def matrix(cells: list[dict]) -> list[str]:
+    """A row for each operator, form, dtype, layout and number of threads, a column a size."""
+    sizes = sorted({cell["elements"] for cell in cells})
+    rows: dict[tuple, dict[int, dict]] = {}
+    for cell in cells:
+        key = key_of({**cell, "elements": 0})
+        rows.setdefault(key, {})[cell["elements"]] = cell
+    body = []
+    for found in rows.values():
+        any_cell = next(iter(found.values()))
+        name = label(any_cell).replace(f" {size_name(any_cell['elements'])}", "", 1)
+        body.append([name] + [pair(found[size]) if size in found else "" for size in sizes])
+    heading = ["### Of copy / over PyTorch", ""]
+    return heading + table(["elements"] + [size_name(size) for size in sizes], body)
+
+
+def pair(cell: dict) -> str:
+    copy = ratio(cell, "copy")
+    over = f"{ratio(cell, 'pytorch'):.2f}"
+    return f"{'-' if copy is None else f'{copy:.2f}'} / {f'**{over}**' if loses(cell) else over}"
+
+
+def losing(cells: list[dict]) -> list[str]:
+    lost = [cell for cell in cells if loses(cell)]
+    if not lost:
+        return [f"In none of the {len(cells)} cells FastAct is slower than PyTorch.", ""]
+    rows = [
+        [label(cell), *(spread(cell["times"][who]) for who in ("fastact", "pytorch"))]
+        for cell in lost
+    ]
+    return [
+        f"### Slower than PyTorch: {len(lost)} of {len(cells)} cells",
+        "",
+        *table(["", "FastAct, median (10..90 %)", "PyTorch"], rows),
+    ]
+
+
+def spread(times: dict) -> str:
+    return " ".join(
+        (
+            seconds_text(times["median"]),
+            f"({seconds_text(times['low'])}..{seconds_text(times['high'])})",
+        )
+    )
+
+
+def others(cells: list[dict]) -> list[str]:
+    """torch.compile and the plain kernel, where they took part."""
+    names = [n for n in ("compile", "plain") if any(n in cell["times"] for cell in cells)]
+    rows = []
+    for cell in cells:
+        ratios = [ratio(cell, name) for name in names]
+        if any(ratios):
+            rows.append([label(cell)] + ["-" if r is None else f"{r:.2f}" for r in ratios])
+    reasons = sorted({f"{NAMES[n]}: {text}" for c in cells for n, text in c["absent"].items()})
+    lines = []
+    if rows:
+        heads = ["time over FastAct's"] + [NAMES[name] for name in names]
+        lines += ["### Others", "", *table(heads, rows)]
+    return lines + [f"Absent: {reason}\n" for reason in reasons]
+
+
+def calls(rows: list[dict]) -> list[str]:
+    body = []
+    for row in rows:
+        value = call_ratio(row)
+        text = "-" if value is None else f"{value:.3f}"
+        times = [
+            f"{row['ns'][who]:.0f}" if who in row["ns"] else "-" for who in ("ours", "peer", "own")
+        ]
+        body.append(
+            [row["op"], row["door"], row["case"], *times,
+             f"**{text}**" if value and value > TARGET else text]
+        )  # fmt: skip
+    return [
+        f"### The cost of a call on {ELEMENTS} numbers",
+        "",
+        "Nanoseconds, the least of many rounds. The ratio is FastAct's over PyTorch's through "
+        f"the same door; **bold**: above {TARGET}. `torch.*` is PyTorch's own Python binding.",
+        "",
+        *table(["", "door", "", "FastAct", "PyTorch", "torch.*", "ratio"], body, 3),
+    ]
+
+
+def peaks(rows: list[dict]) -> list[str]:
+    body = [
+        [row["op"], row["form"]]
+        + [f"{row['bytes'][who] / 2**20:,.2f}" for who in ("fastact", "pytorch")]
+        for row in rows
+    ]
+    row = rows[0]
+    return [
+        "### Memory",
+        "",
+        f"The peak of forward plus backward through {row['layers']} layers, Linear and activation, "
+        f"{row['batch']} x {row['features']} {row['dtype']} numbers, in MiB.",
+        "",
+        *table(["", "", "FastAct", "PyTorch"], body, 2),
+    ]
+
+
+def library(found: dict) -> list[str]:
+    by = "".join(
+        f"; {size / 2**20:.2f} MiB of it for {name}"
+        for name, size in found["bytes_by_architecture"].items()
+    )
+    built = (
+        f" A fresh build takes {found['build_seconds']:.0f} s with {found['build_jobs']} jobs."
+        if "build_seconds" in found
+        else ""
+    )
+    return [
+        "### The library",
+        "",
+        f"{found['bytes'] / 2**20:.2f} MiB{by}. Loading it into a process that has torch takes "
+        f"{1e3 * found['load_seconds']:.1f} ms.{built}",
+        "",
+    ]
+
+
+# ---- README
+
+
+def summary(result: dict) -> str:
+    """Forms as rows and dtypes as columns, at the largest size that each has."""
+    cells = [c for c in result["cells"] if c["layout"] == "contiguous" and c["threads"] <= 1]
+    dtypes = [d for d in ("float32", "bfloat16", "float16", "float64") if any_of(cells, dtype=d)]
+    rows = []
+    for op in dict.fromkeys(cell["op"] for cell in cells):
+        for form in SUMMARY_FORMS:
+            row = [f"`{op}` {form}"]
+            for dtype in dtypes:
+                found = any_of(cells, op=op, form=form, dtype=dtype)
+                largest = max(found, key=lambda c: c["elements"], default=None)
+                row.append(
+                    f"{pair(largest)} (at {size_name(largest['elements'])})" if largest else ""
+                )
+            if any(row[1:]):
+                rows.append(row)
+    lines = table(["of copy / over PyTorch"] + dtypes, rows)
+    note = (
+        f"{title(result)}, {result['machine']['date']}, medians of rounds in which FastAct, "
+        "PyTorch and a copy of the same bytes took turns. Bold: slower than PyTorch beyond noise."
+    )
+    unsteady = [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
+    return "\n".join([*lines, note, "", *unsteady])
+
+
+def any_of(cells: list[dict], **wanted) -> list[dict]:
+    return [cell for cell in cells if all(cell[key] == value for key, value in wanted.items())]
+
+
+# ---- Figures
+
+
+def slug(result: dict) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", result["machine"]["name"].lower()).strip("-")
+
+
+def draw(result: dict, folder: Path) -> list[Path]:
+    """The figures of a result's forward cells; none where there is no matplotlib."""
+    forward = [
+        cell
+        for cell in any_of(result.get("cells", []), form="forward", layout="contiguous")
+        if cell["threads"] <= 1
+    ]
+    try:
+        import matplotlib
+    except ImportError:
+        print("no figures: matplotlib is not installed")
+        return []
+    if not forward:
+        return []
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "fastact"  # the same file from the same results
+    folder.mkdir(parents=True, exist_ok=True)
+    name = slug(result)
+    return [
+        _save(_copy_speed(forward, title(result)), folder / f"{name}-copy.svg"),
+        _save(_heat_map(forward, title(result)), folder / f"{name}-pytorch.svg"),
+    ]
+
+
+def _save(figure, path: Path) -> Path:
+    from matplotlib import pyplot
+
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+    return path
+
+
+def _copy_speed(cells: list[dict], heading: str):
+    """The fraction of copy speed against the size, an axis for each activation."""
+    from matplotlib import pyplot
+
+    ops = list(dict.fromkeys(cell["op"] for cell in cells))
+    columns = min(len(ops), 3)
+    rows = -(-len(ops) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(4.2 * columns, 3.2 * rows), squeeze=False, sharey=True,
+        layout="constrained",
+    )  # fmt: skip
+    figure.suptitle(f"forward, {heading}", fontsize=9)
+    for axis, op in zip(axes.flat, ops):
+        for i, dtype in enumerate(dict.fromkeys(cell["dtype"] for cell in cells)):
+            found = sorted(any_of(cells, op=op, dtype=dtype), key=lambda c: c["elements"])
+            found = [cell for cell in found if "copy" in cell["times"]]
+            sizes = [cell["elements"] for cell in found]
+            copies = [cell["times"]["copy"]["median"] for cell in found]
+            for who, style in (("fastact", "-"), ("pytorch", ":")):
+                speeds = [c / cell["times"][who]["median"] for c, cell in zip(copies, found)]
+                text = f"{dtype}, {NAMES[who]}"
+                axis.plot(sizes, speeds, style, color=f"C{i}", label=text, marker=".", markersize=3)
+        axis.axhline(1, color="gray", linewidth=0.8)
+        axis.set(title=op, xlabel="elements", ylim=(0, None))
+        axis.set_xscale("log", base=2)
+    for axis in axes.flat[len(ops) :]:
+        axis.remove()
+    axes[0, 0].set_ylabel("copy's time / time")
+    axes[0, 0].legend(fontsize=6, frameon=False)
+    return figure
+
+
+def _heat_map(cells: list[dict], heading: str):
+    """PyTorch's time over FastAct's; below 1, where FastAct is slower, it is red."""
+    import numpy as np
+    from matplotlib import colors, pyplot
+
+    rows = list(dict.fromkeys((cell["op"], cell["dtype"]) for cell in cells))
+    sizes = sorted({cell["elements"] for cell in cells})
+    values = np.full((len(rows), len(sizes)), np.nan)
+    for cell in cells:
+        place = rows.index((cell["op"], cell["dtype"])), sizes.index(cell["elements"])
+        values[place] = ratio(cell, "pytorch")
+    figure, axis = pyplot.subplots(
+        figsize=(2 + 0.6 * len(sizes), 1.4 + 0.3 * len(rows)), layout="constrained"
+    )
+    norm = colors.TwoSlopeNorm(1, 0, max(2, float(np.nanmax(values))))
+    axis.imshow(values, cmap="RdYlGn", norm=norm, aspect="auto")
+    for (i, j), value in np.ndenumerate(values):
+        if not np.isnan(value):
+            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7)
+    axis.set_xticks(range(len(sizes)), [size_name(size) for size in sizes], fontsize=7)
+    axis.set_yticks(range(len(rows)), [" ".join(row) for row in rows], fontsize=7)
+    axis.set_title(f"forward, PyTorch's time / FastAct's\n{heading}", fontsize=8)
+    return figure

@@ -1,0 +1,72 @@
+"""A result: what one run measured on one machine, as JSON."""
+
+import datetime
+import json
+import os
+import platform
+from pathlib import Path
+
+import torch
+
+from cells import last_level_cache
+from support import build_info, processor
+
+FORMAT = 1
+
+
+def machine(device: str) -> dict:
+    """Where and with what a result was measured."""
+    found = {
+        "device": device,
+        "name": processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "last_level_cache": last_level_cache(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "build_info": build_info(),
+    }
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        found |= {
+            "cpu": found["name"],
+            "name": properties.name,
+            "capability": f"{properties.major}.{properties.minor}",
+            "memory": properties.total_memory,
+            "last_level_cache": properties.L2_cache_size,
+            "cuda": torch.version.cuda,
+        }
+    return found
+
+
+def title(result: dict) -> str:
+    """A result's machine and versions, in a line."""
+    where = result["machine"]
+    info = where["build_info"]
+    kind = (
+        f"CUDA {where['cuda']}"
+        if where["device"] == "cuda"
+        else f"{where['cores']} threads, {info['cpu instruction set in use']}"
+    )
+    return f"{where['name']}, {kind}, torch {where['torch']}"
+
+
+def write(path: Path, result: dict) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"format": FORMAT, **result}, indent=1) + "\n")
+
+
+def read(path: Path) -> dict:
+    """A stored result. Raises ValueError, with the sentence to show, if it is none."""
+    try:
+        result = json.loads(path.read_text())
+        stored = result.get("format") if isinstance(result, dict) else None
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"expected a result of this benchmark in {path}, but got: {error}"
+        ) from error
+    if stored != FORMAT:
+        raise ValueError(f"expected a result of format {FORMAT} in {path}, but got {stored}")
+    return result

@@ -1,0 +1,85 @@
+"""Whether a process is a fair one: on a CPU an operator can be slow for as long as a process lives.
+
+Seen on a virtual AMD EPYC (Zen 5) with torch alone: the same SELU of PyTorch took 1 ns an element
+in some processes and 13 in others, without system calls and whatever the data; why is not known. A
+run in such a process would show a speed-up that is none, and no spread within the run tells. So a
+few fresh processes time a small tensor too, and disagreement is shown.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from op_table import ACTIVATIONS
+from support import REPOSITORY, library_path
+
+ELEMENTS = 1 << 16
+SAMPLES = 100
+PAUSE = 2e-3  # seconds between samples: all of them outlast another program's turn on the core
+# Beyond this the least times of two processes are not those of the same speed.
+FACTOR = 1.5
+
+
+def probe(ops: list[str]) -> dict[str, float]:
+    """The least nanoseconds an element in this process, by operator and library; float32."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    x = 3 * torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(0))
+    out = torch.empty_like(x)
+    found = {}
+    for act in ACTIVATIONS:
+        if act.id in ops:
+            for who, function in (("fastact", act.out), ("pytorch", act.aten_out)):
+                found[f"{act.id} {who}"] = _least(function, x, out)
+    torch.set_num_threads(threads)
+    return found
+
+
+def _least(function, x: torch.Tensor, out: torch.Tensor) -> float:
+    best = float("inf")
+    for _ in range(SAMPLES):
+        time.sleep(PAUSE)
+        function(x, out)  # back into the cache
+        start = time.perf_counter()
+        function(x, out)
+        best = min(best, time.perf_counter() - start)
+    return 1e9 * best / ELEMENTS
+
+
+def fresh_probes(ops: list[str], processes: int) -> list[dict[str, float]]:
+    """The same in processes of their own."""
+    folders = (Path(__file__).parent, REPOSITORY / "python_tests")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
+        "FASTACT_LIBRARY": str(library_path()),
+    }
+    script = "import sys, steadiness; steadiness.print_probe(sys.argv[1:])"
+    command = [sys.executable, "-c", script, *ops]
+    return [
+        json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
+        for _ in range(processes)
+    ]
+
+
+def print_probe(ops: list[str]) -> None:
+    torch.ops.load_library(str(library_path()))
+    print(json.dumps(probe(ops)))
+
+
+def unsteady(probes: list[dict[str, float]]) -> list[str]:
+    """A sentence for each operator whose speed differs between the probes."""
+    sentences = []
+    for name in probes[0] if probes else ():
+        times = sorted(found[name] for found in probes)
+        if times[-1] > FACTOR * times[0]:
+            sentences.append(
+                f"{name}: {times[0]:.2f} to {times[-1]:.2f} ns an element in {len(times)} probes, "
+                "so ratios to it are not to be relied on"
+            )
+    return sentences

@@ -1,0 +1,347 @@
+"""The benchmark suite: what it counts, compares and writes. No assertion is about time."""
+
+import copy
+import importlib.util
+import json
+import sys
+
+import pytest
+import torch
+
+from op_table import ACTIVATIONS
+from pages import put_between_markers
+from support import DTYPES, REPOSITORY, dtype_name, run_python
+
+BENCHMARKS = REPOSITORY / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+import bars  # noqa: E402
+import cells  # noqa: E402
+import compare  # noqa: E402
+import contestants  # noqa: E402
+import measure  # noqa: E402
+import memory  # noqa: E402
+import overhead  # noqa: E402
+import performance  # noqa: E402
+import results  # noqa: E402
+import steadiness  # noqa: E402
+import timing  # noqa: E402
+
+
+def load_main():
+    spec = importlib.util.spec_from_file_location("benchmarks_main", BENCHMARKS / "__main__.py")
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    return main
+
+
+main = load_main()
+ACT = ACTIVATIONS[0].id
+
+
+def a_cell(form="forward", dtype="float32", elements=1 << 10, layout="contiguous", **changes):
+    return cells.Cell(ACT, form, dtype, elements, layout, 1, "cpu", **changes)
+
+
+def times(median, spread=0.01):
+    low, high = median * (1 - spread), median * (1 + spread)
+    return {"median": median, "low": low, "high": high, "rounds": 9}
+
+
+def planted(ours=1e-3, theirs=2e-3, **changes):
+    """A stored cell with times as given."""
+    return {
+        **a_cell(**changes).as_dict(),
+        "bytes": 8192,
+        "cache": "warm",
+        "times": {"fastact": times(ours), "pytorch": times(theirs), "copy": times(5e-4)},
+        "absent": {},
+    }
+
+
+# ---- The command
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    (
+        (("--op", "nothing"), "invalid choice: 'nothing'"),
+        (("--dtype", "int8"), "invalid choice: 'int8'"),
+        (("--form", "sideways"), "invalid choice: 'sideways'"),
+        (("--quick", "--full"), "not allowed with"),
+        (("--size", "99"), "expected --size from 0 to 34, but got 99"),
+        (("--seconds", "0"), "expected --seconds above 0, but got 0"),
+        (("--probes", "-1"), "expected at least 0 for --probes, but got -1"),
+        (("--jobs", "0"), "expected at least 1 for --jobs, but got 0"),
+        (("--compare", "missing.json"), "expected a result of this benchmark in missing.json"),
+        (("--report", str(REPOSITORY / "README.md")), "expected a result of this benchmark in"),
+        (("--bars", "--compare", "a.json"), "not allowed with"),
+    ),
+)
+def test_wrong_command_lines(arguments, sentence, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main.parse(list(arguments))
+    assert stopped.value.code == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_small_run_has_every_contestant(tmp_path):
+    """From the command line to the file, one cell a form."""
+    arguments = ["--device", "cpu", "--op", ACT, "--dtype", "bfloat16", "--size", "8"]
+    arguments += ["--section", "cells", "--seconds", "0.001", "--probes", "0"]
+    run_python(BENCHMARKS, "--quick", *arguments, "--results", tmp_path)
+    result = results.read(tmp_path / "cpu.json")
+    assert result["machine"]["torch"] == torch.__version__
+    assert result["machine"]["build_info"]["torch"]
+    assert {cell["form"] for cell in result["cells"]} == set(cells.FORMS)
+    for cell in result["cells"]:
+        assert (cell["op"], cell["dtype"], cell["elements"]) == (ACT, "bfloat16", 256)
+        assert cell["cache"] == "warm"
+        assert set(cell["times"]) == {"fastact", "pytorch", "copy"} and not cell["absent"]
+        for found in cell["times"].values():
+            assert 0 < found["low"] <= found["median"] <= found["high"]
+            assert found["rounds"] >= timing.FEWEST_ROUNDS
+
+
+def test_a_result_of_another_format_is_refused(tmp_path):
+    path = tmp_path / "other.json"
+    results.write(path, {"cells": []})
+    assert results.read(path)["cells"] == []
+    path.write_text(json.dumps({"format": results.FORMAT + 1}))
+    with pytest.raises(ValueError, match="expected a result of format 1 in .*, but got 2"):
+        results.read(path)
+
+
+# ---- Cells
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_bytes_are_those_that_a_form_moves(dtype):
+    tensor = 1000 * dtype.itemsize
+    moved = {
+        form: a_cell(form, dtype_name(dtype), 1000).bytes_moved / tensor for form in cells.FORMS
+    }
+    assert moved == {"forward": 2, "in-place": 2, "out": 2, "backward": 3, "training": 5}
+
+
+def test_layouts_are_what_they_are_called():
+    made = {name: a_cell(layout=name, elements=1 << 12).tensor() for name in cells.LAYOUTS}
+    assert all(tensor.numel() == 1 << 12 for tensor in made.values())
+    assert made["contiguous"].is_contiguous()
+    assert made["channels_last"].is_contiguous(memory_format=torch.channels_last)
+    assert not made["channels_last"].is_contiguous()
+    assert made["chunk"].stride() == (2 * cells.ROW, 1)
+    assert made["every_second_column"].stride() == (2 * cells.ROW, 2)
+    assert made["odd_offset"].storage_offset() == 1
+
+
+@pytest.mark.parametrize("form", cells.FORMS)
+def test_contestants_compute_the_same(form):
+    cell = a_cell(form, "float64", 64)
+    with torch.set_grad_enabled(form == "training"):
+        present, _ = contestants.contestants(cell)
+        found = []
+        for name in ("fastact", "pytorch"):
+            if present[name].prepare:
+                present[name].prepare()
+            result = present[name].call()
+            found.append((result[0] if form == "training" else result).clone())
+            again = present[name].call()
+            if form != "training":
+                assert (again.data_ptr() == result.data_ptr()) == (form in ("in-place", "out"))
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_backward_takes_the_gradient_first(act):
+    cell = cells.Cell(act.id, "backward", "float64", 64, "contiguous", 1, "cpu")
+    operands = contestants.Operands(cell)
+    expected = act.aten_backward(operands.grad, operands.x)
+    assert not torch.allclose(expected, act.aten_backward(operands.x, operands.grad))
+    for contestant in (contestants.fastact, contestants.pytorch):
+        torch.testing.assert_close(contestant(cell, operands).call(), expected)
+
+
+@pytest.mark.parametrize("selection", ("quick", "default", "full"))
+@pytest.mark.parametrize("device", ("cpu", "cuda"))
+def test_selections_hold_each_cell_once(device, selection, monkeypatch):
+    monkeypatch.setattr(cells, "available_memory", lambda device: 1 << 60)
+    ops = [act.id for act in ACTIVATIONS]
+    found = cells.select(selection, device, ops)
+    assert len({cell.key for cell in found}) == len(found)
+    assert {cell.op for cell in found} == set(ops)
+    assert any(cell.compiled for cell in found)
+    only = cells.select(selection, device, ops[:1], dtypes=["bfloat16"], forms=["backward"])
+    assert only and {(c.op, c.dtype, c.form) for c in only} == {(ops[0], "bfloat16", "backward")}
+    monkeypatch.setattr(cells, "available_memory", lambda device: 1 << 20)
+    small = cells.select(selection, device, ops)
+    assert len(small) < len(found) and all(cell.memory_needed <= 1 << 20 for cell in small)
+
+
+def test_a_compiler_that_fails_is_said_and_the_rest_is_measured(monkeypatch, capsys):
+    def broken(function, **options):
+        def call(*tensors):
+            raise RuntimeError("no compiler here\nmore")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    wanted = [a_cell(compiled=True), a_cell(elements=2048, compiled=True)]
+    found = measure.measure(wanted, 0.001, 1 << 20)
+    assert capsys.readouterr().err.count("RuntimeError: no compiler here") == 1
+    for cell in found:
+        assert cell["absent"] == {"compile": "RuntimeError: no compiler here"}
+        assert set(cell["times"]) == {"fastact", "pytorch", "copy"}
+
+
+def test_a_large_tensor_is_called_cold():
+    assert measure.cache_state(a_cell(elements=1 << 10), 1 << 20) == "warm"
+    assert measure.cache_state(a_cell(elements=1 << 20), 1 << 20) == "cold"
+    on_gpu = cells.Cell(ACT, "forward", "float32", 16, "contiguous", 0, "cuda")
+    assert measure.cache_state(on_gpu, 1 << 20) == "cold"
+
+
+# ---- Verdicts
+
+
+def test_compare_finds_a_planted_slow_down_and_no_more():
+    old = [planted(elements=1 << power) for power in range(8, 14)]
+    new = copy.deepcopy(old)
+    new[2]["times"]["fastact"] = times(1.2e-3)
+    new[3]["times"]["fastact"] = times(0.8e-3)
+    new[4]["times"]["fastact"] = times(1.2e-3, spread=0.4)  # touches the old spread
+    new[5]["times"]["fastact"] = times(1.02e-3, spread=0.001)  # less than runs differ by
+    old[5]["times"]["fastact"] = times(1e-3, spread=0.001)
+    new.append(planted(elements=1 << 20))  # not in the old result
+    faster, slower = compare.changes(old, new)
+    assert [b["elements"] for _, b in slower] == [1 << 10]
+    assert [b["elements"] for _, b in faster] == [1 << 11]
+
+
+def test_bars_catch_a_cell_below_them():
+    measured = []
+    for cell in bars.cells("cpu", 1):
+        stored = {**cell.as_dict(), "times": {"fastact": times(1), "pytorch": times(6)}}
+        measured.append(stored)
+    assert measured and bars.missed(measured, "cpu", 1) == []
+    measured[0]["times"]["pytorch"] = times(1)
+    (sentence,) = bars.missed(measured, "cpu", 1)
+    assert cells.label(measured[0]) in sentence and "but got 1.000" in sentence
+    del measured[0]["times"]["pytorch"]
+    (sentence,) = bars.missed(measured, "cpu", 1)
+    assert "no time of the pytorch" in sentence
+
+
+def test_bars_against_the_copy_are_missed_without_one():
+    (cell, *_) = bars.cells("cuda", 1)
+    stored = {**cell.as_dict(), "times": {"fastact": times(1), "pytorch": times(6)}}
+    assert "no time of the copy" in bars.missed([stored], "cuda", 1)[0]
+
+
+def test_probes_that_disagree_are_unsteady():
+    fair = {"selu fastact": 0.5, "selu pytorch": 1.0}
+    assert steadiness.unsteady([fair, {**fair, "selu pytorch": 1.2}]) == []
+    (sentence,) = steadiness.unsteady([fair, {**fair, "selu pytorch": 13.0}, fair])
+    assert sentence.startswith("selu pytorch: 1.00 to 13.00 ns an element in 3 probes")
+
+
+def test_unsteady_bars_are_missed(monkeypatch, tmp_path, capsys):
+    def measured(wanted, *_):
+        all_met = {"fastact": times(1), "pytorch": times(6), "copy": times(6)}
+        return [{**cell.as_dict(), "times": all_met} for cell in wanted]
+
+    monkeypatch.setattr(measure, "measure", measured)
+    monkeypatch.setattr(steadiness, "probe", lambda ops: {"x pytorch": 13.0})
+    options = main.parse(["--bars", "--device", "cpu", "--results", str(tmp_path)])
+    for fresh, status in ((13.0, 0), (1.0, 1)):
+        probes = [{"x pytorch": fresh}]
+        monkeypatch.setattr(steadiness, "fresh_probes", lambda ops, processes: probes)
+        assert main.measure_bars(options) == status
+        assert ("every bar is met" in capsys.readouterr().out) == (status == 0)
+    assert results.read(tmp_path / "cpu-bars.json")["unsteady"]
+
+
+# ---- Overhead and memory
+
+
+def test_overhead_has_both_libraries_behind_each_door(act, capsys):
+    rows = overhead.measure([act], "cpu", 1)
+    assert {row["door"] for row in rows} >= set(overhead.DOORS)
+    for row in rows:
+        name = act.name + ("_" if row["case"].startswith("in-place") else "")
+        assert "ours" in row["ns"] and min(row["ns"].values()) > 0
+        assert ("peer" in row["ns"]) == hasattr(torch.ops.aten, name)
+    found = {"op": "x", "door": "C++", "case": "forward", "ns": {"ours": 104.0, "peer": 100.0}}
+    assert overhead.line(found).endswith("1.040  ABOVE")
+    assert overhead.line({**found, "ns": {"ours": 103.0, "peer": 100.0}}).endswith("1.030")
+
+
+def test_peak_memory_is_the_most_held_at_a_time(device):
+    def work():
+        a = torch.empty(1 << 20, dtype=torch.uint8, device=device)
+        b = torch.empty(2 << 20, dtype=torch.uint8, device=device)
+        del a, b
+        torch.empty(1 << 20, dtype=torch.uint8, device=device)
+
+    assert memory.peak(work, device) == 3 << 20
+
+
+# ---- The page
+
+
+def a_result():
+    return {
+        "machine": results.machine("cpu"),
+        "cells": [
+            planted(elements=1 << 12),
+            planted(ours=3e-3, elements=1 << 16),  # loses
+            planted(form="backward", elements=1 << 16),
+            planted(layout="chunk", elements=1 << 16),
+        ],
+        "overhead": [
+            {"op": ACT, "door": "Python", "case": "forward", "device": "cpu",
+             "ns": {"ours": 110.0, "peer": 100.0, "own": 50.0}}
+        ],
+        "memory": [
+            {"op": ACT, "form": "in-place", "dtype": "float32", "layers": 10, "batch": 8,
+             "features": 4, "bytes": {"fastact": 1 << 20, "pytorch": 2 << 20}}
+        ],
+        "binary": {"bytes": 1 << 20, "bytes_by_architecture": {"sm_90": 1 << 19},
+                   "load_seconds": 0.002},
+        "unsteady": ["x pytorch: 1.00 to 13.00 ns"],
+    }  # fmt: skip
+
+
+def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
+    readme = tmp_path / "README.md"
+    begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
+    readme.write_text(f"before\n{begin}\nSTALE\n<!-- performance: end -->\nafter\n")
+    result = a_result()
+    page = tmp_path / "performance.md"
+    assert performance.write([json.loads(json.dumps(result))], page, readme) == 0
+    text = page.read_text()
+    assert results.title(result) in text and result["machine"]["date"] in text
+    assert f"| {ACT} forward float32 1 thread | 0.50 / 2.00 | 0.17 / **0.67** |" in text
+    assert "Slower than PyTorch: 1 of 4 cells" in text
+    assert f"| {ACT} forward float32 2^16 1 thread | 3 ms (" in text
+    assert "Unsteady: x pytorch: 1.00 to 13.00 ns." in text
+    assert "**1.100**" in text and "| 1.00 | 2.00 |" in text and "0.50 MiB of it for sm_90" in text
+    figures = sorted((tmp_path / "performance").glob("*.svg"))
+    drawn = 2 if importlib.util.find_spec("matplotlib") else 0  # a GPU machine may have none
+    assert len(figures) == drawn and all(f"performance/{f.name})" in text for f in figures)
+    written = readme.read_text()
+    assert written.startswith("before\n") and written.endswith("<!-- performance: end -->\nafter\n")
+    assert "**0.67**" in written and "STALE" not in written and "Unsteady" in written
+
+
+def test_readme_has_the_place_for_the_report():
+    text = (REPOSITORY / "README.md").read_text()
+    assert f"<!-- performance: written by `{performance.COMMAND}` -->" in text
+    assert "<!-- performance: end -->" in text
+
+
+def test_a_page_without_the_place_is_left_alone(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("nothing here\n")
+    with pytest.raises(ValueError, match="expected the lines"):
+        put_between_markers("performance", performance.COMMAND, "text", page)
+    assert page.read_text() == "nothing here\n"

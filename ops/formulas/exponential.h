@@ -14,6 +14,8 @@ namespace fastact::inline FASTACT_TARGET {
 // end: one rounding, and zero where the exact value is below the smallest subnormal.
 inline constexpr int kGuardFloat = 40;
 inline constexpr int kGuardDouble = 200;
+template <class T>
+inline constexpr T kUnguard = sizeof(T) == 4 ? static_cast<T>(0x1p-40) : static_cast<T>(0x1p-200);
 
 // x = n ln2 + r; scale = 2^(n + guard).
 template <class T>
@@ -52,6 +54,69 @@ FASTACT_INLINE Reduced<float> reduce(float x) {
   } else {
     return {fma(n, -0x1.7f7d1cp-20f, fma(n, -0x1.62e4p-1f, x)), scale};
   }
+}
+
+// (e^r - 1 - r) / r^2 for |r| <= ln2 / 2. In float the minimax polynomial of degree 4, 2^-26 of
+// e^r; in double Taylor's of degree 11, 2^-57.
+FASTACT_INLINE float exponential_tail(float r) {
+  return polynomial(r, 0x1.fffffap-2f, 0x1.55549p-3f, 0x1.555a22p-5f, 0x1.123b04p-7f,
+                    0x1.695414p-10f);
+}
+
+FASTACT_INLINE double exponential_tail(double r) {
+  return polynomial(r, 0.5, 0x1.5555555555555p-3, 0x1.5555555555555p-5, 0x1.1111111111111p-7,
+                    0x1.6c16c16c16c17p-10, 0x1.a01a01a01a01ap-13, 0x1.a01a01a01a01ap-16,
+                    0x1.71de3a556c734p-19, 0x1.27e4fb7789f5cp-22, 0x1.ae64567f544e4p-26,
+                    0x1.1eed8eff8d898p-29, 0x1.6124613a86d09p-33);
+}
+
+// a = high + low - n ln2 for a >= 0, where high is exact; r = high + low, rounded;
+// scale = 2^(n + guard), where n <= 0. So e^-a = 2^n / e^r.
+template <class T>
+struct Pieces {
+  T high;
+  T low;
+  T r;
+  T scale;
+};
+
+FASTACT_INLINE Pieces<float> reduce_in_pieces(float a) {
+  const float shifted = fma(a, -0x1.715476p0f, 0x1.8p23f);
+  const float n = shifted - 0x1.8p23f;
+  const float high = fma(n, 0x1.62e4p-1f, a);
+  const uint32_t scale = (to_bits(shifted) << 23) + (uint32_t{127 + kGuardFloat} << 23);
+  return {high, n * 0x1.7f7d1cp-20f, fma(n, 0x1.7f7d1cp-20f, high), from_bits(scale)};
+}
+
+FASTACT_INLINE Pieces<double> reduce_in_pieces(double a) {
+  const double shifted = fma(a, -0x1.71547652b82fep0, 0x1.8p52);
+  const double n = shifted - 0x1.8p52;
+  const double high = fma(n, 0x1.62e42feep-1, a);
+  const uint64_t scale = (to_bits(shifted) << 52) + (uint64_t{1023 + kGuardDouble} << 52);
+  return {high, n * 0x1.a39ef35793c76p-33, fma(n, 0x1.a39ef35793c76p-33, high), from_bits(scale)};
+}
+
+// e^x for x = high + low <= 0, high >= -770 and |low| far below it; guarded = 2^kGuardDouble e^x.
+struct Exponential {
+  double guarded;
+  double value;
+  double minus_one;
+};
+
+FASTACT_INLINE Exponential exponential(double high, double low = 0.0) {
+  const auto [reduced, guarded] = reduce<kGuardDouble>(high);
+  const double r = reduced + low;
+  const double p = fma(r * r, exponential_tail(r), r);
+  const double scale = guarded * kUnguard<double>;
+  const double result = fma(guarded, p, guarded);
+  return {result, result * kUnguard<double>, fma(scale, p, scale - 1.0)};
+}
+
+// 2^Guard e^x in float, for 16-bit results.
+template <class Element, int Guard, class... Coefficients>
+FASTACT_INLINE float exponential_16(float x, Coefficients... coefficients) {
+  const auto [r, scale] = reduce<Element, Guard>(x);
+  return fma(scale * r, polynomial(r, coefficients...), scale);
 }
 
 }  // namespace fastact::inline FASTACT_TARGET

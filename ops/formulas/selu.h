@@ -92,8 +92,8 @@ struct Selu {
   FASTACT_INLINE static Compute<Element> value_below_zero(Wide<Element> x) {
     if constexpr (std::is_same_v<Element, double>) {
       const auto [r, scale] = reduce(clamp_below(x, -40.0));
-      // e^r - 1 = r + tail: Taylor to r^13, whose rest is below 2^-57 on |r| <= ln2 / 2.
-      const double tail = r * r * taylor_tail(r);
+      // e^r - 1 = r + tail.
+      const double tail = r * r * exponential_tail(r);
       const double near = fma(kLambdaAlpha, r, fma(kLambdaAlpha, tail, kLambdaAlphaLow * r));
       const double shift = scale - 1.0;
       return fma(shift, kLambdaAlpha, fma(scale, near, shift * kLambdaAlphaLow));
@@ -128,7 +128,7 @@ struct Selu {
   FASTACT_INLINE static Compute<Element> derivative_below_zero(Wide<Element> x) {
     if constexpr (std::is_same_v<Element, double>) {
       const auto [r, scale] = reduce<kGuardDouble>(clamp_below(x, -750.0));
-      const double p = fma(r * r, taylor_tail(r), r);
+      const double p = fma(r * r, exponential_tail(r), r);
       return (kLambdaAlpha + fma(kLambdaAlpha, p, kLambdaAlphaLow)) * scale * 0x1p-200;
     } else if constexpr (std::is_same_v<Element, float>) {
       // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
@@ -150,14 +150,6 @@ struct Selu {
       }
       return fma(scale * r, p, scale) * 0x1.c212ccp-40f;
     }
-  }
-
-  // (e^r - 1 - r) / r^2 in double: 1/2! + r/3! + ... + r^11/13!.
-  FASTACT_INLINE static double taylor_tail(double r) {
-    return polynomial(r, 0.5, 0x1.5555555555555p-3, 0x1.5555555555555p-5, 0x1.1111111111111p-7,
-                      0x1.6c16c16c16c17p-10, 0x1.a01a01a01a01ap-13, 0x1.a01a01a01a01ap-16,
-                      0x1.71de3a556c734p-19, 0x1.27e4fb7789f5cp-22, 0x1.ae64567f544e4p-26,
-                      0x1.1eed8eff8d898p-29, 0x1.6124613a86d09p-33);
   }
 };
 

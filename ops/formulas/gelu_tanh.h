@@ -1,0 +1,93 @@
+// GELU with tanh
+#pragma once
+
+#include "ops/formulas/formula.h"
+#include "ops/formulas/logistic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct GeluTanh {
+  static constexpr Traits kTraits = {.saves = Saves::kInput};
+
+  explicit constexpr GeluTanh(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
+    using T = Wide<Element>;
+    if constexpr (kIs16Bit<Element> && Order <= 1) {
+      return derivative_16<Element, Order>(x);
+    } else if constexpr (Order == 0) {
+      const T size = clamp_magnitude(x, kEnd<T>);
+      const auto [argument, rest] = exponent(size);
+      return gate(x, size, argument, rest);
+    } else {
+      const auto wide = static_cast<double>(x);
+      const double size = clamp_magnitude(wide, kEnd<double>);
+      const auto [argument, rest] = exponent(size);
+      const double first = fma(0x1.b6676bf7450f0p-3 * size, size, 0x1.9884533d43651p0);
+      return narrowed<Element>(gate_derivative<Order>(
+          wide, size, {argument, rest, first, 0x1.b6676bf7450f0p-2 * size, 0x1.b6676bf7450f0p-2}));
+    }
+  }
+
+ private:
+  // |x| from where on the far tail is 0.
+  template <class T>
+  static constexpr T kEnd = sizeof(T) == 4 ? T{11} : T{22};
+
+  template <class T>
+  struct Sum {
+    T high;
+    T low;
+  };
+
+  // a (c0 + c1 a^2). c0's first part is short, so that its sum with c1 a^2 loses nothing unseen.
+  FASTACT_INLINE static Sum<float> exponent(float a) {
+    return exponent(a, 0x1.988p0f, 0x1.14cf5p-14f, 0x1.2444f2p-4f, 0x1.49b16ap-29f);
+  }
+  FASTACT_INLINE static Sum<double> exponent(double a) {
+    return exponent(a, 0x1.988453p0, 0x1.ea1b284687e5ap-27, 0x1.2444f2a4d8b4bp-4,
+                    -0x1.6c843a29d1c70p-61);
+  }
+  template <class T>
+  FASTACT_INLINE static Sum<T> exponent(T a, T c0, T c0_rest, T c1, T c1_rest) {
+    const T square = a * a;
+    const T square_rest = fma(a, a, -square);
+    const T factor = fma(c1, square, c0);
+    const T factor_rest =
+        fma(c1, square, c0 - factor) + fma(c1, square_rest, fma(c1_rest, square, c0_rest));
+    const T product = a * factor;
+    return {product, fma(a, factor_rest, fma(a, factor, -product))};
+  }
+
+  template <class Element, int Order>
+  FASTACT_INLINE static float derivative_16(float x) {
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      const float size = clamp_magnitude(x, 10.6f);
+      const float square = size * size;
+      const float argument = size * fma(square, 0x1.2444f2p-4f, 0x1.988454p0f);
+      const float e = exponential_16<Element, 20>(-argument, 0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f);
+      if constexpr (Order == 0) {
+        return gate_16<Element, 20>(x, size, e);
+      } else {
+        const float steepness = size * fma(square, 0x1.b6676cp-3f, 0x1.988454p0f);
+        return gate_derivative_16<Element, 20>(x, with_sign_of(steepness, x), e);
+      }
+    } else {
+      const float size = clamp_magnitude(x, 10.03f);
+      const float square = size * size;
+      if constexpr (Order == 0) {
+        const float argument = size * fma(square, 0x1.2444fp-4f, 0x1.988452p0f);
+        const float e = exponential_16<Element, 0>(-argument, 0x1.ffffe4p-1f, 0x1.ffff44p-2f, 0x1.555b1ap-3f, 0x1.556a38p-5f, 0x1.12e0fp-7f, 0x1.6da034p-10f);
+        return gate_16<Element, 0>(x, size, e);
+      } else {
+        const float argument = size * fma(square, 0x1.2444eep-4f, 0x1.988454p0f);
+        const float steepness = size * fma(square, 0x1.b6674ep-3f, 0x1.988458p0f);
+        const float e = exponential_16<Element, 0>(-argument, 0x1.00000ep0f, 0x1.000158p-1f, 0x1.55586cp-3f, 0x1.5558a6p-5f, 0x1.123d36p-7f, 0x1.6da79ap-10f);
+        return gate_derivative_16<Element, 0>(x, with_sign_of(steepness, x), e);
+      }
+    }
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

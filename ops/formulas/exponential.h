@@ -112,10 +112,18 @@ FASTACT_INLINE Exponential exponential(double high, double low = 0.0) {
   return {result, result * kUnguard<double>, fma(scale, p, scale - 1.0)};
 }
 
-// 2^Guard e^x in float, for 16-bit results.
-template <class Element, int Guard, class... Coefficients>
+// 2^guard e^x in float, for 16-bit results. Where n is -127 - guard, at x = -102 in bfloat16 and -88
+// in float16, the bits of the scale are those of 0, and so is the result.
+template <class Element>
+inline constexpr int kGuard16 = std::is_same_v<Element, BFloat16> ? 20 : 0;
+template <class Element>
+inline constexpr float kUnguard16 = std::is_same_v<Element, BFloat16> ? 0x1p-20f : 1.0f;
+template <class Element>
+inline constexpr float kEnd16 = std::is_same_v<Element, BFloat16> ? 102.0f : 88.0f;
+
+template <class Element, class... Coefficients>
 FASTACT_INLINE float exponential_16(float x, Coefficients... coefficients) {
-  const auto [r, scale] = reduce<Element, Guard>(x);
+  const auto [r, scale] = reduce<Element, kGuard16<Element>>(x);
   return fma(scale * r, polynomial(r, coefficients...), scale);
 }
 

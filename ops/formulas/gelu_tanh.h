@@ -66,25 +66,25 @@ struct GeluTanh {
       const float size = clamp_magnitude(x, 10.6f);
       const float square = size * size;
       const float argument = size * fma(square, 0x1.2444f2p-4f, 0x1.988454p0f);
-      const float e = exponential_16<Element, 20>(-argument, 0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f);
+      const float e = exponential_16<Element>(-argument, 0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f);
       if constexpr (Order == 0) {
-        return gate_16<Element, 20>(x, size, e);
+        return gate_16<Element>(x, size, e);
       } else {
         const float steepness = size * fma(square, 0x1.b6676cp-3f, 0x1.988454p0f);
-        return gate_derivative_16<Element, 20>(x, with_sign_of(steepness, x), e);
+        return gate_derivative_16<Element>(x, with_sign_of(steepness, x), e);
       }
     } else {
       const float size = clamp_magnitude(x, 10.03f);
       const float square = size * size;
       if constexpr (Order == 0) {
         const float argument = size * fma(square, 0x1.2444fp-4f, 0x1.988452p0f);
-        const float e = exponential_16<Element, 0>(-argument, 0x1.ffffe4p-1f, 0x1.ffff44p-2f, 0x1.555b1ap-3f, 0x1.556a38p-5f, 0x1.12e0fp-7f, 0x1.6da034p-10f);
-        return gate_16<Element, 0>(x, size, e);
+        const float e = exponential_16<Element>(-argument, 0x1.ffffe4p-1f, 0x1.ffff44p-2f, 0x1.555b1ap-3f, 0x1.556a38p-5f, 0x1.12e0fp-7f, 0x1.6da034p-10f);
+        return gate_16<Element>(x, size, e);
       } else {
         const float argument = size * fma(square, 0x1.2444eep-4f, 0x1.988454p0f);
         const float steepness = size * fma(square, 0x1.b6674ep-3f, 0x1.988458p0f);
-        const float e = exponential_16<Element, 0>(-argument, 0x1.00000ep0f, 0x1.000158p-1f, 0x1.55586cp-3f, 0x1.5558a6p-5f, 0x1.123d36p-7f, 0x1.6da79ap-10f);
-        return gate_derivative_16<Element, 0>(x, with_sign_of(steepness, x), e);
+        const float e = exponential_16<Element>(-argument, 0x1.00000ep0f, 0x1.000158p-1f, 0x1.55586cp-3f, 0x1.5558a6p-5f, 0x1.123d36p-7f, 0x1.6da79ap-10f);
+        return gate_derivative_16<Element>(x, with_sign_of(steepness, x), e);
       }
     }
   }

@@ -31,11 +31,11 @@ struct LogisticTail {
   }
 };
 
-// e^(a + rest).
+// For a + rest. With another share than 1, s / (share s + e^r).
 template <class T>
-FASTACT_INLINE LogisticTail<T> logistic_tail(T a, T rest = 0) {
+FASTACT_INLINE LogisticTail<T> logistic_tail(T a, T rest = 0, T share = 1) {
   const Pieces<T> x = reduce_in_pieces(a);
-  const T s = x.scale * kUnguard<T>;
+  const T s = x.scale * (share * kUnguard<T>);
   const T r = x.r + rest;
   const T high = (T{1} + s) + x.high;
   const T lost = (s - (high - T{1})) + x.high;
@@ -89,6 +89,25 @@ FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument&
   }
 }
 
+// The derivatives p, p t, ... of the logistic function at w, |w| = value + rest: p, 2^guard times too
+// large, and t at |w|.
+struct LogisticSlope {
+  double guarded;
+  double t;
+};
+
+FASTACT_INLINE LogisticSlope logistic_slope(double value, double rest = 0.0) {
+  const Exponential e = exponential(-value, -rest);
+  const double inverse = reciprocal(1.0 + e.value);
+  return {e.guarded * inverse * inverse, e.minus_one * inverse};
+}
+
+// The logistic function in double, not compensated.
+FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
+  const Exponential e = exponential(-value, -rest);
+  return (x < 0.0 ? e.guarded : 1.0 / kUnguard<double>)*reciprocal(1.0 + e.value) * kUnguard<double>;
+}
+
 // What a double result is returned as: 16-bit results need one rounding in all.
 template <class Element>
 FASTACT_INLINE auto narrowed(double y) {
@@ -105,26 +124,49 @@ FASTACT_INLINE float nudge_towards_half(float x) {
   return magnitude(x) < 0x1p-6f ? with_sign_of(0x1p-24f, x) : 0.0f;
 }
 
-// For 16-bit results, from e = 2^Guard e^-|w|: the value, and the first derivative. `size` is |x|,
-// clamped, `steepness` x w'.
-template <class Element, int Guard>
-FASTACT_INLINE float gate_16(float x, float size, float e) {
-  constexpr float kScale = 1.0f / static_cast<float>(1 << Guard);
-  // Half of a tiny odd x is a tie, of which the exact value is on the upper side.
-  constexpr float kUp = std::is_same_v<Element, BFloat16> ? 0x1p-127f : 0x1p-40f;
-  const float mirrored = fma(size, e, -kUp);
-  const float inverse = reciprocal(fma(e, kScale, 1.0f)) * kScale;
-  return with_sign_of(fma(-mirrored, inverse, x < 0.0f ? 0.0f : x), x);
+// The logistic function for 16-bit results; 0 for -inf.
+template <class Element>
+FASTACT_INLINE float logistic_16(float x) {
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    const float e =
+        exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1p0f, 0x1.fffe54p-2f,
+                                    0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+    const float numerator = x < 0.0f ? e : 1.0f / kUnguard16<Element>;
+    return numerator * reciprocal(fma(e, kUnguard16<Element>, 1.0f)) * kUnguard16<Element>;
+  } else {
+    const float e = exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1.000002p0f,
+                                               0x1.000004p-1f, 0x1.55548p-3f, 0x1.55549p-5f,
+                                               0x1.12401p-7f, 0x1.6daa9ep-10f);
+    const float numerator = x < 0.0f ? e : 1.0f;
+    return numerator * reciprocal(1.0f + e) - nudge_towards_half(x);
+  }
 }
 
-template <class Element, int Guard>
+// For 16-bit results: max(x, 0) - size * part where that is about x / 2 near zero. Half of a tiny
+// odd x is a tie, of which the exact value is on the upper side.
+template <class Element>
+inline constexpr float kUp16 = std::is_same_v<Element, BFloat16> ? 0x1p-127f : 0x1p-40f;
+
+template <class Element>
+FASTACT_INLINE float mirrored_16(float x, float size, float part) {
+  return with_sign_of(fma(-size, part, x < 0.0f ? 0.0f : x), x);
+}
+
+// From e = 2^guard e^-|w|, the value and the first derivative. `size` is |x|, clamped; `steepness`
+// is x w'.
+template <class Element>
+FASTACT_INLINE float gate_16(float x, float size, float e) {
+  const float inverse = reciprocal(fma(e, kUnguard16<Element>, 1.0f)) * kUnguard16<Element>;
+  return mirrored_16<Element>(x, fma(size, e, -kUp16<Element>), inverse);
+}
+
+template <class Element>
 FASTACT_INLINE float gate_derivative_16(float x, float steepness, float e) {
-  constexpr float kScale = 1.0f / static_cast<float>(1 << Guard);
-  const float value = e * kScale;
+  const float value = e * kUnguard16<Element>;
   const float inverse = reciprocal(1.0f + value);
-  const float logistic = (x < 0.0f ? e : 1.0f / kScale) * inverse;
+  const float logistic = (x < 0.0f ? e : 1.0f / kUnguard16<Element>) * inverse;
   const float complement = (x < 0.0f ? 1.0f : value) * inverse;
-  return logistic * fma(steepness, complement, 1.0f) * kScale;
+  return logistic * fma(steepness, complement, 1.0f) * kUnguard16<Element>;
 }
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -46,23 +46,23 @@ struct QuickGelu {
   FASTACT_INLINE static float derivative_16(float x) {
     if constexpr (std::is_same_v<Element, BFloat16>) {
       const float size = clamp_magnitude(x, 60.0f);
-      const float e = exponential_16<Element, 20>(
+      const float e = exponential_16<Element>(
           size * -0x1.b3b644p0f, 0x1.ffffb8p-1f, 0x1.fffe4ap-2f, 0x1.555424p-3f, 0x1.5711bap-5f, 0x1.126f12p-7f);
       if constexpr (Order == 0) {
-        return gate_16<Element, 20>(x, size, e);
+        return gate_16<Element>(x, size, e);
       } else {
-        return gate_derivative_16<Element, 20>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
+        return gate_derivative_16<Element>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
       }
     } else {
       const float size = clamp_magnitude(x, 51.75f);
       if constexpr (Order == 0) {
-        const float e = exponential_16<Element, 0>(
+        const float e = exponential_16<Element>(
             size * -0x1.b3b644p0f, 0x1.000008p0f,0x1.00001p-1f,0x1.55556ep-3f,0x1.55539ep-5f,0x1.123e56p-7f,0x1.6da892p-10f);
-        return gate_16<Element, 0>(x, size, e);
+        return gate_16<Element>(x, size, e);
       } else {
-        const float e = exponential_16<Element, 0>(
+        const float e = exponential_16<Element>(
             size * -0x1.b3b648p0f, 0x1.fffffcp-1f, 0x1.0000a4p-1f, 0x1.55662ep-3f, 0x1.55d57cp-5f, 0x1.121bdcp-7f, 0x1.6dcad2p-10f);
-        return gate_derivative_16<Element, 0>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
+        return gate_derivative_16<Element>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
       }
     }
   }

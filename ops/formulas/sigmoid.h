@@ -16,7 +16,7 @@ struct Sigmoid {
     static_assert(Order == 0);
     using T = Wide<Element>;
     if constexpr (kIs16Bit<Element>) {
-      return value_16<Element>(x);
+      return logistic_16<Element>(x);
     } else {
       const auto tail = logistic_tail(clamp_magnitude(x, kLogisticEnd<T>));
       const T near = tail.of_one() * tail.scale;
@@ -37,24 +37,6 @@ struct Sigmoid {
       return fma(T{-2}, wide, T{1});
     } else {
       return is_nan(wide) ? wide : T{-2};
-    }
-  }
-
- private:
-  template <class Element>
-  FASTACT_INLINE static float value_16(float x) {
-    if constexpr (std::is_same_v<Element, BFloat16>) {
-      const float e =
-          exponential_16<Element, 20>(-clamp_magnitude(x, 102.0f), 0x1p0f, 0x1.fffe54p-2f,
-                                      0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
-      const float numerator = x < 0.0f ? e : 0x1p20f;
-      return numerator * reciprocal(fma(e, 0x1p-20f, 1.0f)) * 0x1p-20f;
-    } else {
-      const float e = exponential_16<Element, 0>(-clamp_magnitude(x, 88.0f), 0x1.000002p0f,
-                                                 0x1.000004p-1f, 0x1.55548p-3f, 0x1.55549p-5f,
-                                                 0x1.12401p-7f, 0x1.6daa9ep-10f);
-      const float numerator = x < 0.0f ? e : 1.0f;
-      return numerator * reciprocal(1.0f + e) - nudge_towards_half(x);
     }
   }
 };

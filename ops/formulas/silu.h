@@ -30,22 +30,22 @@ struct Silu {
   template <class Element, int Order>
   FASTACT_INLINE static float derivative_16(float x) {
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      const float size = clamp_magnitude(x, 102.0f);
-      const float e = exponential_16<Element, 20>(-size, 0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f,
+      const float size = clamp_magnitude(x, kEnd16<Element>);
+      const float e = exponential_16<Element>(-size, 0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f,
                                                   0x1.570eb6p-5f, 0x1.12737cp-7f);
       if constexpr (Order == 0) {
-        return gate_16<Element, 20>(x, size, e);
+        return gate_16<Element>(x, size, e);
       } else {
-        return gate_derivative_16<Element, 20>(x, with_sign_of(size, x), e);
+        return gate_derivative_16<Element>(x, with_sign_of(size, x), e);
       }
     } else {
-      const float size = clamp_magnitude(x, 88.0f);
+      const float size = clamp_magnitude(x, kEnd16<Element>);
       if constexpr (Order == 0) {
-        const float e = exponential_16<Element, 0>(-size, 0x1.ffffe4p-1f,0x1.000024p-1f,0x1.55548cp-3f,0x1.55547ep-5f,0x1.123fc8p-7f,0x1.6daa36p-10f);
-        return gate_16<Element, 0>(x, size, e);
+        const float e = exponential_16<Element>(-size, 0x1.ffffe4p-1f,0x1.000024p-1f,0x1.55548cp-3f,0x1.55547ep-5f,0x1.123fc8p-7f,0x1.6daa36p-10f);
+        return gate_16<Element>(x, size, e);
       } else {
-        const float e = exponential_16<Element, 0>(-size, 0x1.fffffp-1f,0x1.fffdcp-2f,0x1.555462p-3f,0x1.5605eep-5f,0x1.123234p-7f,0x1.6d92a4p-10f);
-        const float y = gate_derivative_16<Element, 0>(x, with_sign_of(size, x), e);
+        const float e = exponential_16<Element>(-size, 0x1.fffffp-1f,0x1.fffdcp-2f,0x1.555462p-3f,0x1.5605eep-5f,0x1.123234p-7f,0x1.6d92a4p-10f);
+        const float y = gate_derivative_16<Element>(x, with_sign_of(size, x), e);
         return y - nudge_towards_half(x);
       }
     }

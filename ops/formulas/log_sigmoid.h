@@ -1,0 +1,56 @@
+// Log-sigmoid.
+#pragma once
+
+#include "ops/formulas/formula.h"
+#include "ops/formulas/logarithm.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct LogSigmoid {
+  static constexpr Traits kTraits = {.saves = Saves::kInput};
+
+  explicit constexpr LogSigmoid(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
+    using T = Wide<Element>;
+    if constexpr (Order == 0) {
+      return value<Element>(x);
+    } else if constexpr (Order == 1 && kIs16Bit<Element>) {
+      return logistic_16<Element>(-x);
+    } else {
+      const auto wide = static_cast<double>(x);
+      const double size = clamp_magnitude(wide, kLogisticEnd<double>);
+      if constexpr (Order == 1) {
+        return logistic(-wide, size);
+      } else {
+        const LogisticSlope slope = logistic_slope(size);
+        if constexpr (Order == 2) return narrowed<Element>(-slope.guarded * kUnguard<double>);
+        const double result = slope.guarded * slope.t * kUnguard<double>;
+        return narrowed<Element>(x < T{0} ? result : -result);
+      }
+    }
+  }
+
+ private:
+  template <class Element>
+  FASTACT_INLINE static Wide<Element> value(Wide<Element> x) {
+    using T = Wide<Element>;
+    if constexpr (kIs16Bit<Element>) {
+      const float size = clamp_magnitude(x, kEnd16<Element>);
+      float e;
+      if constexpr (std::is_same_v<Element, BFloat16>) {
+        e = exponential_16<Element>(-size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+      } else {
+        e = exponential_16<Element>(-size, 0x1.fffffcp-1f,0x1.ffffcp-2f,0x1.555478p-3f,0x1.55546p-5f,0x1.12402ep-7f,0x1.6daa6ep-10f);
+      }
+      return -log_1p_exponential_16<Element>(-x, e);
+    } else {
+      const auto [high, low] = log_1p_exponential(-x);
+      const T result = (high + low) * -kUnguard<T>;
+      return x < T{-40} ? x : result;
+    }
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -112,6 +112,23 @@ FASTACT_INLINE Exponential exponential(double high, double low = 0.0) {
   return {result, result * kUnguard<double>, fma(scale, p, scale - 1.0)};
 }
 
+// e^x to 2^-33 for x >= -709.3, for float32 results.
+FASTACT_INLINE double exponential_short(double x) {
+  const auto [r, scale] = reduce_short(x);
+  const double p = polynomial(r, 0x1.ffffffffec2dfp-1, 0x1.0000002892383p-1, 0x1.55555595bbbebp-3,
+                              0x1.5554ac9d877e5p-5, 0x1.111085ceaf5eap-7, 0x1.6d75774acac09p-10,
+                              0x1.a1aad087d9c15p-13);
+  return fma(scale * r, p, scale);
+}
+
+// numerator / d to 2^-45 for d in [0.5, 2^126), for float32 results: an IEEE division in double takes
+// longer than everything around it.
+FASTACT_INLINE double quotient_short(double numerator, double d) {
+  const double inverse = reciprocal(static_cast<float>(d));
+  const double q = numerator * inverse;
+  return fma(q, fma(-d, inverse, 1.0), q);
+}
+
 // 2^guard e^x in float, for 16-bit results. Where n is -127 - guard, at x = -102 in bfloat16 and -88
 // in float16, the bits of the scale are those of 0, and so is the result.
 template <class Element>

@@ -16,47 +16,53 @@ struct GeluTanh {
     using T = Wide<Element>;
     if constexpr (kIs16Bit<Element> && Order <= 1) {
       return derivative_16<Element, Order>(x);
+    } else if constexpr (Order == 0 && sizeof(T) == 4) {
+      return value_in_double(x);
     } else if constexpr (Order == 0) {
-      const T size = clamp_magnitude(x, kEnd<T>);
+      const T size = clamp_magnitude(x, kEnd);
       const auto [argument, rest] = exponent(size);
       return gate(x, size, argument, rest);
     } else {
       const auto wide = static_cast<double>(x);
-      const double size = clamp_magnitude(wide, kEnd<double>);
+      const double size = clamp_magnitude(wide, kEnd);
       const auto [argument, rest] = exponent(size);
-      const double first = fma(0x1.b6676bf7450f0p-3 * size, size, 0x1.9884533d43651p0);
+      const double first = fma(3.0 * kC1 * size, size, kC0);
       return narrowed<Element>(gate_derivative<Order>(
-          wide, size, {argument, rest, first, 0x1.b6676bf7450f0p-2 * size, 0x1.b6676bf7450f0p-2}));
+          wide, size, {argument, rest, first, 6.0 * kC1 * size, 6.0 * kC1}));
     }
   }
 
  private:
   // |x| from where on the far tail is 0.
-  template <class T>
-  static constexpr T kEnd = sizeof(T) == 4 ? T{11} : T{22};
+  static constexpr double kEnd = 22.0;
+  // w = x (c0 + c1 x^2).
+  static constexpr double kC0 = 0x1.9884533d43651p0;
+  static constexpr double kC1 = 0x1.2444f2a4d8b4bp-4;
 
-  template <class T>
+  // x e^w / (1 + e^w).
+  FASTACT_INLINE static double value_in_double(float x) {
+    const double wide = clamp_below(x, -11.0f);
+    const double bounded = wide < 6.0 ? wide : 6.0;
+    const double e = exponential_short(bounded * fma(kC1 * bounded, bounded, kC0));
+    return wide * quotient_short(e, 1.0 + e);
+  }
+
   struct Sum {
-    T high;
-    T low;
+    double high;
+    double low;
   };
 
-  // a (c0 + c1 a^2). c0's first part is short, so that its sum with c1 a^2 loses nothing unseen.
-  FASTACT_INLINE static Sum<float> exponent(float a) {
-    return exponent(a, 0x1.988p0f, 0x1.14cf5p-14f, 0x1.2444f2p-4f, 0x1.49b16ap-29f);
-  }
-  FASTACT_INLINE static Sum<double> exponent(double a) {
-    return exponent(a, 0x1.988453p0, 0x1.ea1b284687e5ap-27, 0x1.2444f2a4d8b4bp-4,
-                    -0x1.6c843a29d1c70p-61);
-  }
-  template <class T>
-  FASTACT_INLINE static Sum<T> exponent(T a, T c0, T c0_rest, T c1, T c1_rest) {
-    const T square = a * a;
-    const T square_rest = fma(a, a, -square);
-    const T factor = fma(c1, square, c0);
-    const T factor_rest =
-        fma(c1, square, c0 - factor) + fma(c1, square_rest, fma(c1_rest, square, c0_rest));
-    const T product = a * factor;
+  // w for x = a. c0's first part is short, so that its sum with c1 a^2 loses nothing unseen.
+  FASTACT_INLINE static Sum exponent(double a) {
+    constexpr double kC0High = 0x1.988453p0;
+    constexpr double kC0Low = 0x1.ea1b284687e5ap-27;
+    constexpr double kC1Low = -0x1.6c843a29d1c70p-61;
+    const double square = a * a;
+    const double square_rest = fma(a, a, -square);
+    const double factor = fma(kC1, square, kC0High);
+    const double factor_rest =
+        fma(kC1, square, kC0High - factor) + fma(kC1, square_rest, fma(kC1Low, square, kC0Low));
+    const double product = a * factor;
     return {product, fma(a, factor_rest, fma(a, factor, -product))};
   }
 

@@ -138,6 +138,12 @@ inline constexpr float kUnguard16 = std::is_same_v<Element, BFloat16> ? 0x1p-20f
 template <class Element>
 inline constexpr float kEnd16 = std::is_same_v<Element, BFloat16> ? 102.0f : 88.0f;
 
+// y, moved at the one input whose exact value lies so close to a tie that float takes the wrong side
+// with whatever coefficients.
+FASTACT_INLINE float corrected_at(float x, float where, float y, float step) {
+  return x == where ? y + step : y;
+}
+
 template <class Element, class... Coefficients>
 FASTACT_INLINE float exponential_16(float x, Coefficients... coefficients) {
   const auto [r, scale] = reduce<Element, kGuard16<Element>>(x);

@@ -105,28 +105,41 @@ struct Mish {
   template <class Element, int Order>
   FASTACT_INLINE static float derivative_16(float x) {
     const float above = clamp_below(x, -kEnd16<Element>);
-    const float bounded = above > 20.0f ? 20.0f : above;
+    const float bounded = above > 14.0f ? 14.0f : above;
     float guarded;
     if constexpr (std::is_same_v<Element, BFloat16> && Order == 0) {
       guarded = exponential_16<Element>(bounded, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
     } else if constexpr (std::is_same_v<Element, BFloat16>) {
-      guarded = exponential_16<Element>(bounded, 0x1.fffff4p-1f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+      guarded = exponential_16<Element>(bounded, 0x1.fffe14p-1f, 0x1.ffe406p-2f, 0x1.5529fep-3f, 0x1.56fb7p-5f, 0x1.12814ep-7f);
     } else if constexpr (Order == 0) {
-      guarded = exponential_16<Element>(bounded, 0x1.000002p0f, 0x1.fffffap-2f, 0x1.555472p-3f, 0x1.555464p-5f, 0x1.124002p-7f, 0x1.6daa94p-10f);
+      guarded = exponential_16<Element>(bounded, 0x1.fffffcp-1f, 0x1.0000d4p-1f, 0x1.5558bcp-3f, 0x1.54c04p-5f, 0x1.1188f8p-7f, 0x1.6dd5d4p-10f);
     } else {
-      guarded = exponential_16<Element>(bounded, 0x1.00003p0f, 0x1.000082p-1f, 0x1.554916p-3f, 0x1.555596p-5f, 0x1.12340ap-7f, 0x1.6db19p-10f);
+      guarded = exponential_16<Element>(bounded, 0x1.000018p0f, 0x1.ffff1ep-2f, 0x1.555332p-3f, 0x1.55ef88p-5f, 0x1.10e208p-7f, 0x1.6e4688p-10f);
     }
+    // n / (n + 2) = 1 - 2 / (n + 2) is better as the difference where it is not small.
+    const bool small = x < -1.0f;
     const float w = guarded * kUnguard16<Element>;
+    const float n = guarded * (w + 2.0f);
+    const float inverse = reciprocal(fma(n, kUnguard16<Element>, 2.0f));
     if constexpr (Order == 0) {
-      const float n = guarded * (w + 2.0f);
-      const float ratio = n * reciprocal(fma(n, kUnguard16<Element>, 2.0f)) * kUnguard16<Element>;
-      return above * ratio;
+      const float part = (small ? n * kUnguard16<Element> : -2.0f) * inverse;
+      float y = fma(bounded, part, small ? 0.0f : x);
+      if constexpr (std::is_same_v<Element, Float16>) {
+        y = corrected_at(x, 0x1.a14p-10f, y, 0x1p-29f);
+        y = corrected_at(x, -0x1.efcp-12f, y, 0x1p-30f);
+        y = corrected_at(x, -0x1.4p-11f, y, 0x1p-30f);
+      }
+      return with_sign_of(y, x);
     } else {
-      const float sum = w + 2.0f;
-      const float divisor = fma(w, sum, 2.0f);
-      const float inverse = reciprocal(divisor);
-      const float numerator = fma(sum, divisor, 4.0f * fma(bounded, w, bounded));
-      return (numerator * inverse) * (guarded * inverse) * kUnguard16<Element>;
+      constexpr float kOne = 1.0f / kUnguard16<Element>;
+      const float tau = (small ? n : -2.0f * kOne) * inverse;
+      const float slope = 4.0f * fma(guarded, w, guarded) * inverse * inverse;
+      float y = fma(bounded, slope, small ? tau : kOne + tau) * kUnguard16<Element>;
+      if constexpr (std::is_same_v<Element, Float16>) {
+        y = corrected_at(x, 0x1.18p-11f, y, -0x1p-20f);
+        y = corrected_at(x, -0x1.5dcp3f, y, 0x1p-30f);
+      }
+      return y;
     }
   }
 };

@@ -51,7 +51,8 @@ struct QuickGelu {
       if constexpr (Order == 0) {
         return gate_16<Element>(x, size, e);
       } else {
-        return gate_derivative_16<Element>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
+        const float y = gate_derivative_16<Element>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
+        return corrected_at(x, -0x1.818p-1f, y, 0x1p-27f);
       }
     } else {
       const float size = clamp_magnitude(x, 51.75f);
@@ -62,7 +63,8 @@ struct QuickGelu {
       } else {
         const float e = exponential_16<Element>(
             size * -0x1.b3b648p0f, 0x1.fffffcp-1f, 0x1.0000a4p-1f, 0x1.55662ep-3f, 0x1.55d57cp-5f, 0x1.121bdcp-7f, 0x1.6dcad2p-10f);
-        return gate_derivative_16<Element>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
+        const float y = gate_derivative_16<Element>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
+        return corrected_at(x, -0x1.818p-1f, y, 0x1p-27f);
       }
     }
   }

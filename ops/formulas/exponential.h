@@ -121,16 +121,16 @@ FASTACT_INLINE double exponential_short(double x) {
   return fma(scale * r, p, scale);
 }
 
-// numerator / d to 2^-45 for d in [0.5, 2^126), for float32 results: an IEEE division in double takes
-// longer than everything around it.
+// numerator / d to 2^-45 for d in [0.5, 2^126), for float32 results: an IEEE division in double
+// takes longer than everything around it.
 FASTACT_INLINE double quotient_short(double numerator, double d) {
   const double inverse = reciprocal(static_cast<float>(d));
   const double q = numerator * inverse;
   return fma(q, fma(-d, inverse, 1.0), q);
 }
 
-// 2^guard e^x in float, for 16-bit results. Where n is -127 - guard, at x = -102 in bfloat16 and -88
-// in float16, the bits of the scale are those of 0, and so is the result.
+// 2^guard e^x in float, for 16-bit results. Where n is -127 - guard, at x = -102 in bfloat16 and
+// -88 in float16, the bits of the scale are those of 0, and so is the result.
 template <class Element>
 inline constexpr int kGuard16 = std::is_same_v<Element, BFloat16> ? 20 : 0;
 template <class Element>
@@ -138,8 +138,8 @@ inline constexpr float kUnguard16 = std::is_same_v<Element, BFloat16> ? 0x1p-20f
 template <class Element>
 inline constexpr float kEnd16 = std::is_same_v<Element, BFloat16> ? 102.0f : 88.0f;
 
-// y, moved at the one input whose exact value lies so close to a tie that float takes the wrong side
-// with whatever coefficients.
+// y, moved at the one input whose exact value lies so close to a tie that float takes the wrong
+// side with whatever coefficients.
 FASTACT_INLINE float corrected_at(float x, float where, float y, float step) {
   return x == where ? y + step : y;
 }

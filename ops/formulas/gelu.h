@@ -1,4 +1,21 @@
-// GELU.
+// GELU: f(x) = x Phi(x), Phi the normal distribution's cumulative function.
+//
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        0.92  0.6   0.501 0.501
+//   float64        0.8   5     4     4
+//
+// Next to the zero of f', where it is below 1/16 for |x| < 10, float64's bound is in ULP of 1/16:
+// an absolute one, as terms cancel there. f'' and f''' are products, and keep theirs. float32
+// computes its derivatives in double, and its bound holds everywhere: the float32 numbers next to
+// the zeros were all tried.
+//
+// Source: the definition (Hendrycks and Gimpel, 2016); error_function.h says how Phi is computed.
+// The 16-bit types' coefficients leave none of the 65,536 inputs misrounded.
 #pragma once
 
 #include "ops/formulas/error_function.h"
@@ -47,7 +64,8 @@ struct Gelu {
     } else if constexpr (Order == 2) {
       return e.guarded * kDensity * fma(-size, size, 2.0) * kUnguard<double>;
     } else {
-      const double result = e.guarded * (kDensity * size) * fma(size, size, -4.0) * kUnguard<double>;
+      const double result =
+          e.guarded * (kDensity * size) * fma(size, size, -4.0) * kUnguard<double>;
       return x < 0.0 ? -result : result;
     }
   }
@@ -59,16 +77,25 @@ struct Gelu {
     float mills;
     if constexpr (std::is_same_v<Element, BFloat16>) {
       size = clamp_magnitude(x, 14.27f);
-      e = exponential_16<Element>(size * size * -0.5f, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
-      mills = polynomial(reciprocal(size + 3.0f), -0x1.04c366p-14f,0x1.9c879p-2f,0x1.18121cp+0f,0x1.29ae86p+2f,-0x1.3efbbp+2f,0x1.1e1458p+6f,-0x1.27f90cp+7f,0x1.70cc06p+6f);
+      e = exponential_16<Element>(size * size * -0.5f, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f,
+                                  0x1.570f42p-5f, 0x1.12727cp-7f);
+      mills = polynomial(reciprocal(size + 3.0f), -0x1.04c366p-14f, 0x1.9c879p-2f, 0x1.18121cp+0f,
+                         0x1.29ae86p+2f, -0x1.3efbbp+2f, 0x1.1e1458p+6f, -0x1.27f90cp+7f,
+                         0x1.70cc06p+6f);
     } else if constexpr (Order == 0) {
       size = clamp_magnitude(x, 13.27f);
-      e = exponential_16<Element>(size * size * -0.5f, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546cp-5f, 0x1.124002p-7f, 0x1.6daa9p-10f);
-      mills = polynomial(reciprocal(size + 3.0f), -0x1.5a2a66p-15f,0x1.9a613ep-2f,0x1.2a3deap+0f,0x1.b853aap+1f,0x1.c27926p+2f,-0x1.0270e2p+1f,0x1.0952f6p+7f,-0x1.16c932p+9f,0x1.a095ap+9f,-0x1.c4d5bep+8f);
+      e = exponential_16<Element>(size * size * -0.5f, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f,
+                                  0x1.55546cp-5f, 0x1.124002p-7f, 0x1.6daa9p-10f);
+      mills = polynomial(reciprocal(size + 3.0f), -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap+0f,
+                         0x1.b853aap+1f, 0x1.c27926p+2f, -0x1.0270e2p+1f, 0x1.0952f6p+7f,
+                         -0x1.16c932p+9f, 0x1.a095ap+9f, -0x1.c4d5bep+8f);
     } else {
       size = clamp_magnitude(x, 13.27f);
-      e = exponential_16<Element>(size * size * -0.5f, 0x1.ffffbp-1f, 0x1.fffeb2p-2f, 0x1.555b46p-3f, 0x1.555434p-5f, 0x1.123f1ep-7f, 0x1.6dafb4p-10f);
-      mills = polynomial(reciprocal(size + 3.0f), -0x1.5a390ap-15f, 0x1.9a614ap-2f, 0x1.2a3e3ap0f, 0x1.b8538ap1f, 0x1.c27866p2f, -0x1.0271bp1f, 0x1.0952bcp7f, -0x1.16c912p9f, 0x1.a095aap9f, -0x1.c4d3e4p8f);
+      e = exponential_16<Element>(size * size * -0.5f, 0x1.ffffbp-1f, 0x1.fffeb2p-2f,
+                                  0x1.555b46p-3f, 0x1.555434p-5f, 0x1.123f1ep-7f, 0x1.6dafb4p-10f);
+      mills = polynomial(reciprocal(size + 3.0f), -0x1.5a390ap-15f, 0x1.9a614ap-2f, 0x1.2a3e3ap0f,
+                         0x1.b8538ap1f, 0x1.c27866p2f, -0x1.0271bp1f, 0x1.0952bcp7f, -0x1.16c912p9f,
+                         0x1.a095aap9f, -0x1.c4d3e4p8f);
     }
     if constexpr (Order == 0) {
       return mirrored_16<Element>(x, fma(size, e, -kUp16<Element>), mills * kUnguard16<Element>);

@@ -1,4 +1,22 @@
-// GELU with tanh
+// GELU by tanh: f(x) = x / (1 + e^-w) with w = 2 sqrt(2 / pi) (x + 0.044715 x^3), which is
+// x (1 + tanh(w / 2)) / 2.
+//
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        0.51  0.6   0.7   0.6
+//   float64        1     9     16    32
+//
+// Next to a zero of a derivative, where it is below 1/16 for |x| < 10, float64's bound is in ULP of
+// 1/16: an absolute one, as terms cancel there. float32 computes in double, and its bound holds
+// everywhere: the float32 numbers next to the zeros were all tried.
+//
+// Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016. float32 is computed in double:
+// 20 double and 43 instructions in all on sm_90, where float arithmetic, compensated, took more and
+// left 1.06 ULP. The 16-bit types' coefficients leave none of the 65,536 inputs misrounded.
 #pragma once
 
 #include "ops/formulas/formula.h"
@@ -27,8 +45,8 @@ struct GeluTanh {
       const double size = clamp_magnitude(wide, kEnd);
       const auto [argument, rest] = exponent(size);
       const double first = fma(3.0 * kC1 * size, size, kC0);
-      return narrowed<Element>(gate_derivative<Order>(
-          wide, size, {argument, rest, first, 6.0 * kC1 * size, 6.0 * kC1}));
+      return narrowed<Element>(
+          gate_derivative<Order>(wide, size, {argument, rest, first, 6.0 * kC1 * size, 6.0 * kC1}));
     }
   }
 
@@ -72,7 +90,8 @@ struct GeluTanh {
       const float size = clamp_magnitude(x, 10.6f);
       const float square = size * size;
       const float argument = size * fma(square, 0x1.2444f2p-4f, 0x1.988454p0f);
-      const float e = exponential_16<Element>(-argument, 0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f);
+      const float e = exponential_16<Element>(-argument, 0x1.ffffaep-1f, 0x1.fffe4ap-2f,
+                                              0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f);
       if constexpr (Order == 0) {
         return gate_16<Element>(x, size, e);
       } else {
@@ -84,12 +103,16 @@ struct GeluTanh {
       const float square = size * size;
       if constexpr (Order == 0) {
         const float argument = size * fma(square, 0x1.2444fp-4f, 0x1.988452p0f);
-        const float e = exponential_16<Element>(-argument, 0x1.ffffe4p-1f, 0x1.ffff44p-2f, 0x1.555b1ap-3f, 0x1.556a38p-5f, 0x1.12e0fp-7f, 0x1.6da034p-10f);
+        const float e =
+            exponential_16<Element>(-argument, 0x1.ffffe4p-1f, 0x1.ffff44p-2f, 0x1.555b1ap-3f,
+                                    0x1.556a38p-5f, 0x1.12e0fp-7f, 0x1.6da034p-10f);
         return gate_16<Element>(x, size, e);
       } else {
         const float argument = size * fma(square, 0x1.2444eep-4f, 0x1.988454p0f);
         const float steepness = size * fma(square, 0x1.b6674ep-3f, 0x1.988458p0f);
-        const float e = exponential_16<Element>(-argument, 0x1.00000ep0f, 0x1.000158p-1f, 0x1.55586cp-3f, 0x1.5558a6p-5f, 0x1.123d36p-7f, 0x1.6da79ap-10f);
+        const float e =
+            exponential_16<Element>(-argument, 0x1.00000ep0f, 0x1.000158p-1f, 0x1.55586cp-3f,
+                                    0x1.5558a6p-5f, 0x1.123d36p-7f, 0x1.6da79ap-10f);
         return gate_derivative_16<Element>(x, with_sign_of(steepness, x), e);
       }
     }

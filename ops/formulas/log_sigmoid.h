@@ -1,4 +1,15 @@
-// Log-sigmoid.
+// Log-sigmoid: f(x) = -log(1 + e^-x).
+//
+// Range: every input. f(-inf) = -inf and f(inf) = -0.0; the far positive tail keeps its relative
+// accuracy down to the subnormal numbers. f'(-inf) = 1; f'(inf) and the higher ones at both are 0.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        0.92  0.501 0.501 0.501
+//   float64        0.7   3     5     7
+//
+// Source: the definition; logarithm.h says how it is computed.
 #pragma once
 
 #include "ops/formulas/formula.h"
@@ -40,9 +51,11 @@ struct LogSigmoid {
       const float size = clamp_magnitude(x, kEnd16<Element>);
       float e;
       if constexpr (std::is_same_v<Element, BFloat16>) {
-        e = exponential_16<Element>(-size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+        e = exponential_16<Element>(-size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f,
+                                    0x1.12727cp-7f);
       } else {
-        e = exponential_16<Element>(-size, 0x1.fffffcp-1f,0x1.ffffcp-2f,0x1.555478p-3f,0x1.55546p-5f,0x1.12402ep-7f,0x1.6daa6ep-10f);
+        e = exponential_16<Element>(-size, 0x1.fffffcp-1f, 0x1.ffffcp-2f, 0x1.555478p-3f,
+                                    0x1.55546p-5f, 0x1.12402ep-7f, 0x1.6daa6ep-10f);
       }
       return -log_1p_exponential_16<Element>(-x, e);
     } else {

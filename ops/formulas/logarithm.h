@@ -15,7 +15,10 @@ FASTACT_INLINE float atanh_tail(float z) {
 }
 
 FASTACT_INLINE double atanh_tail(double z) {
-  return polynomial(z, 0x1.5555555555555p-2, 0x1.9999999999944p-3, 0x1.2492492499d46p-3, 0x1.c71c71bedea97p-4, 0x1.745d19937b1fcp-4, 0x1.3b13515f6f9efp-4, 0x1.111abdc8abe16p-4, 0x1.e0a2d581ab68fp-5, 0x1.bc37f0140c19ep-5, 0x1.32e0d25c9c761p-5, 0x1.401d3e65cdc48p-4);
+  return polynomial(z, 0x1.5555555555555p-2, 0x1.9999999999944p-3, 0x1.2492492499d46p-3,
+                    0x1.c71c71bedea97p-4, 0x1.745d19937b1fcp-4, 0x1.3b13515f6f9efp-4,
+                    0x1.111abdc8abe16p-4, 0x1.e0a2d581ab68fp-5, 0x1.bc37f0140c19ep-5,
+                    0x1.32e0d25c9c761p-5, 0x1.401d3e65cdc48p-4);
 }
 
 // high + low, 2^guard times too large.
@@ -51,9 +54,11 @@ FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
   const float value = e * kUnguard16<Element>;
   float p;
   if constexpr (std::is_same_v<Element, BFloat16>) {
-    p = polynomial(value, 0x1.fffffap-21f, -0x1.fff932p-22f, 0x1.54bda6p-22f, -0x1.f5aa8p-23f, 0x1.6b6b68p-23f, -0x1.b90e38p-24f, 0x1.692b6ap-25f, -0x1.17cc5ep-27f);
+    p = polynomial(value, 0x1.fffffap-21f, -0x1.fff932p-22f, 0x1.54bda6p-22f, -0x1.f5aa8p-23f,
+                   0x1.6b6b68p-23f, -0x1.b90e38p-24f, 0x1.692b6ap-25f, -0x1.17cc5ep-27f);
   } else {
-    p = polynomial(value, 0x1p0f, -0x1.fffeaep-2f, 0x1.552ffep-2f, -0x1.fcc8bp-3f, 0x1.874a2p-3f, -0x1.17d1f6p-3f, 0x1.4068p-4f, -0x1.e3654cp-6f, 0x1.56e95ap-8f);
+    p = polynomial(value, 0x1p0f, -0x1.fffeaep-2f, 0x1.552ffep-2f, -0x1.fcc8bp-3f, 0x1.874a2p-3f,
+                   -0x1.17d1f6p-3f, 0x1.4068p-4f, -0x1.e3654cp-6f, 0x1.56e95ap-8f);
   }
   return fma(e, p, z < 0.0f ? 0.0f : z);
 }

@@ -43,8 +43,8 @@ FASTACT_INLINE LogisticTail<T> logistic_tail(T a, T rest = 0, T share = 1) {
   return {high, low, reciprocal(high + low), x.scale};
 }
 
-// x / (1 + e^-w) where w has the sign of x: |w| = argument + rest, |x| = size, clamped alike. Beyond
-// zero it is x less what the mirrored input gives.
+// x / (1 + e^-w) where w has the sign of x: |w| = argument + rest, |x| = size, clamped alike.
+// Beyond zero it is x less what the mirrored input gives.
 template <class T>
 FASTACT_INLINE T gate(T x, T size, T argument, T rest = 0) {
   const auto tail = logistic_tail(argument, rest);
@@ -89,8 +89,8 @@ FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument&
   }
 }
 
-// The derivatives p, p t, ... of the logistic function at w, |w| = value + rest: p, 2^guard times too
-// large, and t at |w|.
+// The derivatives p, p t, ... of the logistic function at w, |w| = value + rest: p, 2^guard times
+// too large, and t at |w|.
 struct LogisticSlope {
   double guarded;
   double t;
@@ -105,7 +105,8 @@ FASTACT_INLINE LogisticSlope logistic_slope(double value, double rest = 0.0) {
 // The logistic function in double, not compensated.
 FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
   const Exponential e = exponential(-value, -rest);
-  return (x < 0.0 ? e.guarded : 1.0 / kUnguard<double>)*reciprocal(1.0 + e.value) * kUnguard<double>;
+  return (x < 0.0 ? e.guarded : 1.0 / kUnguard<double>)*reciprocal(1.0 + e.value) *
+         kUnguard<double>;
 }
 
 // What a double result is returned as: 16-bit results need one rounding in all.
@@ -130,13 +131,13 @@ FASTACT_INLINE float logistic_16(float x) {
   if constexpr (std::is_same_v<Element, BFloat16>) {
     const float e =
         exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1p0f, 0x1.fffe54p-2f,
-                                    0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+                                0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
     const float numerator = x < 0.0f ? e : 1.0f / kUnguard16<Element>;
     return numerator * reciprocal(fma(e, kUnguard16<Element>, 1.0f)) * kUnguard16<Element>;
   } else {
-    const float e = exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1.000002p0f,
-                                               0x1.000004p-1f, 0x1.55548p-3f, 0x1.55549p-5f,
-                                               0x1.12401p-7f, 0x1.6daa9ep-10f);
+    const float e =
+        exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1.000002p0f, 0x1.000004p-1f,
+                                0x1.55548p-3f, 0x1.55549p-5f, 0x1.12401p-7f, 0x1.6daa9ep-10f);
     const float numerator = x < 0.0f ? e : 1.0f;
     return numerator * reciprocal(1.0f + e) - nudge_towards_half(x);
   }
@@ -164,7 +165,7 @@ template <class Element>
 FASTACT_INLINE float gate_derivative_16(float x, float steepness, float e) {
   const float value = e * kUnguard16<Element>;
   const float inverse = reciprocal(1.0f + value);
-  const float logistic = (x < 0.0f ? e : 1.0f / kUnguard16<Element>) * inverse;
+  const float logistic = (x < 0.0f ? e : 1.0f / kUnguard16<Element>)*inverse;
   const float complement = (x < 0.0f ? 1.0f : value) * inverse;
   return logistic * fma(steepness, complement, 1.0f) * kUnguard16<Element>;
 }

@@ -1,4 +1,22 @@
-// Mish.
+// Mish: f(x) = x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^2x + 2 e^x.
+//
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        0.51  0.9   0.6   0.7
+//   float64        0.8   10    14    60
+//
+// Next to a zero of a derivative, where it is below 1/16 for |x| < 10, float64's bound is in ULP of
+// 1/16: an absolute one, as terms cancel there. float32 computes in double, and its bound holds
+// everywhere: the float32 numbers next to the zeros were all tried.
+//
+// Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019. float32 is
+// computed in double: 19 double and 41 instructions in all on sm_90, fewer than compensated float
+// arithmetic. The 16-bit types' coefficients leave none of the 65,536 inputs misrounded but five of
+// float16, which are corrected.
 #pragma once
 
 #include "ops/formulas/formula.h"
@@ -108,13 +126,17 @@ struct Mish {
     const float bounded = above > 14.0f ? 14.0f : above;
     float guarded;
     if constexpr (std::is_same_v<Element, BFloat16> && Order == 0) {
-      guarded = exponential_16<Element>(bounded, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+      guarded = exponential_16<Element>(bounded, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f,
+                                        0x1.570f42p-5f, 0x1.12727cp-7f);
     } else if constexpr (std::is_same_v<Element, BFloat16>) {
-      guarded = exponential_16<Element>(bounded, 0x1.fffe14p-1f, 0x1.ffe406p-2f, 0x1.5529fep-3f, 0x1.56fb7p-5f, 0x1.12814ep-7f);
+      guarded = exponential_16<Element>(bounded, 0x1.fffe14p-1f, 0x1.ffe406p-2f, 0x1.5529fep-3f,
+                                        0x1.56fb7p-5f, 0x1.12814ep-7f);
     } else if constexpr (Order == 0) {
-      guarded = exponential_16<Element>(bounded, 0x1.fffffcp-1f, 0x1.0000d4p-1f, 0x1.5558bcp-3f, 0x1.54c04p-5f, 0x1.1188f8p-7f, 0x1.6dd5d4p-10f);
+      guarded = exponential_16<Element>(bounded, 0x1.fffffcp-1f, 0x1.0000d4p-1f, 0x1.5558bcp-3f,
+                                        0x1.54c04p-5f, 0x1.1188f8p-7f, 0x1.6dd5d4p-10f);
     } else {
-      guarded = exponential_16<Element>(bounded, 0x1.000018p0f, 0x1.ffff1ep-2f, 0x1.555332p-3f, 0x1.55ef88p-5f, 0x1.10e208p-7f, 0x1.6e4688p-10f);
+      guarded = exponential_16<Element>(bounded, 0x1.000018p0f, 0x1.ffff1ep-2f, 0x1.555332p-3f,
+                                        0x1.55ef88p-5f, 0x1.10e208p-7f, 0x1.6e4688p-10f);
     }
     // n / (n + 2) = 1 - 2 / (n + 2) is better as the difference where it is not small.
     const bool small = x < -1.0f;

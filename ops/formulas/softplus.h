@@ -1,4 +1,19 @@
-// Softplus.
+// Softplus: f(x) = log(1 + e^(beta x)) / beta, and x where beta x > threshold.
+//
+// Range: every input. f(-inf) = 0; the far negative tail keeps its relative accuracy down to the
+// subnormal numbers. beta x is rounded to the element's type (16 bits: to float) where it is
+// compared with the threshold, as in PyTorch. f'(inf) = 1; f'(-inf) and the higher ones at both are
+// 0.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        0.92  0.501 0.501 0.501
+//   float64        0.7   3     5     7
+//
+// With another beta than 1 float64's value is good to 1.5 ULP, float16's and bfloat16's to 0.51.
+//
+// Source: the definition (Dugas et al., 2001); logarithm.h says how it is computed.
 #pragma once
 
 #include "ops/formulas/formula.h"
@@ -54,15 +69,18 @@ struct Softplus {
       const float size = clamp_magnitude(z, kEnd16<Element>);
       float e;
       if constexpr (std::is_same_v<Element, BFloat16>) {
-        e = exponential_16<Element>(-size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+        e = exponential_16<Element>(-size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f,
+                                    0x1.12727cp-7f);
       } else {
-        e = exponential_16<Element>(-size, 0x1.fffffcp-1f,0x1.ffffcp-2f,0x1.555478p-3f,0x1.55546p-5f,0x1.12402ep-7f,0x1.6daa6ep-10f);
+        e = exponential_16<Element>(-size, 0x1.fffffcp-1f, 0x1.ffffcp-2f, 0x1.555478p-3f,
+                                    0x1.55546p-5f, 0x1.12402ep-7f, 0x1.6daa6ep-10f);
       }
       return log_1p_exponential_16<Element>(z, e) * inverse_high_;
     } else if constexpr (std::is_same_v<Element, float>) {
       const float rest = rest_of(z, fma(x, beta_low_, fma(x, beta_high_, -z)));
       const auto [high, low] = log_1p_exponential(z, rest);
-      const float value = fma(high, inverse_high_, fma(high, inverse_low_, low * inverse_high_)) * kUnguard<float>;
+      const float value =
+          fma(high, inverse_high_, fma(high, inverse_low_, low * inverse_high_)) * kUnguard<float>;
       // Beyond 40 the logarithm is z.
       return z > 40.0f ? x : value;
     } else {

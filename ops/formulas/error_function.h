@@ -31,7 +31,7 @@ FASTACT_INLINE double normal_correction(double u) {
       -0x1.b20ebca365e07p-24, 0x1.bcc6d8fd36d61p-27, 0x1.d90313a4bd720p-27, 0x1.2f0e2174fc377p-30);
 }
 
-// R(a) in two parts.
+// R(a) in two parts; `inverse` is 1 / (a + 4).
 template <class T>
 struct NormalRatio {
   T high;
@@ -39,8 +39,8 @@ struct NormalRatio {
 };
 
 template <class T>
-FASTACT_INLINE NormalRatio<T> normal_ratio(T a) {
-  const T u = (a - T{4}) * reciprocal(a + T{4});
+FASTACT_INLINE NormalRatio<T> normal_ratio(T a, T inverse) {
+  const T u = (a - T{4}) * inverse;
   const T linear = fma(a, kNormalSlope<T>, T{2});
   const T rest = fma(a, normal_correction(u), fma(a, kNormalSlope<T>, T{2} - linear));
   const T high = linear + rest;
@@ -61,7 +61,7 @@ FASTACT_INLINE T guarded_normal_tail_moment(T a) {
   const T e = one + rest;
   const T e_rest = rest - (e - one);
   // R e^r = d + d_rest.
-  const auto [ratio, ratio_rest] = normal_ratio(a);
+  const auto [ratio, ratio_rest] = normal_ratio(a, reciprocal(a + T{4}));
   const T d = ratio * e;
   const T d_rest = fma(ratio, e, -d) + fma(ratio, e_rest, ratio_rest * e);
   const T inverse = reciprocal(d);

@@ -96,20 +96,46 @@ FASTACT_INLINE Pieces<double> reduce_in_pieces(double a) {
   return {high, n * 0x1.a39ef35793c76p-33, fma(n, 0x1.a39ef35793c76p-33, high), from_bits(scale)};
 }
 
-// e^x for x = high + low <= 0, high >= -770 and |low| far below it; guarded = 2^kGuardDouble e^x.
+// Derivatives are computed in double for every element type. Only float64's can be subnormal
+// doubles and need the guard; the others' exponential ends where n is -1023 and the scale's bits
+// are those of 0, far below what they hold.
+template <class Element>
+inline constexpr int kDerivativeGuard = std::is_same_v<Element, double> ? kGuardDouble : 0;
+template <class Element>
+inline constexpr double kDerivativeUnguard =
+    std::is_same_v<Element, double> ? kUnguard<double> : 1.0;
+template <class Element>
+inline constexpr double kDerivativeEnd = std::is_same_v<Element, double> ? 760.0 : 709.125;
+
+// e^x for x = high + low <= 0, high >= -kDerivativeEnd and |low| far below it; guarded = 2^guard
+// e^x.
 struct Exponential {
   double guarded;
   double value;
   double minus_one;
 };
 
+template <class Element>
 FASTACT_INLINE Exponential exponential(double high, double low = 0.0) {
-  const auto [reduced, guarded] = reduce<kGuardDouble>(high);
+  const auto [reduced, guarded] = reduce<kDerivativeGuard<Element>>(high);
   const double r = reduced + low;
   const double p = fma(r * r, exponential_tail(r), r);
-  const double scale = guarded * kUnguard<double>;
+  const double scale = guarded * kDerivativeUnguard<Element>;
   const double result = fma(guarded, p, guarded);
-  return {result, result * kUnguard<double>, fma(scale, p, scale - 1.0)};
+  return {result, result * kDerivativeUnguard<Element>, fma(scale, p, scale - 1.0)};
+}
+
+// 1 / d in double: for float64 correctly rounded, for the others to about 2^-52 and without the
+// division, from float's reciprocal by a step of third order.
+template <class Element>
+FASTACT_INLINE double reciprocal_for(double d) {
+  if constexpr (std::is_same_v<Element, double>) {
+    return reciprocal(d);
+  } else {
+    const double y = reciprocal(static_cast<float>(d));
+    const double error = fma(-d, y, 1.0);
+    return fma(y, fma(error, error, error), y);
+  }
 }
 
 // e^x to 2^-33 for x >= -709.3, for float32 results.

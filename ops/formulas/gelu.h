@@ -38,7 +38,7 @@ struct Gelu {
       const T moment = guarded_normal_tail_moment(clamp_magnitude(x, kEnd<T>));
       return fma(moment, -kUnguard<T>, x < T{0} ? with_sign_of(T{0}, x) : x);
     } else {
-      return narrowed<Element>(derivative_in_double<Order>(static_cast<double>(x)));
+      return narrowed<Element>(derivative_in_double<Element, Order>(static_cast<double>(x)));
     }
   }
 
@@ -46,27 +46,31 @@ struct Gelu {
   // |x| from where on the far tail is 0.
   template <class T>
   static constexpr T kEnd = sizeof(T) == 4 ? T{14.5f} : T{39};
+  // The same for derivatives: x^2 / 2 is kDerivativeEnd.
+  template <class Element>
+  static constexpr double kDerivativeStop = std::is_same_v<Element, double> ? 39.0 : 37.66;
 
   // f' = Phi(x) + x phi(x), f'' = (2 - x^2) phi(x), f''' = (x^3 - 4x) phi(x).
-  template <int Order>
+  template <class Element, int Order>
   FASTACT_INLINE static double derivative_in_double(double x) {
     constexpr double kDensity = 0x1.9884533d43651p-2;  // phi(0) = 1 / sqrt(2 pi)
-    const double size = clamp_magnitude(x, kEnd<double>);
+    const double size = clamp_magnitude(x, kDerivativeStop<Element>);
     const double square = size * size;
     const double square_rest = fma(size, size, -square);
-    const Exponential e = exponential(-0.5 * square, -0.5 * square_rest);
+    const Exponential e = exponential<Element>(-0.5 * square, -0.5 * square_rest);
     if constexpr (Order == 1) {
-      const auto [ratio, ratio_rest] = normal_ratio(size);
-      const double slope = fma(size, -kDensity, reciprocal(ratio));
-      const double below_zero = e.guarded * slope * kUnguard<double>;
-      const double beyond_zero = fma(-e.value, slope, 1.0);
-      return x < 0.0 ? below_zero : beyond_zero;
+      const auto [ratio, ratio_rest] = normal_ratio(size, reciprocal_for<Element>(size + 4.0));
+      const double slope = fma(size, -kDensity, reciprocal_for<Element>(ratio));
+      // As selects of constants only: GCC 12 makes jumps of the rest.
+      const double base = x < 0.0 ? 0.0 : 1.0 / kDerivativeUnguard<Element>;
+      const double sign = x < 0.0 ? 1.0 : -1.0;
+      return fma(sign, e.guarded * slope, base) * kDerivativeUnguard<Element>;
     } else if constexpr (Order == 2) {
-      return e.guarded * kDensity * fma(-size, size, 2.0) * kUnguard<double>;
+      return e.guarded * kDensity * fma(-size, size, 2.0) * kDerivativeUnguard<Element>;
     } else {
-      const double result =
-          e.guarded * (kDensity * size) * fma(size, size, -4.0) * kUnguard<double>;
-      return x < 0.0 ? -result : result;
+      const double sign = x < 0.0 ? -1.0 : 1.0;
+      return sign * e.guarded * (kDensity * size) * fma(size, size, -4.0) *
+             kDerivativeUnguard<Element>;
     }
   }
 

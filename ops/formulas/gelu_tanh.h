@@ -42,17 +42,20 @@ struct GeluTanh {
       return gate(x, size, argument, rest);
     } else {
       const auto wide = static_cast<double>(x);
-      const double size = clamp_magnitude(wide, kEnd);
+      const double size = clamp_magnitude(wide, kDerivativeStop<Element>);
       const auto [argument, rest] = exponent(size);
       const double first = fma(3.0 * kC1 * size, size, kC0);
-      return narrowed<Element>(
-          gate_derivative<Order>(wide, size, {argument, rest, first, 6.0 * kC1 * size, 6.0 * kC1}));
+      return narrowed<Element>(gate_derivative<Element, Order>(
+          wide, size, {argument, rest, first, 6.0 * kC1 * size, 6.0 * kC1}));
     }
   }
 
  private:
   // |x| from where on the far tail is 0.
   static constexpr double kEnd = 22.0;
+  // The same for derivatives: w is kDerivativeEnd.
+  template <class Element>
+  static constexpr double kDerivativeStop = std::is_same_v<Element, double> ? 22.0 : 21.1535;
   // w = x (c0 + c1 x^2).
   static constexpr double kC0 = 0x1.9884533d43651p0;
   static constexpr double kC1 = 0x1.2444f2a4d8b4bp-4;

@@ -31,13 +31,14 @@ struct LogSigmoid {
       return logistic_16<Element>(-x);
     } else {
       const auto wide = static_cast<double>(x);
-      const double size = clamp_magnitude(wide, kLogisticEnd<double>);
+      const double size = clamp_magnitude(wide, kDerivativeEnd<Element>);
       if constexpr (Order == 1) {
-        return logistic(-wide, size);
+        return logistic<Element>(-wide, size);
       } else {
-        const LogisticSlope slope = logistic_slope(size);
-        if constexpr (Order == 2) return narrowed<Element>(-slope.guarded * kUnguard<double>);
-        const double result = slope.guarded * slope.t * kUnguard<double>;
+        const LogisticSlope slope = logistic_slope<Element>(size);
+        if constexpr (Order == 2)
+          return narrowed<Element>(-slope.guarded * kDerivativeUnguard<Element>);
+        const double result = slope.guarded * slope.t * kDerivativeUnguard<Element>;
         return narrowed<Element>(x < T{0} ? result : -result);
       }
     }

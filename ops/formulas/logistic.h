@@ -62,15 +62,15 @@ struct GateArgument {
 };
 
 // f', f'', f''' of f(x) = x / (1 + e^-w(x)) for an odd w; `size` is |x|, clamped.
-template <int Order>
+template <class Element, int Order>
 FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument& w) {
-  const Exponential e = exponential(-w.value, -w.rest);
-  const double inverse = reciprocal(1.0 + e.value);
+  const Exponential e = exponential<Element>(-w.value, -w.rest);
+  const double inverse = reciprocal_for<Element>(1.0 + e.value);
   if constexpr (Order == 1) {
-    const double logistic = (x < 0.0 ? e.guarded : 1.0 / kUnguard<double>)*inverse;
+    const double logistic = (x < 0.0 ? e.guarded : 1.0 / kDerivativeUnguard<Element>)*inverse;
     const double complement = (x < 0.0 ? 1.0 : e.value) * inverse;
     const double steepness = (x < 0.0 ? -size : size) * w.first;
-    return logistic * fma(steepness, complement, 1.0) * kUnguard<double>;
+    return logistic * fma(steepness, complement, 1.0) * kDerivativeUnguard<Element>;
   } else {
     // The logistic function has the derivatives p, p t and p (1 - 6p). As f(x) - x / 2 is even, |x|
     // serves for both signs.
@@ -78,13 +78,13 @@ FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument&
     const double t = e.minus_one * inverse;
     const double bend = fma(t * w.first, w.first, w.second);
     if constexpr (Order == 2) {
-      return guarded * fma(size, bend, 2.0 * w.first) * kUnguard<double>;
+      return guarded * fma(size, bend, 2.0 * w.first) * kDerivativeUnguard<Element>;
     } else {
       const double p = e.value * inverse * inverse;
       const double cubed = w.first * w.first * w.first;
       const double inner = fma(fma(-6.0, p, 1.0), cubed, fma(3.0 * t * w.first, w.second, w.third));
-      const double result = guarded * fma(size, inner, 3.0 * bend) * kUnguard<double>;
-      return x < 0.0 ? -result : result;
+      const double sign = x < 0.0 ? -1.0 : 1.0;
+      return sign * guarded * fma(size, inner, 3.0 * bend) * kDerivativeUnguard<Element>;
     }
   }
 }
@@ -96,17 +96,20 @@ struct LogisticSlope {
   double t;
 };
 
+template <class Element>
 FASTACT_INLINE LogisticSlope logistic_slope(double value, double rest = 0.0) {
-  const Exponential e = exponential(-value, -rest);
-  const double inverse = reciprocal(1.0 + e.value);
+  const Exponential e = exponential<Element>(-value, -rest);
+  const double inverse = reciprocal_for<Element>(1.0 + e.value);
   return {e.guarded * inverse * inverse, e.minus_one * inverse};
 }
 
 // The logistic function in double, not compensated.
+template <class Element>
 FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
-  const Exponential e = exponential(-value, -rest);
-  return (x < 0.0 ? e.guarded : 1.0 / kUnguard<double>)*reciprocal(1.0 + e.value) *
-         kUnguard<double>;
+  const Exponential e = exponential<Element>(-value, -rest);
+  return (x < 0.0 ? e.guarded
+                  : 1.0 / kDerivativeUnguard<Element>)*reciprocal_for<Element>(1.0 + e.value) *
+         kDerivativeUnguard<Element>;
 }
 
 // What a double result is returned as: 16-bit results need one rounding in all.

@@ -36,7 +36,7 @@ struct Mish {
     } else if constexpr (Order == 0) {
       return value(x);
     } else {
-      return narrowed<Element>(derivative_in_double<Order>(static_cast<double>(x)));
+      return narrowed<Element>(derivative_in_double<Element, Order>(static_cast<double>(x)));
     }
   }
 
@@ -91,31 +91,32 @@ struct Mish {
   // With tau = n / (n + 2) = tanh(log(1 + w)): tau' = 4 w (1 + w) / (n + 2)^2, tau'' = tau' l and
   // tau''' = tau' (l^2 + l') with l = 1 + sigma - 4 h, h = w (1 + w) / (n + 2) and
   // l' = sigma (1 - sigma) - 4 h (1 + sigma - 2 h). Everything from e = e^-|x|.
-  template <int Order>
+  template <class Element, int Order>
   FASTACT_INLINE static double derivative_in_double(double x) {
     const bool negative = x < 0.0;
-    const double size = clamp_magnitude(x, kLogisticEnd<double>);
+    const double size = clamp_magnitude(x, kDerivativeEnd<Element>);
     const double bounded = negative ? -size : size;
-    const Exponential exponential_ = exponential(-size);
+    const Exponential exponential_ = exponential<Element>(-size);
     const double e = exponential_.value;
     const double square = e * e;
     const double n = negative ? fma(e, e, e + e) : fma(2.0, e, 1.0);
-    const double inverse = reciprocal(negative ? n + 2.0 : fma(2.0, square, n));
+    const double inverse = reciprocal_for<Element>(negative ? n + 2.0 : fma(2.0, square, n));
     const double one_e = 1.0 + e;
     const double guarded = (negative ? exponential_.guarded : exponential_.guarded * e);
     const double slope = 4.0 * guarded * (one_e * inverse * inverse);
     if constexpr (Order == 1) {
-      const double own = negative ? exponential_.guarded * (e + 2.0) : n * (1.0 / kUnguard<double>);
-      return fma(own, inverse, bounded * slope) * kUnguard<double>;
+      const double own =
+          negative ? exponential_.guarded * (e + 2.0) : n * (1.0 / kDerivativeUnguard<Element>);
+      return fma(own, inverse, bounded * slope) * kDerivativeUnguard<Element>;
     } else {
-      const double sigma = (negative ? e : 1.0) * reciprocal(one_e);
+      const double sigma = (negative ? e : 1.0) * reciprocal_for<Element>(one_e);
       const double h = (negative ? e * one_e : one_e) * inverse;
       const double l = fma(-4.0, h, 1.0 + sigma);
       if constexpr (Order == 2) {
-        return slope * fma(bounded, l, 2.0) * kUnguard<double>;
+        return slope * fma(bounded, l, 2.0) * kDerivativeUnguard<Element>;
       } else {
         const double l_slope = fma(-4.0 * h, fma(-2.0, h, 1.0 + sigma), sigma * (1.0 - sigma));
-        return slope * fma(bounded, fma(l, l, l_slope), 3.0 * l) * kUnguard<double>;
+        return slope * fma(bounded, fma(l, l, l_slope), 3.0 * l) * kDerivativeUnguard<Element>;
       }
     }
   }

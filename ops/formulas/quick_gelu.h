@@ -38,11 +38,11 @@ struct QuickGelu {
       return gate(x, size, argument, fma(size, kFactorRest<T>, fma(size, kFactor<T>, -argument)));
     } else {
       const auto wide = static_cast<double>(x);
-      const double size = clamp_magnitude(wide, kEnd<double>);
+      const double size = clamp_magnitude(wide, kDerivativeEnd<Element> / kFactor<double>);
       const double argument = size * kFactor<double>;
       const double rest = fma(size, kFactorRest<double>, fma(size, kFactor<double>, -argument));
       return narrowed<Element>(
-          gate_derivative<Order>(wide, size, {argument, rest, kFactor<double>, 0.0, 0.0}));
+          gate_derivative<Element, Order>(wide, size, {argument, rest, kFactor<double>, 0.0, 0.0}));
     }
   }
 

@@ -37,8 +37,9 @@ struct Silu {
       return gate(x, size, size);
     } else {
       const auto wide = static_cast<double>(x);
-      const double size = clamp_magnitude(wide, kLogisticEnd<double>);
-      return narrowed<Element>(gate_derivative<Order>(wide, size, {size, 0.0, 1.0, 0.0, 0.0}));
+      const double size = clamp_magnitude(wide, kDerivativeEnd<Element>);
+      return narrowed<Element>(
+          gate_derivative<Element, Order>(wide, size, {size, 0.0, 1.0, 0.0, 0.0}));
     }
   }
 

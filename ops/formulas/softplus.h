@@ -46,7 +46,7 @@ struct Softplus {
       const float slope = logistic_16<Element>(z);
       return linear ? 1.0f : slope;
     } else {
-      const double slope = derivative_below_threshold<Order>(static_cast<double>(x));
+      const double slope = derivative_below_threshold<Element, Order>(static_cast<double>(x));
       return narrowed<Element>(linear ? (Order == 1 ? 1.0 : 0.0) : slope);
     }
   }
@@ -90,17 +90,17 @@ struct Softplus {
     }
   }
 
-  template <int Order>
+  template <class Element, int Order>
   FASTACT_INLINE double derivative_below_threshold(double x) const {
     const double z = x * beta_;
-    const double size = clamp_magnitude(z, kLogisticEnd<double>);
+    const double size = clamp_magnitude(z, kDerivativeEnd<Element>);
     const double rest = rest_of(z, fma(magnitude(x), magnitude(beta_), -size));
     if constexpr (Order == 1) {
-      return logistic(z, size, rest);
+      return logistic<Element>(z, size, rest);
     } else {
-      const auto [guarded, t] = logistic_slope(size, rest);
-      if constexpr (Order == 2) return guarded * beta_ * kUnguard<double>;
-      const double result = guarded * t * (beta_ * beta_) * kUnguard<double>;
+      const auto [guarded, t] = logistic_slope<Element>(size, rest);
+      if constexpr (Order == 2) return guarded * beta_ * kDerivativeUnguard<Element>;
+      const double result = guarded * t * (beta_ * beta_) * kDerivativeUnguard<Element>;
       return z < 0.0 ? -result : result;
     }
   }

@@ -36,7 +36,7 @@ struct Tanhshrink {
     } else if constexpr (Order == 0) {
       return value(x);
     } else {
-      return narrowed<Element>(derivative_in_double<Order>(static_cast<double>(x)));
+      return narrowed<Element>(derivative_in_double<Element, Order>(static_cast<double>(x)));
     }
   }
 
@@ -87,19 +87,19 @@ struct Tanhshrink {
 
   // f' = t^2, f'' = 2 t (1 - t^2), f''' = 2 (1 - t^2) (1 - 3 t^2) with t = tanh(|x|) and
   // 1 - t^2 = 4 e / (1 + e)^2, e = e^(-2 |x|).
-  template <int Order>
+  template <class Element, int Order>
   FASTACT_INLINE static double derivative_in_double(double x) {
-    const double size = clamp_magnitude(x, 0.5 * kLogisticEnd<double>);
-    const Exponential e = exponential(-2.0 * size);
-    const double inverse = reciprocal(1.0 + e.value);
+    const double size = clamp_magnitude(x, 0.5 * kDerivativeEnd<Element>);
+    const Exponential e = exponential<Element>(-2.0 * size);
+    const double inverse = reciprocal_for<Element>(1.0 + e.value);
     const double t = -e.minus_one * inverse;
     if constexpr (Order == 1) {
       return t * t;
     } else {
       const double guarded = 8.0 * e.guarded * inverse * inverse;
       const double slope = 4.0 * e.value * inverse * inverse;
-      if constexpr (Order == 2) return with_sign_of(guarded * t * kUnguard<double>, x);
-      return guarded * fma(-2.0 * t, t, slope) * kUnguard<double>;
+      if constexpr (Order == 2) return with_sign_of(guarded * t * kDerivativeUnguard<Element>, x);
+      return guarded * fma(-2.0 * t, t, slope) * kDerivativeUnguard<Element>;
     }
   }
 

@@ -61,10 +61,9 @@ struct Gelu {
     if constexpr (Order == 1) {
       const auto [ratio, ratio_rest] = normal_ratio(size, reciprocal_for<Element>(size + 4.0));
       const double slope = fma(size, -kDensity, reciprocal_for<Element>(ratio));
-      // As selects of constants only: GCC 12 makes jumps of the rest.
-      const double base = x < 0.0 ? 0.0 : 1.0 / kDerivativeUnguard<Element>;
-      const double sign = x < 0.0 ? 1.0 : -1.0;
-      return fma(sign, e.guarded * slope, base) * kDerivativeUnguard<Element>;
+      const double base = x < 0.0 ? 0.0 : 1.0;
+      const double sign = x < 0.0 ? kDerivativeUnguard<Element> : -kDerivativeUnguard<Element>;
+      return fma(sign * slope, e.guarded, base);
     } else if constexpr (Order == 2) {
       return e.guarded * kDensity * fma(-size, size, 2.0) * kDerivativeUnguard<Element>;
     } else {

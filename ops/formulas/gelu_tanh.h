@@ -60,12 +60,11 @@ struct GeluTanh {
   static constexpr double kC0 = 0x1.9884533d43651p0;
   static constexpr double kC1 = 0x1.2444f2a4d8b4bp-4;
 
-  // x e^w / (1 + e^w).
+  // Where x is bounded, f is 0 or x.
   FASTACT_INLINE static double value_in_double(float x) {
     const double wide = clamp_below(x, -11.0f);
     const double bounded = wide < 6.0 ? wide : 6.0;
-    const double e = exponential_short(bounded * fma(kC1 * bounded, bounded, kC0));
-    return wide * quotient_short(e, 1.0 + e);
+    return gate_short(wide, bounded * fma(kC1 * bounded, bounded, kC0));
   }
 
   struct Sum {

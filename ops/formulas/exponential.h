@@ -147,7 +147,7 @@ FASTACT_INLINE double exponential_short(double x) {
   return fma(scale * r, p, scale);
 }
 
-// numerator / d to 2^-45 for d in [0.5, 2^126), for float32 results: an IEEE division in double
+// numerator / d to 2^-45 for d in [0.5, 2^60), for float32 results: an IEEE division in double
 // takes longer than everything around it.
 FASTACT_INLINE double quotient_short(double numerator, double d) {
   const double inverse = reciprocal(static_cast<float>(d));

@@ -14,6 +14,8 @@ namespace fastact::inline FASTACT_TARGET {
 // end: one rounding, and zero where the exact value is below the smallest subnormal.
 inline constexpr int kGuardFloat = 40;
 inline constexpr int kGuardDouble = 200;
+template <class T>
+inline constexpr T kUnguard = sizeof(T) == 4 ? static_cast<T>(0x1p-40) : static_cast<T>(0x1p-200);
 
 // x = n ln2 + r; scale = 2^(n + guard).
 template <class T>
@@ -74,9 +76,14 @@ FASTACT_INLINE Reduced<float> reduce(float x) {
   }
 }
 
-// (e^r - 1 - r) / r^2 in double: 1/2! + r/3! + ... + r^11/13!, whose rest is below 2^-57 on
-// |r| <= ln2 / 2.
-FASTACT_INLINE double taylor_tail(double r) {
+// (e^r - 1 - r) / r^2 for |r| <= ln2 / 2. In float the minimax polynomial of degree 4, 2^-26 of
+// e^r; in double Taylor's of degree 11, 2^-57.
+FASTACT_INLINE float exponential_tail(float r) {
+  return polynomial(r, 0x1.fffffap-2f, 0x1.55549p-3f, 0x1.555a22p-5f, 0x1.123b04p-7f,
+                    0x1.695414p-10f);
+}
+
+FASTACT_INLINE double exponential_tail(double r) {
   return polynomial(r, 0.5, 0x1.5555555555555p-3, 0x1.5555555555555p-5, 0x1.1111111111111p-7,
                     0x1.6c16c16c16c17p-10, 0x1.a01a01a01a01ap-13, 0x1.a01a01a01a01ap-16,
                     0x1.71de3a556c734p-19, 0x1.27e4fb7789f5cp-22, 0x1.ae64567f544e4p-26,
@@ -94,7 +101,7 @@ FASTACT_INLINE Compute<Element> exponential_minus_one(Compute<Element> z, double
     const auto [reduced, scale] = reduce(limited);
     const double r = reduced + (limited == z ? rest : 0.0);
     const double power = from_bits(to_bits(scale) - (large ? uint64_t{1} << 52 : uint64_t{0}));
-    const double half = fma(power, fma(r * r, taylor_tail(r), r), power - (large ? 0.5 : 1.0));
+    const double half = fma(power, fma(r * r, exponential_tail(r), r), power - (large ? 0.5 : 1.0));
     return half * (large ? 2.0 : 1.0);
   } else if constexpr (std::is_same_v<Element, float>) {
     const double above = clamp_below(z, -20.0);
@@ -136,7 +143,7 @@ FASTACT_INLINE Compute<Element> times_exponential(Compute<Element> factor, Compu
     const bool tiny = limited < -600.0;
     const auto [reduced, scale] = reduce<-1>(limited);
     const double r = reduced + (limited == z ? rest : 0.0);
-    const double p = fma(r * r, taylor_tail(r), r);
+    const double p = fma(r * r, exponential_tail(r), r);
     const double power = from_bits(to_bits(scale) + (tiny ? uint64_t{601} << 52 : uint64_t{0}));
     return fma(factor, p, factor) * power * (tiny ? 0x1p-600 : 2.0);
   } else if constexpr (std::is_same_v<Element, float>) {
@@ -165,6 +172,112 @@ FASTACT_INLINE Compute<Element> times_exponential(Compute<Element> factor, Compu
     const float power = from_bits(to_bits(scale) + (tiny ? uint32_t{101} << 23 : uint32_t{0}));
     return factor * fma(power * r, p, power) * (tiny ? 0x1p-100f : 2.0f);
   }
+}
+
+// a = high + low - n ln2 for a >= 0, where high is exact; r = high + low, rounded;
+// scale = 2^(n + guard), where n <= 0. So e^-a = 2^n / e^r.
+template <class T>
+struct Pieces {
+  T high;
+  T low;
+  T r;
+  T scale;
+};
+
+FASTACT_INLINE Pieces<float> reduce_in_pieces(float a) {
+  const float shifted = fma(a, -0x1.715476p0f, kShifter<float, kGuardFloat>);
+  const float n = shifted - kShifter<float, kGuardFloat>;
+  const float high = fma(n, 0x1.62e4p-1f, a);
+  const float scale = from_bits(to_bits(shifted) << 23);
+  return {high, n * 0x1.7f7d1cp-20f, fma(n, 0x1.7f7d1cp-20f, high), scale};
+}
+
+FASTACT_INLINE Pieces<double> reduce_in_pieces(double a) {
+  const double shifted = fma(a, -0x1.71547652b82fep0, kShifter<double, kGuardDouble>);
+  const double n = shifted - kShifter<double, kGuardDouble>;
+  const double high = fma(n, 0x1.62e42feep-1, a);
+  const double scale = from_bits(to_bits(shifted) << 52);
+  return {high, n * 0x1.a39ef35793c76p-33, fma(n, 0x1.a39ef35793c76p-33, high), scale};
+}
+
+// Derivatives are computed in double for every element type. Only float64's can be subnormal
+// doubles and need the guard; the others' exponential ends where n is -1023 and the scale's bits
+// are those of 0, far below what they hold.
+template <class Element>
+inline constexpr int kDerivativeGuard = std::is_same_v<Element, double> ? kGuardDouble : 0;
+template <class Element>
+inline constexpr double kDerivativeUnguard =
+    std::is_same_v<Element, double> ? kUnguard<double> : 1.0;
+template <class Element>
+inline constexpr double kDerivativeEnd = std::is_same_v<Element, double> ? 760.0 : 709.125;
+
+// e^x for x = high + low <= 0, high >= -kDerivativeEnd and |low| far below it; guarded = 2^guard
+// e^x.
+struct Exponential {
+  double guarded;
+  double value;
+  double minus_one;
+};
+
+template <class Element>
+FASTACT_INLINE Exponential exponential(double high, double low = 0.0) {
+  const auto [reduced, guarded] = reduce<kDerivativeGuard<Element>>(high);
+  const double r = reduced + low;
+  const double p = fma(r * r, exponential_tail(r), r);
+  const double scale = guarded * kDerivativeUnguard<Element>;
+  const double result = fma(guarded, p, guarded);
+  return {result, result * kDerivativeUnguard<Element>, fma(scale, p, scale - 1.0)};
+}
+
+// 1 / d in double: for float64 correctly rounded, for the others to about 2^-52 and without the
+// division, from float's reciprocal by a step of third order.
+template <class Element>
+FASTACT_INLINE double reciprocal_for(double d) {
+  if constexpr (std::is_same_v<Element, double>) {
+    return reciprocal(d);
+  } else {
+    const double y = reciprocal(static_cast<float>(d));
+    const double error = fma(-d, y, 1.0);
+    return fma(y, fma(error, error, error), y);
+  }
+}
+
+// e^x to 2^-33 for x >= -709.3, for float32 results.
+FASTACT_INLINE double exponential_short(double x) {
+  const auto [r, scale] = reduce_short(x);
+  const double p = polynomial(r, 0x1.ffffffffec2dfp-1, 0x1.0000002892383p-1, 0x1.55555595bbbebp-3,
+                              0x1.5554ac9d877e5p-5, 0x1.111085ceaf5eap-7, 0x1.6d75774acac09p-10,
+                              0x1.a1aad087d9c15p-13);
+  return fma(scale * r, p, scale);
+}
+
+// numerator / d to 2^-45 for d in [0.5, 2^60), for float32 results: an IEEE division in double
+// takes longer than everything around it.
+FASTACT_INLINE double quotient_short(double numerator, double d) {
+  const double inverse = reciprocal(static_cast<float>(d));
+  const double q = numerator * inverse;
+  return fma(q, fma(-d, inverse, 1.0), q);
+}
+
+// 2^guard e^x in float, for 16-bit results. Where n is -127 - guard, at x = -102 in bfloat16 and
+// -88 in float16, the bits of the scale are those of 0, and so is the result.
+template <class Element>
+inline constexpr int kGuard16 = std::is_same_v<Element, BFloat16> ? 20 : 0;
+template <class Element>
+inline constexpr float kUnguard16 = std::is_same_v<Element, BFloat16> ? 0x1p-20f : 1.0f;
+template <class Element>
+inline constexpr float kEnd16 = std::is_same_v<Element, BFloat16> ? 102.0f : 88.0f;
+
+// y, moved at the one input whose exact value lies so close to a tie that float takes the wrong
+// side with whatever coefficients.
+FASTACT_INLINE float corrected_at(float x, float where, float y, float step) {
+  return x == where ? y + step : y;
+}
+
+template <class Element, class... Coefficients>
+FASTACT_INLINE float exponential_16(float x, Coefficients... coefficients) {
+  const auto [r, scale] = reduce<Element, kGuard16<Element>>(x);
+  return fma(scale * r, polynomial(r, coefficients...), scale);
 }
 
 }  // namespace fastact::inline FASTACT_TARGET

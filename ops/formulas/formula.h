@@ -82,6 +82,17 @@ struct Requirement {
 
 namespace fastact::inline FASTACT_TARGET {
 
+// A function of its own and no lambda: GCC 12 does not inline a lambda that is as long as GELU's
+// derivative, and a loop with a call in it is not vectorised.
+template <class Element, int Order, bool FromResult, class Formula>
+FASTACT_INLINE auto derivative_at(const Formula& formula, Wide<Element> x) {
+  if constexpr (FromResult || Formula::kTraits.saves == Saves::kOutput) {
+    return formula.template derivative_from_result<Element, Order>(x);
+  } else {
+    return formula.template derivative<Element, Order>(x);
+  }
+}
+
 // One element of D_Order(g1..gk, x) = g1 * ... * gk * f^(k)(x), before rounding.
 template <class Element, int Order, bool FromResult, class Formula, class... Gradients>
 FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients... gradients) {
@@ -92,13 +103,7 @@ FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients.
                        requires { formula.template backward<Element>(gradients..., x); }) {
     return formula.template backward<Element>(gradients..., x);
   } else {
-    const auto derivative = [&] {
-      if constexpr (FromResult || Formula::kTraits.saves == Saves::kOutput) {
-        return formula.template derivative_from_result<Element, Order>(x);
-      } else {
-        return formula.template derivative<Element, Order>(x);
-      }
-    }();
+    const auto derivative = derivative_at<Element, Order, FromResult>(formula, x);
     using T = std::remove_const_t<decltype(derivative)>;
     const T product = (static_cast<T>(gradients) * ...) * derivative;
     return derivative == T{0} ? T{0} : product;

@@ -110,7 +110,7 @@ struct Selu {
     if constexpr (std::is_same_v<Element, double>) {
       const auto [r, scale] = reduce(clamp_below(x, -40.0));
       // e^r - 1 = r + tail.
-      const double tail = r * r * taylor_tail(r);
+      const double tail = r * r * exponential_tail(r);
       const double near = fma(kLambdaAlpha, r, fma(kLambdaAlpha, tail, kLambdaAlphaLow * r));
       const double shift = scale - 1.0;
       return fma(shift, kLambdaAlpha, fma(scale, near, shift * kLambdaAlphaLow));
@@ -145,7 +145,7 @@ struct Selu {
   FASTACT_INLINE static Compute<Element> derivative_below_zero(Wide<Element> x) {
     if constexpr (std::is_same_v<Element, double>) {
       const auto [r, scale] = reduce<kGuardDouble>(clamp_below(x, -750.0));
-      const double p = fma(r * r, taylor_tail(r), r);
+      const double p = fma(r * r, exponential_tail(r), r);
       return (kLambdaAlpha + fma(kLambdaAlpha, p, kLambdaAlphaLow)) * scale * 0x1p-200;
     } else if constexpr (std::is_same_v<Element, float>) {
       // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as

@@ -1,0 +1,66 @@
+// log(1 + e^z), which softplus and log-sigmoid are made of.
+//
+// For z > 0 it is z + log(1 + e^-z), and log(1 + e) = 2 atanh(e / (2 + e)) for e = e^-|z| <= 1. The
+// quotient is a logistic tail with half a share of e, at most 1/3.
+#pragma once
+
+#include "ops/formulas/logistic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+// (atanh(t) / t - 1) / t^2 by z = t^2 for t <= 1/3: in float minimax, in double interpolated at
+// Chebyshev's points, to 2^-59 of atanh.
+FASTACT_INLINE float atanh_tail(float z) {
+  return polynomial(z, 0x1.555502p-2f, 0x1.99d1cap-3f, 0x1.1ec07p-3f, 0x1.1ec906p-3f);
+}
+
+FASTACT_INLINE double atanh_tail(double z) {
+  return polynomial(z, 0x1.5555555555555p-2, 0x1.9999999999944p-3, 0x1.2492492499d46p-3,
+                    0x1.c71c71bedea97p-4, 0x1.745d19937b1fcp-4, 0x1.3b13515f6f9efp-4,
+                    0x1.111abdc8abe16p-4, 0x1.e0a2d581ab68fp-5, 0x1.bc37f0140c19ep-5,
+                    0x1.32e0d25c9c761p-5, 0x1.401d3e65cdc48p-4);
+}
+
+// high + low, 2^guard times too large.
+template <class T>
+struct GuardedSum {
+  T high;
+  T low;
+};
+
+// log(1 + e^(z + rest)) for z up to 40; beyond, what it is not used for. `rest` is z's, not |z|'s.
+template <class T>
+FASTACT_INLINE GuardedSum<T> log_1p_exponential(T z, T rest = 0) {
+  const T size_rest = z < T{0} ? -rest : rest;
+  const auto tail = logistic_tail(clamp_magnitude(z, kLogisticEnd<T>), size_rest, T{0.5});
+  const T t = tail.inverse * (tail.scale * (T{0.5} * kUnguard<T>));
+  const T square = t * t;
+  const T correction =
+      tail.inverse * fma(square, atanh_tail(square), tail.remainder(T{1}, tail.inverse));
+  const T positive = z < T{0} ? T{0} : z * (T{1} / kUnguard<T>);
+  const T positive_rest = z < T{0} ? T{0} : rest * (T{1} / kUnguard<T>);
+  // Their sum and its rounding error, whichever is the larger.
+  const T logarithm = tail.inverse * tail.scale;
+  const T sum = positive + logarithm;
+  const T added = sum - positive;
+  const T error = (positive - (sum - added)) + (logarithm - added);
+  return {sum, fma(correction, tail.scale, error + positive_rest)};
+}
+
+// The same in float for 16-bit results, from e = 2^guard e^-|z|; bfloat16's coefficients take the
+// guard back.
+template <class Element>
+FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
+  const float value = e * kUnguard16<Element>;
+  float p;
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    p = polynomial(value, 0x1.fffffap-21f, -0x1.fff932p-22f, 0x1.54bda6p-22f, -0x1.f5aa8p-23f,
+                   0x1.6b6b68p-23f, -0x1.b90e38p-24f, 0x1.692b6ap-25f, -0x1.17cc5ep-27f);
+  } else {
+    p = polynomial(value, 0x1p0f, -0x1.fffeaep-2f, 0x1.552ffep-2f, -0x1.fcc8bp-3f, 0x1.874a2p-3f,
+                   -0x1.17d1f6p-3f, 0x1.4068p-4f, -0x1.e3654cp-6f, 0x1.56e95ap-8f);
+  }
+  return fma(e, p, z < 0.0f ? 0.0f : z);
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,182 @@
+// The logistic function 1 / (1 + e^-x) and what formulas make of it.
+#pragma once
+
+#include "ops/formulas/exponential.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+// From here on 1 / (1 + e^a) is 0, also times the largest number that it is multiplied by.
+template <class T>
+inline constexpr T kLogisticEnd = sizeof(T) == 4 ? static_cast<T>(110) : static_cast<T>(760);
+
+// 1 / (1 + e^a) for a >= 0, to about a bit more than T has. With s = 2^n and r of the reduction it
+// is s / D where D = s + e^r = high + low: in that form D is near 1, the far tail is only a scale,
+// and what its sum loses is known and goes into the division's remainder.
+template <class T>
+struct LogisticTail {
+  T high;
+  T low;
+  T inverse;  // 1 / D, rounded
+  T scale;    // 2^(n + guard)
+
+  // numerator / (1 + e^a), as long as it is not yet multiplied by `scale`.
+  FASTACT_INLINE T of(T numerator) const {
+    const T q = numerator * inverse;
+    return fma(inverse, remainder(numerator, q), q);
+  }
+  FASTACT_INLINE T of_one() const { return fma(inverse, remainder(T{1}, inverse), inverse); }
+  // numerator - D q.
+  FASTACT_INLINE T remainder(T numerator, T q) const {
+    return fma(-low, q, fma(-high, q, numerator));
+  }
+};
+
+// For a + rest. With another share than 1, s / (share s + e^r).
+template <class T>
+FASTACT_INLINE LogisticTail<T> logistic_tail(T a, T rest = 0, T share = 1) {
+  const Pieces<T> x = reduce_in_pieces(a);
+  const T s = x.scale * (share * kUnguard<T>);
+  const T r = x.r + rest;
+  const T high = (T{1} + s) + x.high;
+  const T lost = (s - (high - T{1})) + x.high;
+  const T low = fma(r * r, exponential_tail(r), (lost + x.low) + rest);
+  return {high, low, reciprocal(high + low), x.scale};
+}
+
+// x / (1 + e^-w) where w has the sign of x: |w| = argument + rest, |x| = size, clamped alike.
+// Beyond zero it is x less what the mirrored input gives.
+template <class T>
+FASTACT_INLINE T gate(T x, T size, T argument, T rest = 0) {
+  const auto tail = logistic_tail(argument, rest);
+  const T mirrored = tail.of(size) * tail.scale;
+  return fma(mirrored, -kUnguard<T>, x < T{0} ? with_sign_of(T{0}, x) : x);
+}
+
+// The same in double for float32 results: x e^w / (1 + e^w), for w from -709 to 80.
+FASTACT_INLINE double gate_short(double x, double w) {
+  const double e = exponential_short(w);
+  return x * quotient_short(e, 1.0 + e);
+}
+
+// |w| in two parts, and its derivatives by |x|.
+struct GateArgument {
+  double value;
+  double rest;
+  double first;
+  double second;
+  double third;
+};
+
+// f', f'', f''' of f(x) = x / (1 + e^-w(x)) for an odd w; `size` is |x|, clamped.
+template <class Element, int Order>
+FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument& w) {
+  const Exponential e = exponential<Element>(-w.value, -w.rest);
+  const double inverse = reciprocal_for<Element>(1.0 + e.value);
+  if constexpr (Order == 1) {
+    const double logistic = (x < 0.0 ? e.guarded : 1.0 / kDerivativeUnguard<Element>)*inverse;
+    const double complement = (x < 0.0 ? 1.0 : e.value) * inverse;
+    const double steepness = (x < 0.0 ? -size : size) * w.first;
+    return logistic * fma(steepness, complement, 1.0) * kDerivativeUnguard<Element>;
+  } else {
+    // The logistic function has the derivatives p, p t and p (1 - 6p). As f(x) - x / 2 is even, |x|
+    // serves for both signs.
+    const double guarded = e.guarded * inverse * inverse;
+    const double t = e.minus_one * inverse;
+    const double bend = fma(t * w.first, w.first, w.second);
+    if constexpr (Order == 2) {
+      return guarded * fma(size, bend, 2.0 * w.first) * kDerivativeUnguard<Element>;
+    } else {
+      const double p = e.value * inverse * inverse;
+      const double cubed = w.first * w.first * w.first;
+      const double inner = fma(fma(-6.0, p, 1.0), cubed, fma(3.0 * t * w.first, w.second, w.third));
+      const double sign = x < 0.0 ? -1.0 : 1.0;
+      return sign * guarded * fma(size, inner, 3.0 * bend) * kDerivativeUnguard<Element>;
+    }
+  }
+}
+
+// The derivatives p, p t, ... of the logistic function at w, |w| = value + rest: p, 2^guard times
+// too large, and t at |w|.
+struct LogisticSlope {
+  double guarded;
+  double t;
+};
+
+template <class Element>
+FASTACT_INLINE LogisticSlope logistic_slope(double value, double rest = 0.0) {
+  const Exponential e = exponential<Element>(-value, -rest);
+  const double inverse = reciprocal_for<Element>(1.0 + e.value);
+  return {e.guarded * inverse * inverse, e.minus_one * inverse};
+}
+
+// The logistic function in double, not compensated.
+template <class Element>
+FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
+  const Exponential e = exponential<Element>(-value, -rest);
+  return (x < 0.0 ? e.guarded
+                  : 1.0 / kDerivativeUnguard<Element>)*reciprocal_for<Element>(1.0 + e.value) *
+         kDerivativeUnguard<Element>;
+}
+
+// What a double result is returned as: 16-bit results need one rounding in all.
+template <class Element>
+FASTACT_INLINE auto narrowed(double y) {
+  if constexpr (kIs16Bit<Element>) {
+    return round_to_odd(y);
+  } else {
+    return y;
+  }
+}
+
+// Near zero float16 results around 0.5 lie so close to ties, on the side of 0.5, that float cannot
+// tell: to be subtracted from them.
+FASTACT_INLINE float nudge_towards_half(float x) {
+  return magnitude(x) < 0x1p-6f ? with_sign_of(0x1p-24f, x) : 0.0f;
+}
+
+// The logistic function for 16-bit results; 0 for -inf.
+template <class Element>
+FASTACT_INLINE float logistic_16(float x) {
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    const float e =
+        exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1p0f, 0x1.fffe54p-2f,
+                                0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+    const float numerator = x < 0.0f ? e : 1.0f / kUnguard16<Element>;
+    return numerator * reciprocal(fma(e, kUnguard16<Element>, 1.0f)) * kUnguard16<Element>;
+  } else {
+    const float e =
+        exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1.000002p0f, 0x1.000004p-1f,
+                                0x1.55548p-3f, 0x1.55549p-5f, 0x1.12401p-7f, 0x1.6daa9ep-10f);
+    const float numerator = x < 0.0f ? e : 1.0f;
+    return numerator * reciprocal(1.0f + e) - nudge_towards_half(x);
+  }
+}
+
+// For 16-bit results: max(x, 0) - size * part where that is about x / 2 near zero. Half of a tiny
+// odd x is a tie, of which the exact value is on the upper side.
+template <class Element>
+inline constexpr float kUp16 = std::is_same_v<Element, BFloat16> ? 0x1p-127f : 0x1p-40f;
+
+template <class Element>
+FASTACT_INLINE float mirrored_16(float x, float size, float part) {
+  return with_sign_of(fma(-size, part, x < 0.0f ? 0.0f : x), x);
+}
+
+// From e = 2^guard e^-|w|, the value and the first derivative. `size` is |x|, clamped; `steepness`
+// is x w'.
+template <class Element>
+FASTACT_INLINE float gate_16(float x, float size, float e) {
+  const float inverse = reciprocal(fma(e, kUnguard16<Element>, 1.0f)) * kUnguard16<Element>;
+  return mirrored_16<Element>(x, fma(size, e, -kUp16<Element>), inverse);
+}
+
+template <class Element>
+FASTACT_INLINE float gate_derivative_16(float x, float steepness, float e) {
+  const float value = e * kUnguard16<Element>;
+  const float inverse = reciprocal(1.0f + value);
+  const float logistic = (x < 0.0f ? e : 1.0f / kUnguard16<Element>)*inverse;
+  const float complement = (x < 0.0f ? 1.0f : value) * inverse;
+  return logistic * fma(steepness, complement, 1.0f) * kUnguard16<Element>;
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

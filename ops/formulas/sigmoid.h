@@ -1,0 +1,64 @@
+// Sigmoid: f(x) = 1 / (1 + e^-x).
+//
+// Range: every input. f(-inf) = 0 and f(inf) = 1; the far negative tail keeps its relative accuracy
+// down to the subnormal numbers.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        0.9   0.501 0.501 0.5
+//   float64        0.8   1.5   0.5   0.5
+//
+// The derivatives are functions of the result y, and their bounds those of d(y) = y (1 - y) and its
+// derivatives for any y.
+//
+// Source: the definition; logistic.h says how it is computed. float16's coefficients leave none of
+// the 65,536 inputs misrounded.
+#pragma once
+
+#include "ops/formulas/formula.h"
+#include "ops/formulas/logistic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Sigmoid {
+  static constexpr Traits kTraits = {.saves = Saves::kOutput};
+
+  explicit constexpr Sigmoid(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+    static_assert(Order == 0);
+    using T = Wide<Element>;
+    if constexpr (kIs16Bit<Element>) {
+      return logistic_16<Element>(x);
+    } else {
+      const auto tail = logistic_tail(clamp_magnitude(x, kLogisticEnd<T>));
+      const T near = tail.of_one() * tail.scale;
+      const T base = x < T{0} ? T{0} : T{1};
+      const T factor = x < T{0} ? kUnguard<T> : -kUnguard<T>;
+      return fma(near, factor, base);
+    }
+  }
+
+  // d(y) = y (1 - y), d' = 1 - 2y, d'' = -2; for float32 in double, where 1 - y is exact.
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative_from_result(Wide<Element> y) const {
+    using T = Compute<Element>;
+    const auto wide = static_cast<T>(y);
+    if constexpr (Order == 1 && std::is_same_v<Element, BFloat16>) {
+      // Far beyond [0, 1] y^2 may be a tie, which the y that float cannot add decides.
+      const float size = clamp_magnitude(y, 0x1p100f);
+      const float decides = size > 0x1p20f ? size * 0x1p-22f : 0.0f;
+      return y * ((1.0f - y) + decides);
+    } else if constexpr (Order == 1) {
+      return wide * (T{1} - wide);
+    } else if constexpr (Order == 2) {
+      return fma(T{-2}, wide, T{1});
+    } else {
+      return is_nan(wide) ? wide : T{-2};
+    }
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -25,7 +25,17 @@
   X(hardshrink, Hardshrink, "float lambd=0.5")                           \
   X(squared_relu, SquaredRelu, "")                                       \
   X(elu, Elu, "float alpha=1.0, float scale=1.0, float input_scale=1.0") \
-  X(celu, Celu, "float alpha=1.0")
+  X(celu, Celu, "float alpha=1.0")                                       \
+  X(sigmoid, Sigmoid, "")                                                \
+  X(tanh, Tanh, "")                                                      \
+  X(silu, Silu, "")                                                      \
+  X(gelu, Gelu, "")                                                      \
+  X(gelu_tanh, GeluTanh, "")                                             \
+  X(quick_gelu, QuickGelu, "")                                           \
+  X(mish, Mish, "")                                                      \
+  X(softplus, Softplus, "float beta=1.0, float threshold=20.0")          \
+  X(log_sigmoid, LogSigmoid, "")                                         \
+  X(tanhshrink, Tanhshrink, "")
 
 namespace fastact {
 

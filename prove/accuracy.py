@@ -119,7 +119,8 @@ class Tally:
             )  # fmt: skip
             if 0 < other.max_ulp < float("inf"):
                 _, y = exactly(act, other.max_at, k, dtype)
-                self.max_ulp = exact_error(other.max_result, y, dtype)
+                floor = act.floor(dtype, k)(other.max_at)
+                self.max_ulp = exact_error(other.max_result, y, dtype, floor)
 
 
 def tally(x, results, target, bound, canonical_nan):

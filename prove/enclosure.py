@@ -10,6 +10,8 @@ import gmpy2
 import numpy as np
 import torch
 
+from oracle import PI, complementary_error_function
+
 # Rounding errors of the bounds' own arithmetic: a few operations of relative error 2^-52 each.
 SLACK = 1 + 2.0**-30
 
@@ -95,12 +97,18 @@ class Enclosing:
     double functions of SLEEF and CUDA, and glibc's 80-bit ones. LIBRARY_ULP is taken, and
     accuracy.py compares a sample with MPFR on every run. The error of an argument is carried
     through by the largest slope over it.
+
+    erfc is torch's own in double, with a documented 1.5 (SLEEF) to 5 ULP (CUDA, glibc) where the
+    result is a normal number, and MPFR's in 80 bits.
     """
 
     LIBRARY_ULP = 8
+    # Below it erfc has no relative accuracy in double.
+    ERFC_TINY = 2.0**-1000
 
-    def __init__(self, library, number, digits, tiny):
+    def __init__(self, library, number, digits, tiny, erfc):
         self.library = library
+        self._erfc = erfc
         self._number = number
         self.half_ulp = 2.0**-digits
         self.tiny = tiny
@@ -112,6 +120,9 @@ class Enclosing:
         value = self._number(text)
         is_exact = Fraction(*value.item().as_integer_ratio()) == Fraction(text)
         return Enclosure(self, value, 0.0 if is_exact else abs(value) * self.half_ulp)
+
+    def pi(self):
+        return self.number(PI)
 
     def where(self, condition, yes, no, x):
         a, b = yes(x), no(x)
@@ -153,6 +164,18 @@ class Enclosing:
     def tanh(self, a):
         return self._elementary(self.library.tanh, a, lambda value, e: e)
 
+    def erfc(self, a):
+        # The slope is 2 / sqrt(pi) e^(-x^2), whose largest value is where |x| is least.
+        where = self.library.where
+
+        def spread(value, e):
+            least = abs(a.value) - e
+            least = where(least > 0, least, 0.0 * least)
+            return 1.13 * e * self.library.exp(-(least * least))
+
+        result = self._elementary(self._erfc, a, spread)
+        return Enclosure(self, result.value, 2 * result.error + self.ERFC_TINY)
+
     def sqrt(self, a):
         # sqrt(a + e) - sqrt(a) <= e / sqrt(a), and <= sqrt(e).
         library = self.library
@@ -165,8 +188,12 @@ class Enclosing:
 
 
 # float32 results are judged by double, float64 results by the processor's 80-bit format.
-DOUBLE = Enclosing(torch, lambda s: torch.tensor(float(s), dtype=torch.float64), 53, 2.0**-1074)
-EXTENDED = Enclosing(np, np.longdouble, 64, np.finfo(np.longdouble).smallest_subnormal)
+DOUBLE = Enclosing(
+    torch, lambda s: torch.tensor(float(s), dtype=torch.float64), 53, 2.0**-1074, torch.special.erfc
+)
+EXTENDED = Enclosing(
+    np, np.longdouble, 64, np.finfo(np.longdouble).smallest_subnormal, complementary_error_function
+)
 
 
 class Multiprecision:
@@ -177,6 +204,8 @@ class Multiprecision:
     log1p = staticmethod(gmpy2.log1p)
     tanh = staticmethod(gmpy2.tanh)
     sqrt = staticmethod(gmpy2.sqrt)
+    erfc = staticmethod(gmpy2.erfc)
+    pi = staticmethod(gmpy2.const_pi)
     number = staticmethod(gmpy2.mpfr)
 
     @staticmethod

@@ -27,7 +27,8 @@ class Exact:
 
     # Correctly rounded; anything for a NaN.
     expected: torch.Tensor
-    # errors(results): in units of the exact value's last place, as doubles.
+    # errors(results): in units of the exact value's last place, or of the floor's where that is
+    # larger (Activation.floor), as doubles.
     errors: Callable
 
 
@@ -70,14 +71,17 @@ def exactly(act, x, k, dtype):
     return rounded, y
 
 
-def exact_error(result, y, dtype):
-    """|result - y| in units of the last place of y; infinity counts as the power of two beyond the
-    largest number."""
+def exact_error(result, y, dtype, floor=0.0):
+    """|result - y| in units of the last place of y, or of a larger floor; infinity counts as the
+    power of two beyond the largest number."""
     fmt = FORMATS[dtype]
     with gmpy2.context(precision=PRECISIONS[0]):
         if gmpy2.is_infinite(gmpy2.mpfr(result)):
             result = gmpy2.copy_sign(gmpy2.exp2(_top_exponent(fmt)), gmpy2.mpfr(result))
-        exponent = fmt.smallest if y == 0 else max(gmpy2.get_exp(y) - fmt.digits, fmt.smallest)
+        size = max(abs(y), gmpy2.mpfr(floor))
+        exponent = fmt.smallest
+        if size != 0:
+            exponent = max(gmpy2.get_exp(size) - fmt.digits, fmt.smallest)
         return float(abs(result - y) * gmpy2.exp2(-exponent))
 
 
@@ -128,7 +132,9 @@ def _exact_64_bit(act, x, k):
     where = torch.from_numpy(undecided).nonzero().flatten()
     if len(where):
         expected[where], _ = _ask_mpfr(act, on_cpu[where], k)
-    return Exact(expected.to(x.device), lambda results: _errors_in_extended(results, y))
+    with np.errstate(all="ignore"):
+        counted = np.maximum(np.abs(y), act.floor(torch.float64, k)(values))
+    return Exact(expected.to(x.device), lambda results: _errors_in_extended(results, y, counted))
 
 
 def _ask_mpfr(act, x, k):
@@ -150,13 +156,14 @@ def _errors_in_double(results, y):
     return (wide - y).abs_().mul_(scale)
 
 
-def _errors_in_extended(results, y):
+def _errors_in_extended(results, y, counted):
+    """In units of the last places of `counted`."""
     fmt = FORMATS[results.dtype]
     with np.errstate(all="ignore"):
         wide = results.cpu().numpy().astype(np.longdouble)
         top = np.ldexp(np.longdouble(1), _top_exponent(fmt))
         wide = np.where(np.isinf(wide), np.copysign(top, wide), wide)
-        place = np.maximum(np.frexp(y)[1] - fmt.digits, fmt.smallest)
+        place = np.maximum(np.frexp(counted)[1] - fmt.digits, fmt.smallest)
         errors = np.abs(np.ldexp(wide - y, -place)).astype(np.float64)
     return torch.from_numpy(errors).to(results.device)
 

@@ -89,10 +89,12 @@ def assert_within_contract(act, actual, *operands, is_result=False):
     _assert_where(finite & (y != 0), np.signbit(results), np.signbit(y), operands)
 
     bound = act.product_ulp(dtype, order)
+    floor = act.floor(dtype, order)(x)
 
     def too_far(y):
         with np.errstate(all="ignore"):
-            allowed = bound * ulp_of(y, dtype) + absolute * np.abs(factor)
+            counted = np.maximum(np.abs(y), floor * np.abs(factor))
+            allowed = bound * ulp_of(counted, dtype) + absolute * np.abs(factor)
             return finite & ~(np.abs(results - y) <= allowed)
 
     # The long double formula may have lost digits: 200 bits decide.

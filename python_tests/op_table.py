@@ -41,6 +41,13 @@ def contract(name):
     return ulp
 
 
+def orders_that_cancel(name):
+    """The derivatives whose terms cancel next to a zero, as the header says."""
+    text = (FORMULAS / f"{name}.h").read_text()
+    line = re.search(r"^// Terms cancel \(float64\): (f'+(?:, f'+)*)$", text, re.MULTILINE)
+    return frozenset(form.count("'") for form in line[1].split(", ")) if line else frozenset()
+
+
 @dataclass(frozen=True)
 class Activation:
     """What FastAct promises for one activation; see the rows below for examples."""
@@ -93,6 +100,19 @@ class Activation:
         return {
             dtype: tuple(others[dtype](bound) for bound in bounds) for dtype, bounds in ulp.items()
         }
+
+    @cached_property
+    def _orders_that_cancel(self):
+        return orders_that_cancel(self.name)
+
+    def cancelling(self, order, x):
+        """1/16 where that derivative's terms may cancel, else 0, at a number x or for each of an
+        array."""
+        return 0.0625 * (abs(x) < 10) if order in self._orders_that_cancel else 0.0
+
+    def floor(self, dtype, order):
+        """floor(x): the bounds count in ULP of the exact value, or of this where it is larger."""
+        return lambda x: self.cancelling(order, x) if dtype == torch.float64 else 0.0
 
     @property
     def has_is_result(self):
@@ -340,6 +360,229 @@ def elu_from_result(m, r, k, alpha, scale, rate):
     return m.where(r > 0, lambda r: positive, negative, r)
 
 
+# Beyond it, and below its negative, the transcendental activations are their limits in every type;
+# an exponential would give an infinity for a zero to meet.
+FAR = 2.0**60
+
+
+def between(m, x, low, middle, high):
+    """low(x) below -FAR, high(x) beyond FAR, middle(x) between them."""
+
+    def not_above(x):
+        return m.where(x < -FAR, low, middle, x)
+
+    return m.where(x > FAR, high, not_above, x)
+
+
+def limit(m, k, value, slope):
+    """What is at an infinity: a value ("x": x itself), a slope, and no more."""
+
+    def form(x):
+        if k == 0:
+            return x if value == "x" else m.number(value)
+        return m.number(slope if k == 1 else 0)
+
+    return form
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Of z, which has the sign of x: sigma(z), sigma(-z), their product and sigma(-z) - sigma(z),
+    each with relative accuracy in both tails."""
+
+    rising: object
+    falling: object
+    slope: object
+    difference: object
+
+
+def logistic(m, x, z):
+    """`z` is a function of x: conditions are on exact numbers."""
+
+    def near_one(sign):
+        return lambda x: 1 / (1 + m.exp(sign * z(x)))
+
+    def near_zero(sign):
+        def form(x):
+            e = m.exp(sign * z(x))
+            return e / (1 + e)
+
+        return form
+
+    def difference(sign):
+        return lambda x: sign * m.expm1(-sign * z(x)) / (1 + m.exp(-sign * z(x)))
+
+    rising = m.where(x > 0, near_one(-1), near_zero(1), x)
+    falling = m.where(x > 0, near_zero(-1), near_one(1), x)
+    return Logistic(
+        rising, falling, rising * falling, m.where(x > 0, difference(1), difference(-1), x)
+    )
+
+
+def gated(m, x, k, w, *slopes):
+    """x sigma(w(x)); `slopes` are the derivatives of w, zero beyond the last."""
+
+    def middle(x):
+        s = logistic(m, x, w)
+        if k == 0:
+            return x * s.rising
+        w1, w2, w3 = (*(slope(x) for slope in slopes), *(0 * x,) * (3 - len(slopes)))
+        if k == 1:
+            return s.rising * (1 + x * s.falling * w1)
+        bend = s.difference * w1 * w1 + w2
+        if k == 2:
+            return s.slope * (2 * w1 + x * bend)
+        third = (1 - 6 * s.slope) * w1 * w1 * w1 + 3 * s.difference * w1 * w2 + w3
+        return s.slope * (3 * bend + x * third)
+
+    return between(m, x, limit(m, k, "-0", 0), middle, limit(m, k, "x", 1))
+
+
+def silu(m, x, k):
+    return gated(m, x, k, lambda x: x, lambda x: m.number(1))
+
+
+def quick_gelu(m, x, k):
+    rate = m.number("1.702")
+    return gated(m, x, k, lambda x: rate * x, lambda x: rate)
+
+
+def gelu_tanh(m, x, k):
+    linear = m.sqrt(m.number(8) / m.pi())
+    cubic = linear * m.number("0.044715")
+    return gated(
+        m, x, k,
+        lambda x: x * (linear + cubic * x * x),
+        lambda x: linear + 3 * cubic * x * x,
+        lambda x: 6 * cubic * x,
+        lambda x: 6 * cubic,
+    )  # fmt: skip
+
+
+def sigmoid(m, x, k):
+    """The derivatives: of y (1 - y), by the result."""
+    if k > 0:
+        return {1: lambda y: y * (1 - y), 2: lambda y: 1 - 2 * y, 3: lambda y: m.number(-2)}[k](x)
+    return between(
+        m, x, limit(m, 0, 0, 0), lambda x: logistic(m, x, lambda x: x).rising, limit(m, 0, 1, 0)
+    )
+
+
+def tanh(m, x, k):
+    """The derivatives: of 1 - y^2, by the result."""
+    forms = {
+        0: m.tanh,
+        1: lambda y: (1 - y) * (1 + y),
+        2: lambda y: -2 * y,
+        3: lambda y: m.number(-2),
+    }
+    return forms[k](x)
+
+
+def gelu(m, x, k):
+    def middle(x):
+        if k <= 1:
+            cumulative = m.number("0.5") * m.erfc(-x / m.sqrt(m.number(2)))
+            if k == 0:
+                return x * cumulative
+        density = m.exp(m.number("-0.5") * x * x) / m.sqrt(2 * m.pi())
+        if k == 1:
+            return cumulative + x * density
+        return density * ((2 - x * x) if k == 2 else x * (x * x - 4))
+
+    return between(m, x, limit(m, k, "-0", 0), middle, limit(m, k, "x", 1))
+
+
+def softplus(m, x, k, beta, threshold):
+    """log(1 + e^(beta x)) / beta, beyond the threshold x."""
+    rate = m.number(beta)
+
+    def middle(x):
+        if k == 0:
+            rising = m.where(
+                x > 0,
+                lambda x: rate * x + m.log1p(m.exp(-rate * x)),
+                lambda x: m.log1p(m.exp(rate * x)),
+                x,
+            )
+            return rising / rate
+        s = logistic(m, x, lambda x: rate * x)
+        return (s.rising, rate * s.slope, rate * rate * s.slope * s.difference)[k - 1]
+
+    def below(x):
+        return between(m, x, limit(m, k, 0, 0), middle, limit(m, k, "x", 1))
+
+    return m.where(x > threshold / beta, limit(m, k, "x", 1), below, x)
+
+
+def log_sigmoid(m, x, k):
+    def middle(x):
+        if k == 0:
+            return m.where(
+                x > 0,
+                lambda x: -m.log1p(m.exp(-x)),
+                lambda x: x - m.log1p(m.exp(x)),
+                x,
+            )
+        s = logistic(m, x, lambda x: x)
+        return (s.falling, -s.slope, -s.slope * s.difference)[k - 1]
+
+    return between(m, x, limit(m, k, "x", 1), middle, limit(m, k, "-0", 0))
+
+
+def mish(m, x, k):
+    def side(sign):
+        """By e = e^-|x|: tanh(log(1 + e^x)) = n / d."""
+
+        def form(x):
+            e = m.exp(-sign * x)
+            if sign > 0:
+                n = 1 + 2 * e
+                d = n + 2 * e * e
+                slope, h, s = 4 * e * e * (1 + e) / (d * d), (1 + e) / d, 1 / (1 + e)
+            else:
+                n = e * (e + 2)
+                d = n + 2
+                slope, h, s = 4 * e * (1 + e) / (d * d), e * (1 + e) / d, e / (1 + e)
+            if k == 0:
+                return x * n / d
+            if k == 1:
+                return n / d + x * slope
+            rate = 1 + s - 4 * h
+            if k == 2:
+                return slope * (2 + x * rate)
+            bend = rate * rate + s * (1 - s) - 4 * h * (1 + s - 2 * h)
+            return slope * (3 * rate + x * bend)
+
+        return form
+
+    def middle(x):
+        return m.where(x > 0, side(1), side(-1), x)
+
+    return between(m, x, limit(m, k, "-0", 0), middle, limit(m, k, "x", 1))
+
+
+def tanhshrink(m, x, k):
+    def series(x):
+        """By tanh's continued fraction, where x - tanh(x) would cancel."""
+        z = x * x
+        c = 61 + 0 * x
+        for n in range(59, 1, -2):
+            c = n + z / c
+        g = z / c
+        return x * g / (1 + g)
+
+    def beyond(x):
+        return x - m.tanh(x)
+
+    if k == 0:
+        return m.where(x < 1, lambda x: m.where(x > -1, series, beyond, x), beyond, x)
+    t = m.tanh(x)
+    e = m.where(x > 0, lambda x: m.exp(-2 * x), lambda x: m.exp(2 * x), x)
+    s = 4 * e / ((1 + e) * (1 + e))  # 1 - t^2
+    return (t * t, 2 * t * s, 2 * s * (s - 2 * t * t))[k - 1]
+
+
 ELU_ARGUMENTS = (float(SELU_ALPHA), float(SELU_SCALE), 1)
 
 
@@ -512,6 +755,55 @@ def celu_row(alpha):
     )  # fmt: skip
 
 
+# Where e^-|z| changes its reduction, and where it is subnormal.
+REDUCTIONS = (*((n + 0.5) * math.log(2) for n in range(60)), 40.0, 708.396, 745.133)
+
+
+def both_signs(points):
+    return tuple(sign * point for point in points for sign in (1, -1))
+
+
+def gelu_tanh_inverse(w):
+    """The x where gelu_tanh's exponent is w."""
+    scale = math.sqrt(3 * 0.044715)
+    return 2 / scale * math.sinh(math.asinh(1.5 * scale * w / math.sqrt(8 / math.pi)) / 3)
+
+
+def gate_row(derivative, forms, branch_points, zeros=()):
+    """x times a function like sigmoid; `zeros` are pairs (x, k) where the k-th derivative is 0."""
+    return Activation(
+        name=derivative.__name__,
+        derivative=derivative,
+        exactly_zero=lambda x, k: (
+            k >= 1 and x == -math.inf or k >= 2 and x == math.inf or (x, k) in zeros
+        ),
+        at_minus_zero=-0.0,
+        branch_points=both_signs(branch_points),
+        **forms,
+        saves="input",
+        kinks=(),
+    )
+
+
+def softplus_row(beta, threshold):
+    return Activation(
+        name="softplus",
+        derivative=lambda m, x, k: softplus(m, x, k, beta, threshold),
+        exactly_zero=lambda x, k: (
+            k >= 1 and x == -math.inf or k >= 2 and x * beta > threshold or k == 3 and x == 0
+        ),
+        at_minus_zero=math.log(2) / beta,
+        branch_points=both_signs(x / beta for x in REDUCTIONS),
+        **aten_forms(
+            "softplus", beta, threshold,
+            backward=lambda g, x: torch.ops.aten.softplus_backward(g, x, beta, threshold),
+        ),
+        saves="input",
+        kinks=(threshold / beta,),
+        **others({"beta": beta, "threshold": threshold}, beta=1.0, threshold=20.0),
+    )  # fmt: skip
+
+
 ACTIVATIONS = (
     Activation(
         name="selu",
@@ -563,4 +855,73 @@ ACTIVATIONS = (
     ),
     *(elu_row(*a) for a in ((1.0, 1.0, 1.0), (1.75, 0.875, 0.625), (1.0, 1.0, -1.0))),
     *(celu_row(alpha) for alpha in (1.0, 0.3)),
+    Activation(
+        name="sigmoid",
+        derivative=sigmoid,
+        exactly_zero=lambda y, k: k == 1 and y in (0, 1) or k == 2 and y == 0.5,
+        at_minus_zero=0.5,
+        branch_points=both_signs(REDUCTIONS),
+        **aten_forms("sigmoid", backward=torch.ops.aten.sigmoid_backward),
+        saves="result",
+        takes_output=True,
+        kinks=(),
+    ),
+    Activation(
+        name="tanh",
+        derivative=tanh,
+        exactly_zero=lambda y, k: k == 1 and abs(y) == 1 or k == 2 and y == 0,
+        at_minus_zero=-0.0,
+        branch_points=both_signs((0.55, 20.0, *(x / 2 for x in REDUCTIONS))),
+        **aten_forms("tanh", backward=torch.ops.aten.tanh_backward),
+        saves="result",
+        takes_output=True,
+        kinks=(),
+    ),
+    gate_row(silu, aten_forms("silu", backward=torch.ops.aten.silu_backward), REDUCTIONS, {(0, 3)}),
+    gate_row(
+        gelu,
+        aten_forms("gelu", backward=torch.ops.aten.gelu_backward),
+        (39.0, *(math.sqrt(2 * x) for x in REDUCTIONS)),
+        {(0, 3), (2, 3), (-2, 3)},
+    ),
+    gate_row(
+        gelu_tanh,
+        composed(
+            lambda x: torch.ops.aten.gelu(x, approximate="tanh"),
+            lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"),
+        ),
+        (22.0, *map(gelu_tanh_inverse, REDUCTIONS)),
+        {(0, 3)},
+    ),
+    gate_row(
+        quick_gelu,
+        composed(lambda x: x * torch.sigmoid(1.702 * x)),
+        (448.0, *(x / 1.702 for x in REDUCTIONS)),
+        {(0, 3)},
+    ),
+    gate_row(mish, aten_forms("mish", backward=torch.ops.aten.mish_backward), REDUCTIONS),
+    *(softplus_row(*arguments) for arguments in ((1.0, 20.0), (2.0, 3.0))),
+    Activation(
+        name="log_sigmoid",
+        derivative=log_sigmoid,
+        exactly_zero=lambda x, k: (
+            k >= 1 and x == math.inf or k >= 2 and x == -math.inf or k == 3 and x == 0
+        ),
+        at_minus_zero=-math.log(2),
+        branch_points=both_signs(REDUCTIONS),
+        # ATen's log_sigmoid does not give a result the strides that elementwise operators give.
+        **composed(lambda x: -torch.nn.functional.softplus(-x)),
+        saves="input",
+        kinks=(),
+    ),
+    Activation(
+        name="tanhshrink",
+        derivative=tanhshrink,
+        exactly_zero=lambda x, k: x == 0 and k in (1, 2) or k >= 2 and abs(x) == math.inf,
+        at_minus_zero=-0.0,
+        branch_points=both_signs((0.5, 20.0, *(x / 2 for x in REDUCTIONS))),
+        **composed(torch.nn.functional.tanhshrink),
+        saves="input",
+        kinks=(),
+    ),
 )

@@ -7,15 +7,20 @@ boundary does mpmath compute it again with 200 bits.
 import math
 from dataclasses import dataclass
 
+import gmpy2
 import mpmath
 import numpy as np
 import torch
 
 # Relative error allowed to the long double oracle: numpy's 80-bit functions are good to about 2^-62
-# on x86. Where long double is no wider than double, every value goes to mpmath.
+# on x86. An exponential multiplies its argument's error by the argument, up to a hundred in the
+# range of the narrower formats. Where long double is no wider than double, every value goes to
+# mpmath.
 MARGIN = np.longdouble(2.0) ** -58
+MARGIN_OF_NARROW = np.longdouble(2.0) ** -50
 WIDE = np.finfo(np.longdouble).nmant >= 63
 PRECISION = 200
+PI = "3.14159265358979323846264338327950288419716939937510582097494459"
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,23 @@ FORMATS = {
 }
 
 
+def complementary_error_function(x):
+    """Of a long double array, by MPFR: numpy has none."""
+    flat = np.asarray(x, np.longdouble).ravel()
+    high = flat.astype(np.float64)
+    low = np.where(np.isfinite(high), flat - high, 0).astype(np.float64)
+    parts = np.empty((3, len(flat)))
+    with gmpy2.context(precision=64):
+        for i, (a, b) in enumerate(zip(high.tolist(), low.tolist())):
+            y = gmpy2.erfc(gmpy2.mpfr(a) + b)
+            exponent, fraction = gmpy2.frexp(y) if gmpy2.is_regular(y) else (0, y)
+            first = float(fraction)
+            parts[:, i] = exponent, first, fraction - first if math.isfinite(first) else 0.0
+    with np.errstate(under="ignore"):
+        y = np.ldexp(parts[1].astype(np.longdouble) + parts[2], parts[0].astype(np.int64))
+    return y.reshape(np.shape(x))
+
+
 class LongDouble:
     """Arithmetic over numpy long double arrays."""
 
@@ -52,6 +74,11 @@ class LongDouble:
     log1p = staticmethod(np.log1p)
     tanh = staticmethod(np.tanh)
     sqrt = staticmethod(np.sqrt)
+    erfc = staticmethod(complementary_error_function)
+
+    @staticmethod
+    def pi():
+        return np.longdouble(PI)
 
     @staticmethod
     def number(text):
@@ -73,6 +100,11 @@ class Multiprecision:
     log1p = staticmethod(mpmath.log1p)
     tanh = staticmethod(mpmath.tanh)
     sqrt = staticmethod(mpmath.sqrt)
+    erfc = staticmethod(mpmath.erfc)
+
+    @staticmethod
+    def pi():
+        return +mpmath.pi
 
     @staticmethod
     def number(text):
@@ -90,7 +122,15 @@ class Differentiable:
     expm1 = staticmethod(torch.expm1)
     log1p = staticmethod(torch.log1p)
     tanh = staticmethod(torch.tanh)
-    sqrt = staticmethod(torch.sqrt)
+    erfc = staticmethod(torch.special.erfc)
+
+    @staticmethod
+    def sqrt(x):
+        return torch.sqrt(x) if isinstance(x, torch.Tensor) else math.sqrt(x)
+
+    @staticmethod
+    def pi():
+        return math.pi
 
     @staticmethod
     def number(text):
@@ -166,7 +206,10 @@ def correctly_rounded(act, x, k):
     values[nan] = 0
     with np.errstate(all="ignore"):
         y = np.broadcast_to(act.derivative(LongDouble, values, k), values.shape)
-        low, high = _round(y * (1 - MARGIN), fmt), _round(y * (1 + MARGIN), fmt)
+        margin = MARGIN if fmt.digits == 53 else MARGIN_OF_NARROW
+        lost = margin * act.cancelling(k, values)
+        lost = np.where(y < 0, -lost, lost)
+        low, high = _round(y * (1 - margin) - lost, fmt), _round(y * (1 + margin) + lost, fmt)
     undecided = np.flatnonzero((low != high) & np.isfinite(y)) if WIDE else np.arange(len(y))
     result = low.astype(np.float64)
     for i in undecided:
@@ -181,25 +224,30 @@ def correctly_rounded(act, x, k):
     return tensor.reshape(x.shape).to(x.device)
 
 
+def no_floor(x):
+    return 0.0
+
+
 def ulp_of(y, dtype):
     """The unit in the last place of a dtype at each element of a long double array."""
     return np.ldexp(np.longdouble(1), _spacing(y, FORMATS[dtype]))
 
 
-def ulp_errors(actual, function, k, x, factor=None):
-    """|actual - factor * function(x, k)| in units of the last place of the exact value.
+def ulp_errors(actual, function, k, x, factor=None, floor=no_floor):
+    """|actual - factor * function(x, k)| in units of the last place of the exact value, or where
+    floor(x) is larger of the floor's.
 
     For finite elements and formats up to 32 bits; float64 needs exact_ulp_errors for more than a
     rough bound.
     """
+    factor = np.longdouble(1) if factor is None else factor
     with np.errstate(all="ignore"):
-        y = function(LongDouble, wide(x), k)
-        if factor is not None:
-            y = y * factor
-        return np.abs(wide(actual) - y) / ulp_of(y, actual.dtype)
+        y = function(LongDouble, wide(x), k) * factor
+        unit = ulp_of(np.maximum(np.abs(y), floor(wide(x)) * np.abs(factor)), actual.dtype)
+        return np.abs(wide(actual) - y) / unit
 
 
-def exact_ulp_errors(actual, function, k, x):
+def exact_ulp_errors(actual, function, k, x, floor=no_floor):
     """The same with mpmath, element by element."""
     fmt = FORMATS[actual.dtype]
     errors = []
@@ -207,6 +255,7 @@ def exact_ulp_errors(actual, function, k, x):
         flat = zip(actual.detach().cpu().reshape(-1).tolist(), x.cpu().reshape(-1).tolist())
         for a, v in flat:
             y = function(Multiprecision, mpmath.mpf(v), k)
-            q = fmt.smallest if y == 0 else max(mpmath.frexp(y)[1] - fmt.digits, fmt.smallest)
+            size = max(abs(y), floor(v))
+            q = fmt.smallest if size == 0 else max(mpmath.frexp(size)[1] - fmt.digits, fmt.smallest)
             errors.append(float(abs(mpmath.mpf(a) - y) / mpmath.ldexp(1, q)))
     return np.array(errors)

@@ -36,6 +36,11 @@
 //   //   bfloat16       0.5  0.5    0.5    0.5
 //   //   ...
 //
+// Where float64's terms cancel next to a zero of a derivative, a line names these derivatives: where
+// one is below 1/16 and |x| < 10, its bound is in ULP of 1/16.
+//
+//   // Terms cancel (float64): f', f''
+//
 // derivative() may return a wider type than it takes (float32 SELU computes in double): the engine
 // multiplies the incoming gradients in that type and rounds once. It returns NaN for NaN, and any
 // NaN will do: round_to() makes it canonical. Where a derivative is piecewise zero it returns

@@ -9,6 +9,8 @@
 //   float32        0.92  0.6   0.501 0.501
 //   float64        0.8   5     4     4
 //
+// Terms cancel (float64): f'
+//
 // Next to the zero of f', where it is below 1/16 for |x| < 10, float64's bound is in ULP of 1/16:
 // an absolute one, as terms cancel there. f'' and f''' are products, and keep theirs. float32
 // computes its derivatives in double, and its bound holds everywhere: the float32 numbers next to

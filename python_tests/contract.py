@@ -88,17 +88,15 @@ def assert_within_contract(act, actual, *operands, is_result=False):
     _assert_where(infinite, results, np.copysign(np.inf, y), operands)
     _assert_where(finite & (y != 0), np.signbit(results), np.signbit(y), operands)
 
-    bound = act.product_ulp(dtype, order)
-    floor = act.floor(dtype, order)(x)
-
     def too_far(y):
         with np.errstate(all="ignore"):
-            counted = np.maximum(np.abs(y), floor * np.abs(factor))
-            allowed = bound * ulp_of(counted, dtype) + absolute * np.abs(factor)
+            allowed = act.allowed_error(dtype, order, x, derivative, factor, ulp_of)
+            allowed = allowed + absolute * np.abs(factor)
             return finite & ~(np.abs(results - y) <= allowed)
 
     # The long double formula may have lost digits: 200 bits decide.
     for i in np.flatnonzero(too_far(y)):
         decided = exact(function, float(x[i]), order)
-        y[i] = np.longdouble(mpmath.nstr(decided, 30)) * factor[i]
+        derivative[i] = np.longdouble(mpmath.nstr(decided, 30))
+        y[i] = derivative[i] * factor[i]
     _assert_where(too_far(y), results, y, operands)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 
 FORMULAS = Path(__file__).resolve().parent.parent / "ops" / "formulas"
@@ -151,12 +152,25 @@ class Activation:
         overload = self.packet("_backward").grad_input
         return overload(grad, x, **self.parameters, **options, grad_input=grad_input)
 
-    def product_ulp(self, dtype, order):
-        """The largest error of D_order with any gradients. Those of 16-bit types are multiplied in
-        float and those of float32 in double, and rounded once; float64's may each add half an ULP.
-        So may float32's first, where a formula has a backward() of its own."""
-        wide = dtype == torch.float64 or (dtype == torch.float32 and order == 1)
-        return self.ulp[dtype][order] + (0.5 * order if wide else 0.01)
+    def allowed_error(self, dtype, order, x, derivative, factor, ulp_of):
+        """The largest error of D_order at x, where the derivative and the product of the gradients
+        have these exact values; ulp_of(y, dtype) is the last place of a number."""
+        size, product = abs(derivative), abs(derivative * factor)
+        bound = self.ulp[dtype][order]
+        if dtype == torch.float64:
+            # The derivative's own error times the gradients, which may be up to twice as many ULP
+            # of the product; each product but the last may be an ULP off, and that one half.
+            floor = self.floor(dtype, order)(x)
+            own = bound * ulp_of(np.maximum(size, floor), dtype) * abs(factor)
+            return own + max(order - 0.5, 0) * ulp_of(product, dtype)
+        # 16-bit types are multiplied in float and float32 in double, and rounded once; but not
+        # float32's first where a formula has a backward() of its own.
+        bound += 0.5 if dtype == torch.float32 and order == 1 else 0.01
+        # Of 16-bit types, the float that is rounded to the right derivative has lost digits where
+        # terms cancel.
+        lost = 2.0**-14 * torch.finfo(dtype).eps if dtype.itemsize == 2 else 0.0
+        cancelling = size < self.cancelling(order, x)
+        return bound * ulp_of(product, dtype) + lost * cancelling * abs(factor)
 
     @cached_property
     def derivative_options(self):

@@ -224,31 +224,25 @@ def correctly_rounded(act, x, k):
     return tensor.reshape(x.shape).to(x.device)
 
 
-def no_floor(x):
-    return 0.0
-
-
 def ulp_of(y, dtype):
     """The unit in the last place of a dtype at each element of a long double array."""
     return np.ldexp(np.longdouble(1), _spacing(y, FORMATS[dtype]))
 
 
-def ulp_errors(actual, function, k, x, factor=None, floor=no_floor):
-    """|actual - factor * function(x, k)| in units of the last place of the exact value, or where
-    floor(x) is larger of the floor's.
+def ulp_errors(actual, function, k, x):
+    """|actual - function(x, k)| in units of the last place of the exact value.
 
     For finite elements and formats up to 32 bits; float64 needs exact_ulp_errors for more than a
     rough bound.
     """
-    factor = np.longdouble(1) if factor is None else factor
     with np.errstate(all="ignore"):
-        y = function(LongDouble, wide(x), k) * factor
-        unit = ulp_of(np.maximum(np.abs(y), floor(wide(x)) * np.abs(factor)), actual.dtype)
-        return np.abs(wide(actual) - y) / unit
+        y = function(LongDouble, wide(x), k)
+        return np.abs(wide(actual) - y) / ulp_of(y, actual.dtype)
 
 
-def exact_ulp_errors(actual, function, k, x, floor=no_floor):
-    """The same with mpmath, element by element."""
+def exact_ulp_errors(actual, function, k, x, floor=lambda x: 0.0):
+    """The same with mpmath, element by element; where floor(x) is larger than the exact value, in
+    units of its last place."""
     fmt = FORMATS[actual.dtype]
     errors = []
     with mpmath.workprec(PRECISION):

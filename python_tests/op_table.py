@@ -502,7 +502,7 @@ def gelu(m, x, k):
         density = m.exp(m.number("-0.5") * x * x) / m.sqrt(2 * m.pi())
         if k == 1:
             return cumulative + x * density
-        return density * ((2 - x * x) if k == 2 else x * (x * x - 4))
+        return density * ((2 - x * x) if k == 2 else x * (x - 2) * (x + 2))
 
     return between(m, x, limit(m, k, "-0", 0), middle, limit(m, k, "x", 1))
 

@@ -8,7 +8,7 @@
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
 //   float32        0.51  0.6   0.7   0.6
-//   float64        1     9     16    32
+//   float64        1     9     16    38
 //
 // Terms cancel (float64): f', f'', f'''
 //

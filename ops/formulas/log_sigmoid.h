@@ -7,7 +7,7 @@
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
 //   float32        0.92  0.501 0.501 0.501
-//   float64        0.85  3     5     7
+//   float64        0.85  3     5     8
 //
 // Source: the definition; logarithm.h says how it is computed.
 #pragma once

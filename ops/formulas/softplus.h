@@ -9,7 +9,7 @@
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
 //   float32        0.92  0.501 0.501 0.501
-//   float64        0.85  3     5     7
+//   float64        0.85  3     5     8
 //
 // With another beta than 1 float64's value is good to 1.5 ULP, float16's and bfloat16's to 0.51.
 //

@@ -36,9 +36,10 @@
 //   //   bfloat16       0.5  0.5    0.5    0.5
 //   //   ...
 //
-// Where float64's terms cancel next to a zero of a derivative, a line names these derivatives: where
-// one is below 1/16 and |x| < 10, its bound is in ULP of 1/16. There a 16-bit type's product with
-// gradients may be off by 2^-14 of the type's epsilon times the gradients, beyond its rounding.
+// Where float64's terms cancel next to a zero of a derivative, a line names these derivatives:
+// where one is below 1/16 and |x| < 10, its bound is in ULP of 1/16. There a 16-bit type's product
+// with gradients may be off by 2^-14 of the type's epsilon times the gradients, beyond its
+// rounding.
 //
 //   // Terms cancel (float64): f', f''
 //

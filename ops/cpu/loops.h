@@ -26,8 +26,7 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// Elements that are gathered at a time. All operands' blocks stay in the L1
-// cache.
+// Elements that are gathered at a time. All operands' blocks stay in the L1 cache.
 inline constexpr int64_t kBlock = 512;
 
 // As many Float16 as one instruction of F16C converts. GCC 12 vectorises the bit arithmetic of

@@ -36,7 +36,8 @@ from support import library_path  # noqa: E402
 
 SECTIONS = ("cells", "overhead", "memory", "binary")
 LARGEST_POWER = 34
-OVERHEAD_ROUNDS = {"quick": 100, "default": 400, "full": 2000}
+# For each case of the cost of a call.
+OVERHEAD_SECONDS = {"quick": 0.2, "default": 1.0, "full": 5.0}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -160,8 +161,8 @@ def measure_sections(options: argparse.Namespace) -> int:
         result |= measure_cells(options, device, wanted, seconds, cache)
     if "overhead" in sections:
         print(f"\nThe cost of a call on {overhead.ELEMENTS} numbers\n\n{overhead.COLUMNS}")
-        rounds = OVERHEAD_ROUNDS[options.selection]
-        result["overhead"] = overhead.measure(options.acts, device, rounds)
+        seconds = OVERHEAD_SECONDS[options.selection]
+        result["overhead"] = overhead.measure(options.acts, device, seconds)
     if "memory" in sections:
         print(f"\nPeak of forward plus backward, {memory.LAYERS} layers: FastAct, PyTorch\n")
         result["memory"] = memory.measure(options.acts, device)

@@ -8,8 +8,8 @@
 
 In each cell (operator, form, dtype, size, layout, threads) the contestants take turns, one sample
 of each a round. Sections: cells; overhead, the cost of a call on 8 numbers; memory, the peak of
-forward plus backward; binary, the library's size and load time. Exit code: 0, 1 if a bar is missed,
-2 for a wrong command line, 130 after an interrupt.
+forward plus backward; binary, the library's size and load time. The result is written after each of
+them. Exit code: 0, 1 if a bar is missed, 2 for a wrong command line, 130 after an interrupt.
 """
 
 import argparse
@@ -36,7 +36,8 @@ from support import library_path  # noqa: E402
 
 SECTIONS = ("cells", "overhead", "memory", "binary")
 LARGEST_POWER = 34
-OVERHEAD_ROUNDS = {"quick": 100, "default": 400, "full": 2000}
+# For each case of the cost of a call.
+OVERHEAD_SECONDS = {"quick": 0.2, "default": 1.0, "full": 5.0}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -146,36 +147,56 @@ def measure_bars(options: argparse.Namespace) -> int:
 def measure_sections(options: argparse.Namespace) -> int:
     device = options.device or ("cuda" if gpu_at_hand() else "cpu")
     result = {"machine": results.machine(device), "selection": options.selection}
+    path = options.results / f"{device}.json"
     print(results.title(result))
     sections = options.section or SECTIONS
-    if "cells" in sections:
-        sizes = [1 << size for size in options.size or ()]
-        ops = [act.id for act in options.acts]
-        wanted = cells.select(
-            options.selection, device, ops, options.dtype, options.form, sizes, options.layout
-        )
-        total, most = cells.SECONDS[options.selection]
-        seconds = options.seconds or min(most, total / max(len(wanted), 1))
-        cache = result["machine"]["last_level_cache"]
-        result |= measure_cells(options, device, wanted, seconds, cache)
-    if "overhead" in sections:
-        print(f"\nThe cost of a call on {overhead.ELEMENTS} numbers\n\n{overhead.COLUMNS}")
-        rounds = OVERHEAD_ROUNDS[options.selection]
-        result["overhead"] = overhead.measure(options.acts, device, rounds)
-    if "memory" in sections:
-        print(f"\nPeak of forward plus backward, {memory.LAYERS} layers: FastAct, PyTorch\n")
-        result["memory"] = memory.measure(options.acts, device)
-    if "binary" in sections:
-        print("\nThe library\n")
-        result["binary"] = binary.measure(options.build, options.jobs)
-    path = options.results / f"{device}.json"
-    results.write(path, result)
+    for name, measure_section in (
+        ("overhead", measure_overhead),
+        ("memory", measure_memory),
+        ("binary", measure_binary),
+        ("cells", measure_chosen_cells),  # last: it takes longest
+    ):
+        if name in sections:
+            result |= measure_section(options, device)
+            results.write(path, result)  # after each, so that an interrupt loses one section
     print(f"\nresult: {path}")
     if "cells" in result:
         performance.draw(result, options.results)
     if options.compare:
         compare.report(options.earlier[0].get("cells", []), result.get("cells", []))
     return 0
+
+
+def measure_overhead(options: argparse.Namespace, device: str) -> dict:
+    print(f"\nThe cost of a call on {overhead.ELEMENTS} numbers\n\n{overhead.COLUMNS}")
+    seconds = OVERHEAD_SECONDS[options.selection]
+    return {"overhead": overhead.measure(options.acts, device, seconds)}
+
+
+def measure_memory(options: argparse.Namespace, device: str) -> dict:
+    print(f"\nPeak of forward plus backward, {memory.LAYERS} layers: FastAct, PyTorch\n")
+    return {"memory": memory.measure(options.acts, device)}
+
+
+def measure_binary(options: argparse.Namespace, device: str) -> dict:
+    print("\nThe library\n")
+    return {"binary": binary.measure(options.build, options.jobs)}
+
+
+def measure_chosen_cells(options: argparse.Namespace, device: str) -> dict:
+    wanted = cells.select(
+        options.selection,
+        device,
+        [act.id for act in options.acts],
+        options.dtype,
+        options.form,
+        [1 << size for size in options.size or ()],
+        options.layout,
+    )
+    total, most = cells.SECONDS[options.selection]
+    seconds = options.seconds or min(most, total / max(len(wanted), 1))
+    cache = results.machine(device)["last_level_cache"]
+    return measure_cells(options, device, wanted, seconds, cache)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,8 +1,8 @@
 // What a call from C++ costs on 8 numbers: fastact::selu beside at::selu, and so for each
-// activation of the catalogue. Prints JSON: the least nanoseconds a call of many rounds in which
-// the two take turns.
+// activation of the catalogue. Prints JSON: the least nanoseconds a call of all rounds that fit
+// into so many seconds a case, in which the two take turns.
 //
-//   fastact_call_overhead DEVICE ROUNDS CALLS
+//   fastact_call_overhead DEVICE SECONDS CALLS
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fastact/fastact.h>
@@ -24,7 +24,7 @@ constexpr int64_t kElements = 8;
 
 struct Options {
   at::Device device = at::kCPU;
-  int rounds = 0;
+  double seconds = 0;
   int calls = 0;
 };
 
@@ -66,7 +66,10 @@ void compare(Printer& printer, const Options& options, const char* op, const cha
              const Input& input, const Ours& ours, const Peer& peer) {
   double best_of_ours = std::numeric_limits<double>::infinity();
   double best_of_peer = best_of_ours;
-  for (int round = -3; round < options.rounds; ++round) {  // the first ones warm up
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(options.seconds);
+  // The first rounds warm up.
+  for (int round = -3; round < 1 || std::chrono::steady_clock::now() < end; ++round) {
     const double a = nanoseconds(options, input(), ours);
     const double b = nanoseconds(options, input(), peer);
     if (round < 0) continue;
@@ -137,11 +140,11 @@ FASTACT_ACTIVATIONS(FASTACT_FUNCTIONS)
 
 int run(int argc, char** argv) {
   if (argc != 4) {
-    std::cerr << "fastact_call_overhead: expected DEVICE ROUNDS CALLS, but got " << argc - 1
+    std::cerr << "fastact_call_overhead: expected DEVICE SECONDS CALLS, but got " << argc - 1
               << " arguments\n";
     return 2;
   }
-  const Options options{at::Device(std::string(argv[1])), std::stoi(argv[2]), std::stoi(argv[3])};
+  const Options options{at::Device(std::string(argv[1])), std::stod(argv[2]), std::stoi(argv[3])};
   Printer printer;
 #define FASTACT_COMPARE(name, Formula, parameters) \
   compare_all<Formula##Functions>(printer, options);

@@ -25,6 +25,7 @@ from support import library_path
 ELEMENTS = 8
 CALLS = 100  # in a round
 CHAIN = 16  # calls in a scripted function
+FEWEST_ROUNDS = 3  # TorchScript profiles its first runs
 # FastAct / PyTorch, through the same door.
 TARGET = 1.03
 PROGRAM = "fastact_call_overhead"
@@ -32,10 +33,15 @@ PROGRAM = "fastact_call_overhead"
 Block = Callable[[], Callable[[], object]]
 
 
-def least(blocks: dict[str, Block], clock: Callable[[], float], rounds: int, calls: int) -> dict:
-    """Nanoseconds a call. A block gives a fresh function, whose calls are timed together."""
+def least(blocks: dict[str, Block], clock: Callable[[], float], seconds: float, calls: int) -> dict:
+    """Nanoseconds a call, the least of as many rounds as fit into the time. A block gives a fresh
+    function, whose calls are timed together."""
     best = dict.fromkeys(blocks, float("inf"))
-    for _ in range(rounds):
+    end = time.perf_counter() + seconds
+    rounds = itertools.takewhile(
+        lambda done: done < FEWEST_ROUNDS or time.perf_counter() < end, itertools.count()
+    )
+    for _ in rounds:
         for name, block in blocks.items():
             function = block()
             repeats = itertools.repeat(None, calls)
@@ -112,8 +118,8 @@ def script_door(act: Activation, case: str) -> dict[str, Callable]:
 DOORS = {"Python": (python_door, CALLS, 1), "TorchScript": (script_door, CALLS // 10, CHAIN)}
 
 
-def measure(acts: list[Activation], device: str, rounds: int) -> list[dict]:
-    """A row for each activation, door and case."""
+def measure(acts: list[Activation], device: str, seconds: float) -> list[dict]:
+    """A row for each activation, door and case, of that many seconds each."""
     rows = []
     clock = clock_of(device)
     for act in acts:
@@ -122,13 +128,13 @@ def measure(acts: list[Activation], device: str, rounds: int) -> list[dict]:
                 contestants = functions(act, case)
                 blocks = {who: block(f) for who, f in contestants.items()}
                 with torch.set_grad_enabled("grad" in case or "backward" in case):
-                    least(blocks, clock, 3, calls)  # TorchScript profiles its first runs
-                    times = least(blocks, clock, rounds, calls)
+                    least(blocks, clock, 0, calls)  # warms up
+                    times = least(blocks, clock, seconds, calls)
                 rows.append(
                     row(act.id, door, case, device, {k: v / chain for k, v in times.items()})
                 )
                 print(line(rows[-1]), flush=True)
-    for found in program(device, rounds, {act.id for act in acts}):
+    for found in program(device, seconds, {act.id for act in acts}):
         rows.append(row(found["op"], "C++", found["case"], device, found["times"]))
         print(line(rows[-1]), flush=True)
     return rows
@@ -143,13 +149,13 @@ def program_path() -> Path:
     return library_path().parent.parent / "bin" / PROGRAM
 
 
-def program(device: str, rounds: int, ops: set[str]) -> list[dict]:
+def program(device: str, seconds: float, ops: set[str]) -> list[dict]:
     path = program_path()
     if not path.is_file():
         print(f"no C++ door: {path} is not built, see FASTACT_BUILD_BENCHMARKS")
         return []
     done = subprocess.run(
-        [path, device, str(rounds), str(CALLS)], capture_output=True, text=True, timeout=600
+        [path, device, str(seconds), str(CALLS)], capture_output=True, text=True, timeout=3600
     )
     if done.returncode != 0:
         print(f"no C++ door: {PROGRAM}: {done.stderr.strip().splitlines()[-1:]}")

@@ -120,6 +120,47 @@ TEST_P(LayoutTest, InPlaceOnEachInput) {
   }
 }
 
+// ---- Large
+
+// The first activation's value and derivative, in every dtype: outputs so large that they go around
+// the caches, beginning and ending off a cache line.
+TEST(StreamedTest, SameBitsAsInParts) {
+  constexpr size_t kPart = 4099;
+  for (const KernelCase& kernel : all_kernels()) {
+    if (kernel.activation != 0 || kernel.id.from_result || kernel.id.order > 1) continue;
+    const Format& format = kernel.format();
+    const size_t count = cpu::kStreamedBytes / format.bytes + 77;
+    const int inputs = kernel.id.order + 1;
+    std::vector<std::vector<char>> memory(inputs + 1);
+    for (int i = 0; i <= inputs; ++i) {
+      const std::vector<char> part = pack(format, mixed_values(format, kPart, 60 + i));
+      while (memory[i].size() < (count + 3) * format.bytes)
+        memory[i].insert(memory[i].end(), part.begin(), part.end());
+    }
+    char* operands[kMaxOperands];
+    for (int i = 0; i <= inputs; ++i) operands[i] = memory[i].data() + i * format.bytes;
+    for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+      SCOPED_TRACE(kernel.name() + " on " + std::string(cpu::name_of(set)));
+      std::vector<char> expected(count * format.bytes);
+      for (size_t start = 0; start < count; start += kPart) {
+        char* parts[kMaxOperands] = {expected.data() + start * format.bytes};
+        for (int i = 1; i <= inputs; ++i) parts[i] = operands[i] + start * format.bytes;
+        run_dense(kernel, set, parts, static_cast<int64_t>(std::min(kPart, count - start)));
+      }
+      for (const size_t shift : {0, 1, 5}) {
+        memory[0].assign((count + 8) * format.bytes, kUntouched);
+        operands[0] = memory[0].data() + shift * format.bytes;
+        run_dense(kernel, set, operands, static_cast<int64_t>(count));
+        char* const end = operands[0] + expected.size();
+        ASSERT_TRUE(std::equal(operands[0], end, expected.data()));
+        const auto untouched = [](char c) { return c == kUntouched; };
+        ASSERT_TRUE(std::all_of(memory[0].data(), operands[0], untouched));
+        ASSERT_TRUE(std::all_of(end, memory[0].data() + memory[0].size(), untouched));
+      }
+    }
+  }
+}
+
 // ---- Strided
 
 // The place of a size0 x size1 block in memory: strides in elements, and where its first element

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#if defined(__F16C__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -26,9 +26,45 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// Elements that are gathered at a time. All operands' blocks stay in the L1
-// cache.
+// Elements that are gathered at a time. All operands' blocks stay in the L1 cache.
 inline constexpr int64_t kBlock = 512;
+
+// Where there is more than one input, these bytes are fetched into the caches so long before they
+// are read, in steps of so many: the hardware's own prefetch does not keep up with two streams in
+// and one out. On a Zen 5 core, 2^24 elements, SELU's backward took 0.75 ns an element in float32
+// and 0.44 in Float16 without and takes 0.34 and 0.25; ReLU's 0.45 and 0.31, now 0.35 and 0.18.
+// Steps of 0.5 to 4 KiB and 1 to 4 KiB ahead differ little; fetching the output, too, costs up to
+// 10 %, and a single input gains nothing.
+inline constexpr int64_t kFetchAhead = 2048;
+inline constexpr int64_t kStep = 1024;
+inline constexpr int64_t kCacheLine = 64;
+
+// Writes a block; `to` is aligned to a cache line. finish_stream() makes the stores visible in
+// order with what the thread stores next.
+FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {
+  int64_t i = 0;
+#if defined(__AVX512F__)
+  for (; i + 64 <= bytes; i += 64)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_load_si512(from + i));
+#elif defined(__AVX__)
+  for (; i + 32 <= bytes; i += 32) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
+                        _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
+  }
+#elif defined(__SSE2__)
+  for (; i + 16 <= bytes; i += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
+  }
+#endif
+  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+}
+
+FASTACT_INLINE void finish_stream() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
 
 // As many Float16 as one instruction of F16C converts. GCC 12 vectorises the bit arithmetic of
 // widen() and round_to(), but the instruction is correctly rounded and quiets NaNs, too.
@@ -133,6 +169,7 @@ void dense_halves(const Formula& formula, Float16* out, int64_t n, const Float16
 template <class Formula, class Element, int Order, bool FromResult>
 struct Loop {
   static constexpr int kOperands = Order + 2;
+  static constexpr int64_t kSize = sizeof(Element);
 
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
                   int64_t size0, int64_t size1) {
@@ -155,6 +192,54 @@ struct Loop {
  private:
   // data: output, gradients, x.
   static void dense(const Formula& formula, char* const* data, int64_t n) {
+    bool in_place = false;
+    for (int i = 1; i < kOperands; ++i) in_place |= data[i] == data[0];
+    const bool aligned = reinterpret_cast<intptr_t>(data[0]) % kSize == 0;
+    if (n * kSize >= kStreamedBytes && aligned && !in_place) {
+      dense_streamed(formula, data, n);
+    } else if constexpr (Order == 0) {
+      dense_block(formula, data, n);
+    } else {
+      for (int64_t start = 0; start < n * kSize; start += kStep) {
+        const int64_t left = n * kSize - start;
+        fetch_ahead(data, start, left);
+        dense_step(formula, data, data[0] + start, start, left < kStep ? left : kStep);
+      }
+    }
+  }
+
+  // Each block is computed in the L1 cache and written from there.
+  static void dense_streamed(const Formula& formula, char* const* data, int64_t n) {
+    alignas(kCacheLine) char buffer[kStep];
+    const int64_t past_line = reinterpret_cast<intptr_t>(data[0]) % kCacheLine;
+    int64_t start = (kCacheLine - past_line) % kCacheLine;
+    dense_step(formula, data, data[0], 0, start);
+    while (start < n * kSize) {
+      const int64_t left = n * kSize - start;
+      const int64_t bytes = left < kStep ? left : kStep;
+      fetch_ahead(data, start, left);
+      dense_step(formula, data, buffer, start, bytes);
+      stream(buffer, data[0] + start, bytes);
+      start += bytes;
+    }
+    finish_stream();
+  }
+
+  // The elements in `bytes` bytes from `start` on, to `out`.
+  static FASTACT_INLINE void dense_step(const Formula& formula, char* const* data, char* out,
+                                        int64_t start, int64_t bytes) {
+    char* pointers[kOperands] = {out};
+    for (int i = 1; i < kOperands; ++i) pointers[i] = data[i] + start;
+    dense_block(formula, pointers, bytes / kSize);
+  }
+
+  static FASTACT_INLINE void fetch_ahead(char* const* data, int64_t start, int64_t left) {
+    if (Order == 0 || left < kFetchAhead + kStep) return;
+    for (int64_t line = start + kFetchAhead; line < start + kFetchAhead + kStep; line += kCacheLine)
+      for (int i = 1; i < kOperands; ++i) __builtin_prefetch(data[i] + line);
+  }
+
+  static void dense_block(const Formula& formula, char* const* data, int64_t n) {
     [&]<size_t... I>(std::index_sequence<I...>) {
       auto* out = reinterpret_cast<Element*>(data[0]);
       const auto* x = reinterpret_cast<const Element*>(data[Order + 1]);
@@ -187,7 +272,7 @@ struct Loop {
                            buffers[operand][i] = *reinterpret_cast<Element*>(address);
                          });
       }
-      dense(formula, pointers, count);
+      dense_block(formula, pointers, count);
       for_each_address(
           data[0], strides[0], strides[kOperands], size0, start, count,
           [&](char* address, int64_t i) { *reinterpret_cast<Element*>(address) = buffers[0][i]; });

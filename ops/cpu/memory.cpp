@@ -32,11 +32,12 @@ bool wanted() {
 void advise_huge_pages(void* data, size_t bytes) {
 #if defined(__linux__)
   if (bytes < kLeastBytes || !wanted()) return;
-  const auto begin = reinterpret_cast<uintptr_t>(data);
-  const uintptr_t first = (begin + kHugePage - 1) / kHugePage * kHugePage;
-  const uintptr_t last = (begin + bytes) / kHugePage * kHugePage;
+  // The whole pages inside.
+  const uintptr_t before = (kHugePage - reinterpret_cast<uintptr_t>(data) % kHugePage) % kHugePage;
+  if (bytes <= before) return;
+  const size_t inside = (bytes - before) / kHugePage * kHugePage;
   // A kernel without huge pages says no, and nothing is lost.
-  if (first < last) (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  if (inside > 0) (void)madvise(static_cast<char*>(data) + before, inside, MADV_HUGEPAGE);
 #else
   (void)data;
   (void)bytes;

@@ -28,7 +28,7 @@ struct Reduced {
 // place, they are 2^n times 2^(Bias - the type's bias) without an addition.
 template <class T, int Guard>
 inline constexpr T kShifter =
-    sizeof(T) == 8 ? T(0x1.8p52 + 1023 + Guard) : T(0x1.8p23 + 127 + Guard);
+    static_cast<T>(sizeof(T) == 8 ? 0x1.8p52 + 1023 + Guard : 0x1.8p23 + 127 + Guard);
 
 // double, for x >= -709.3. ln2 in one piece: |error of r| < 2^-53 |x|, for results that are rounded
 // to float.

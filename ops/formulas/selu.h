@@ -39,7 +39,8 @@ struct Selu {
   // f' underflows below: the first number of T for which lambda alpha e^x is at least half the
   // smallest subnormal (of float, in which 16-bit types compute, or of double).
   template <class T>
-  static constexpr T kVanishing = sizeof(T) == 4 ? T(-0x1.a2252ep6) : T(-0x1.74d9461ed854cp9);
+  static constexpr T kVanishing =
+      static_cast<T>(sizeof(T) == 4 ? -0x1.a2252ep6 : -0x1.74d9461ed854cp9);
 
   explicit constexpr Selu(const double* /*parameters*/) {}
 

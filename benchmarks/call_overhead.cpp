@@ -79,8 +79,8 @@ void compare(Printer& printer, const Options& options, const char* op, const cha
   printer.row(op, name, best_of_ours, best_of_peer);
 }
 
-// The functions of one activation. PyTorch's are found by the type of their argument, so that an
-// activation without one of them still compiles.
+// The functions of one activation, where FastAct and PyTorch have one that needs no parameters.
+// PyTorch's are found by the type of their argument.
 template <class Functions>
 void compare_all(Printer& printer, const Options& options) {
   const auto fresh = [&] { return at::ones({kElements}, options.device); };
@@ -92,7 +92,7 @@ void compare_all(Printer& printer, const Options& options) {
     };
   };
   const char* op = Functions::kName;
-  if constexpr (Functions::template has_peer<at::Tensor>()) {
+  if constexpr (Functions::template comparable<at::Tensor>()) {
     const auto ours = [](at::Tensor& x) { return Functions::ours(x); };
     const auto peer = [](at::Tensor& x) { return Functions::peer(x); };
     {
@@ -102,7 +102,7 @@ void compare_all(Printer& printer, const Options& options) {
     compare(printer, options, op, "forward, with grad", leaf, ours, peer);
     compare(printer, options, op, "forward + backward", leaf, round_trip(ours), round_trip(peer));
   }
-  if constexpr (Functions::template has_peer_in_place<at::Tensor>()) {
+  if constexpr (Functions::template comparable_in_place<at::Tensor>()) {
     const auto ours = [](at::Tensor& x) { Functions::ours_in_place(x); };
     const auto peer = [](at::Tensor& x) { Functions::peer_in_place(x); };
     {
@@ -113,27 +113,33 @@ void compare_all(Printer& printer, const Options& options) {
   }
 }
 
-#define FASTACT_FUNCTIONS(name, Formula, parameters)                         \
-  struct Formula##Functions {                                                \
-    static constexpr const char* kName = #name;                              \
-    static at::Tensor ours(const at::Tensor& x) { return fastact::name(x); } \
-    static void ours_in_place(at::Tensor& x) { fastact::name##_(x); }        \
-    template <class T>                                                       \
-    static constexpr bool has_peer() {                                       \
-      return requires(T x) { name(x); };                                     \
-    }                                                                        \
-    template <class T>                                                       \
-    static constexpr bool has_peer_in_place() {                              \
-      return requires(T x) { name##_(x); };                                  \
-    }                                                                        \
-    template <class T>                                                       \
-    static T peer(const T& x) {                                              \
-      return name(x);                                                        \
-    }                                                                        \
-    template <class T>                                                       \
-    static void peer_in_place(T& x) {                                        \
-      name##_(x);                                                            \
-    }                                                                        \
+#define FASTACT_FUNCTIONS(name, Formula, parameters)             \
+  struct Formula##Functions {                                    \
+    static constexpr const char* kName = #name;                  \
+    template <class T>                                           \
+    static constexpr bool comparable() {                         \
+      return requires(T x) { fastact::name(x), name(x); };       \
+    }                                                            \
+    template <class T>                                           \
+    static constexpr bool comparable_in_place() {                \
+      return requires(T x) { fastact::name##_(x), name##_(x); }; \
+    }                                                            \
+    template <class T>                                           \
+    static T ours(const T& x) {                                  \
+      return fastact::name(x);                                   \
+    }                                                            \
+    template <class T>                                           \
+    static void ours_in_place(T& x) {                            \
+      fastact::name##_(x);                                       \
+    }                                                            \
+    template <class T>                                           \
+    static T peer(const T& x) {                                  \
+      return name(x);                                            \
+    }                                                            \
+    template <class T>                                           \
+    static void peer_in_place(T& x) {                            \
+      name##_(x);                                                \
+    }                                                            \
   };
 FASTACT_ACTIVATIONS(FASTACT_FUNCTIONS)
 #undef FASTACT_FUNCTIONS

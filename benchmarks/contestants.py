@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -100,8 +100,16 @@ def fastact(cell: Cell, t: Operands) -> Contestant:
 
 
 def pytorch(cell: Cell, t: Operands) -> Contestant:
+    """Through torch.ops, as FastAct's are called, where PyTorch has an operator of that name."""
     act = cell.act
-    return of_operators(cell, t, act.aten, act.aten_, act.aten_out, act.aten_backward)
+
+    def through_ops(name: str, otherwise):
+        packet = getattr(torch.ops.aten, name, None)
+        return partial(packet, **act.parameters) if packet else otherwise
+
+    functional = through_ops(act.name, act.aten)
+    in_place = through_ops(act.name + "_", act.aten_)
+    return of_operators(cell, t, functional, in_place, act.aten_out, act.aten_backward)
 
 
 def compiled(cell: Cell, t: Operands) -> Contestant:

@@ -25,7 +25,8 @@ struct Cpu {
 
   static void run_dense(const Family& family, const KernelId& id, const CallParameters& parameters,
                         const at::Tensor& out, TensorPointers tensors) {
-    if (out.numel() > at::internal::GRAIN_SIZE) {
+    if (out.numel() > at::internal::GRAIN_SIZE && at::get_num_threads() > 1 &&
+        !at::in_parallel_region()) {
       // Large enough for several threads, which are torch's and reached through its iterator:
       // at::parallel_for would compile OpenMP into this library.
       at::TensorIteratorConfig config;

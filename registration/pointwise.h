@@ -14,6 +14,8 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/native/Resize.h>
 
+#include <algorithm>
+
 #include "registration/checks.h"
 
 namespace fastact {
@@ -54,7 +56,10 @@ struct Pointwise {
     const c10::ScalarType type = promoted_type(order, tensors);
     check_out(family, order, tensors, type, out);
     check_overlap(order, tensors, out);
-    if (out.scalar_type() == type) {
+    if (out.scalar_type() == type && equally_dense(order, tensors) &&
+        lies_like(out, *tensors[order])) {
+      Backend::run_dense(family, kernel_id(order, tensors, parameters), parameters, out, tensors);
+    } else if (out.scalar_type() == type) {
       promote(order, tensors,
               [&](TensorPointers promoted) { iterate(family, order, promoted, parameters, out); });
     } else {
@@ -76,14 +81,15 @@ struct Pointwise {
   static bool equally_dense(int order, TensorPointers tensors) {
     const at::Tensor& self = *tensors[order];
     if (!self.is_non_overlapping_and_dense()) return false;
-    for (int i = 0; i < order; ++i) {
-      const at::Tensor& gradient = *tensors[i];
-      if (gradient.scalar_type() != self.scalar_type() || gradient.sizes() != self.sizes())
-        return false;
-      const bool both_contiguous = gradient.is_contiguous() && self.is_contiguous();
-      if (!both_contiguous && gradient.strides() != self.strides()) return false;
-    }
-    return true;
+    return std::all_of(tensors, tensors + order, [&](const at::Tensor* gradient) {
+      return gradient->scalar_type() == self.scalar_type() && lies_like(*gradient, self);
+    });
+  }
+
+  // Whether the other tensor has self's shape and, self being dense, its order in memory.
+  static bool lies_like(const at::Tensor& other, const at::Tensor& self) {
+    return other.sizes() == self.sizes() &&
+           ((other.is_contiguous() && self.is_contiguous()) || other.strides() == self.strides());
   }
 
   // at::TensorIterator's choice of strides for dense operands.

@@ -182,6 +182,8 @@ struct Loop {
       for (int64_t row = 0; row < size1; ++row) {
         char* pointers[kOperands];
         for (int i = 0; i < kOperands; ++i) pointers[i] = data[i] + row * strides[kOperands + i];
+        // The hardware's prefetch does not see where the next row begins.
+        if (row + 1 < size1) fetch_row(pointers, strides + kOperands, size0 * kSize);
         dense(formula, pointers, size0);
       }
     } else {
@@ -233,6 +235,11 @@ struct Loop {
     dense_block(formula, pointers, bytes / kSize);
   }
 
+  static FASTACT_INLINE void fetch_row(char* const* data, const int64_t* strides, int64_t bytes) {
+    for (int64_t line = 0; line < kStep && line < bytes; line += kCacheLine)
+      for (int i = 1; i < kOperands; ++i) __builtin_prefetch(data[i] + strides[i] + line);
+  }
+
   static FASTACT_INLINE void fetch_ahead(char* const* data, int64_t start, int64_t left) {
     if (Order == 0 || left < kFetchAhead + kStep) return;
     for (int64_t line = start + kFetchAhead; line < start + kFetchAhead + kStep; line += kCacheLine)
@@ -256,41 +263,62 @@ struct Loop {
     }(std::make_index_sequence<Order>{});
   }
 
-  // Any strides: a block at a time through small buffers, so that the formula always runs on dense
-  // elements and no tensor is copied.
+  // Any strides: a block at a time, in which the formula runs on dense elements. Operands that are
+  // not dense go through small buffers, so that no tensor is copied.
   static void gathered(const Formula& formula, char* const* data, const int64_t* strides,
                        int64_t size0, int64_t size1) {
     Element buffers[kOperands][kBlock];
     char* pointers[kOperands];
-    for (int i = 0; i < kOperands; ++i) pointers[i] = reinterpret_cast<char*>(buffers[i]);
+    bool is_dense[kOperands];
+    for (int i = 0; i < kOperands; ++i) {
+      is_dense[i] = strides[i] == kSize && (size1 == 1 || strides[kOperands + i] == size0 * kSize);
+      pointers[i] = reinterpret_cast<char*>(buffers[i]);
+    }
     const int64_t total = size0 * size1;
     for (int64_t start = 0; start < total; start += kBlock) {
       const int64_t count = total - start < kBlock ? total - start : kBlock;
-      for (int operand = 1; operand < kOperands; ++operand) {
-        for_each_address(data[operand], strides[operand], strides[kOperands + operand], size0,
-                         start, count, [&](char* address, int64_t i) {
-                           buffers[operand][i] = *reinterpret_cast<Element*>(address);
-                         });
+      for (int i = 0; i < kOperands; ++i) {
+        if (is_dense[i]) {
+          pointers[i] = data[i] + start * kSize;
+        } else if (i > 0) {
+          for_each_row(data[i], strides[i], strides[kOperands + i], size0, start, count,
+                       [&](const char* row, int64_t first, int64_t length) {
+                         gather(row, strides[i], buffers[i] + first, length);
+                       });
+        }
       }
       dense_block(formula, pointers, count);
-      for_each_address(
-          data[0], strides[0], strides[kOperands], size0, start, count,
-          [&](char* address, int64_t i) { *reinterpret_cast<Element*>(address) = buffers[0][i]; });
+      if (!is_dense[0]) {
+        for_each_row(data[0], strides[0], strides[kOperands], size0, start, count,
+                     [&](char* row, int64_t first, int64_t length) {
+                       for (int64_t i = 0; i < length; ++i)
+                         *reinterpret_cast<Element*>(row + i * strides[0]) = buffers[0][first + i];
+                     });
+      }
     }
   }
 
-  // visit(address, i) for the elements start .. start + count of a block of rows of size0 elements.
+  static FASTACT_INLINE void gather(const char* from, int64_t stride, Element* to, int64_t n) {
+    if (stride == 2 * kSize) {  // every second one is a shuffle of vectors
+      for (int64_t i = 0; i < n; ++i) to[i] = reinterpret_cast<const Element*>(from)[2 * i];
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = *reinterpret_cast<const Element*>(from + i * stride);
+    }
+  }
+
+  // visit(address, i, length) for each piece of a row among the elements start .. start + count of
+  // a block of rows of size0 elements; its first one is element start + i.
   template <class Visit>
-  static FASTACT_INLINE void for_each_address(char* base, int64_t stride0, int64_t stride1,
-                                              int64_t size0, int64_t start, int64_t count,
-                                              const Visit& visit) {
+  static FASTACT_INLINE void for_each_row(char* base, int64_t stride0, int64_t stride1,
+                                          int64_t size0, int64_t start, int64_t count,
+                                          const Visit& visit) {
     int64_t row = start / size0;
     int64_t column = start - row * size0;
     for (int64_t i = 0; i < count; ++row, column = 0) {
-      char* const address = base + row * stride1;
       const int64_t left_in_row = size0 - column;
-      const int64_t end = left_in_row < count - i ? column + left_in_row : column + count - i;
-      for (; column < end; ++column, ++i) visit(address + column * stride0, i);
+      const int64_t length = left_in_row < count - i ? left_in_row : count - i;
+      visit(base + row * stride1 + column * stride0, i, length);
+      i += length;
     }
   }
 };

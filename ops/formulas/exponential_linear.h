@@ -54,6 +54,27 @@ struct ExponentialLinear {
     return is_nan(wide) ? wide : result;
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  // For ELU's and CELU's default parameters.
+  FASTACT_INLINE bool approximates() const {
+    return positive == 1.0 && negative == 1.0 && rate == 1.0;
+  }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(x, 0x1p0f, 0x1.ffff8ep-2f, 0x1.5555p-3f, 0x1.563928p-5f, 0x1.11c744p-7f);
+    } else {
+      p = polynomial(x, 0x1p0f, 0x1.000002p-1f, 0x1.5551a8p-3f, 0x1.555174p-5f, 0x1.1383bcp-7f,
+                     0x1.6f5a12p-10f);
+    }
+    constexpr float kNearZero = std::is_same_v<Element, BFloat16> ? -0.25f : -0.5f;
+    const float below_zero = x > kNearZero ? x * p : approximate_exp2(x * kLog2E) - 1.0f;
+    return x > 0.0f ? x : below_zero;
+  }
+#endif
+
  private:
   // negative rate^Order
   template <int Order>

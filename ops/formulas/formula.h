@@ -19,6 +19,12 @@
 //     template <class Element, int Order>
 //     auto derivative_from_result(Wide<Element> y) const;
 //
+//     // Optional, where FASTACT_HAS_APPROXIMATIONS (approximate.h): f for 16-bit types, if
+//     // approximates() says that it holds for these parameters.
+//     template <class Element>
+//     float approximate_value(float x) const;
+//     bool approximates() const;
+//
 //     // Optional: what the parameters have to be, else calls raise an error.
 //     static constexpr Requirement kRequirements[] = {...};
 //
@@ -49,6 +55,7 @@
 // exactly 0, which the engine reads as "no gradient", whatever the incoming gradient is.
 #pragma once
 
+#include "ops/formulas/approximate.h"
 #include "ops/formulas/arithmetic.h"
 
 namespace fastact {
@@ -100,12 +107,22 @@ FASTACT_INLINE auto derivative_at(const Formula& formula, Wide<Element> x) {
   }
 }
 
+template <class Element, class Formula>
+FASTACT_INLINE auto value_at(const Formula& formula, Wide<Element> x) {
+#if FASTACT_HAS_APPROXIMATIONS
+  if constexpr (kIs16Bit<Element> && requires { formula.approximates(); }) {
+    if (formula.approximates()) return formula.template approximate_value<Element>(x);
+  }
+#endif
+  return formula.template derivative<Element, 0>(x);
+}
+
 // One element of D_Order(g1..gk, x) = g1 * ... * gk * f^(k)(x), before rounding.
 template <class Element, int Order, bool FromResult, class Formula, class... Gradients>
 FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients... gradients) {
   static_assert(sizeof...(Gradients) == Order);
   if constexpr (Order == 0) {
-    return formula.template derivative<Element, 0>(x);
+    return value_at<Element>(formula, x);
   } else if constexpr (Order == 1 && !FromResult && Formula::kTraits.saves != Saves::kOutput &&
                        requires { formula.template backward<Element>(gradients..., x); }) {
     return formula.template backward<Element>(gradients..., x);

@@ -44,6 +44,31 @@ struct Gelu {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    // x Phi(x) = max(x, 0) - a e^(-a^2/2) G(1 / (a + 3)) with a = |x|.
+    constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
+    const float a = clamp_magnitude(x, kBFloat16 ? 14.0f : 6.5f);
+    const float e = approximate_exp2(fma(a * a, -0.5f * kLog2E, kBFloat16 ? 20.0f : 0.0f));
+    const float v = approximate_reciprocal(a + 3.0f);
+    float g;
+    if constexpr (kBFloat16) {
+      g = polynomial(v, -0x1.04c366p-34f, 0x1.9c8790p-22f, 0x1.18121cp-20f, 0x1.29ae86p-18f,
+                     -0x1.3efbb0p-18f, 0x1.1e1458p-14f, -0x1.27f90cp-13f, 0x1.70cc06p-14f);
+    } else {
+      g = polynomial(v, -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap0f, 0x1.b853aap1f,
+                     0x1.c27926p2f, -0x1.0270e2p1f, 0x1.0952f6p7f, -0x1.16c932p9f, 0x1.a095a0p9f,
+                     -0x1.c4d5bep8f);
+    }
+    // Half of a tiny odd x is a tie, of which the exact value is on the upper side.
+    const float tail = fma(a, e, kBFloat16 ? -0x1p-127f : -0x1p-40f);
+    return with_sign_of(fma(-tail, g, clamp_below(x, 0.0f)), x);
+  }
+#endif
+
  private:
   // |x| from where on the far tail is 0.
   template <class T>

@@ -52,6 +52,29 @@ struct GeluTanh {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    // -w log2(e), where it is bounded the tail is 0.
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      constexpr float kLinear = -0x1.988454p0f * kLog2E;
+      constexpr float kCubic = -(0x1.988454p0f * 0.044715f) * kLog2E;
+      const float exponent = clamp_below(x, -13.0f) * fma(x * x, kCubic, kLinear);
+      const float y = approximate_gate<Element>(clamp_below(x, -101.0f), exponent - 16.0f);
+      return with_sign_of(y, x);
+    } else {
+      constexpr float kLinear = -0x1.988454p0f * kLog2E;
+      constexpr float kCubic = -0x1.2444f2p-4f * kLog2E;
+      const float exponent = clamp_below(x, -16.0f) * fma(x * x, kCubic, kLinear);
+      const float y = approximate_gate<Element>(clamp_below(x, -64.0f), exponent);
+      const float corrected = corrected_at(x, -0x1.954p-12f, y, -0x1p-26f);
+      return with_sign_of(corrected_at(x, -0x1.5fp-10f, corrected, -0x1p-24f), x);
+    }
+  }
+#endif
+
  private:
   // |x| from where on the far tail is 0.
   static constexpr double kEnd = 22.0;

@@ -44,6 +44,15 @@ struct LogSigmoid {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    return -approximate_log_1p_exponential<Element>(-x);
+  }
+#endif
+
  private:
   template <class Element>
   FASTACT_INLINE static Wide<Element> value(Wide<Element> x) {

@@ -4,6 +4,7 @@
 // quotient is a logistic tail with half a share of e, at most 1/3.
 #pragma once
 
+#include "ops/formulas/approximate.h"
 #include "ops/formulas/logistic.h"
 
 namespace fastact::inline FASTACT_TARGET {
@@ -62,5 +63,23 @@ FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
   }
   return fma(e, p, z < 0.0f ? 0.0f : z);
 }
+
+#if FASTACT_HAS_APPROXIMATIONS
+template <class Element>
+FASTACT_INLINE float approximate_log_1p_exponential(float z) {
+  constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
+  const float e = approximate_exp2(fma(magnitude(z), -kLog2E, kBFloat16 ? 20.0f : 0.0f));
+  float p;
+  if constexpr (kBFloat16) {
+    p = polynomial(e * 0x1p-20f, 0x1.fffffep-21f, -0x1.fff92ep-22f, 0x1.54bda6p-22f,
+                   -0x1.f5aa8p-23f, 0x1.6b6b68p-23f, -0x1.b90e34p-24f, 0x1.692b68p-25f,
+                   -0x1.17cc5ep-27f);
+  } else {
+    p = polynomial(e, 0x1.fffffep-1f, -0x1.fffeacp-2f, 0x1.55300ep-2f, -0x1.fcc896p-3f,
+                   0x1.874a2p-3f, -0x1.17d22cp-3f, 0x1.4067f6p-4f, -0x1.e36534p-6f, 0x1.56e968p-8f);
+  }
+  return fma(e, p, clamp_below(z, 0.0f));
+}
+#endif
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -42,6 +42,30 @@ struct Mish {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
+    const float above = clamp_below(x, kBFloat16 ? -101.0f : -30.0f);
+    const float bounded = clamp_above(above, 20.0f);
+    if constexpr (kBFloat16) {
+      // 2^20 times too large, so that the far tail is no subnormal number.
+      const float w = approximate_exp2(fma(bounded, kLog2E, 20.0f));
+      const float n = w * fma(w, 0x1p-20f, 2.0f);
+      const float y = above * ((n * 0x1p-20f) * approximate_reciprocal(fma(n, 0x1p-20f, 2.0f)));
+      return with_sign_of(y, x);
+    } else {
+      const float w = approximate_exp2(fma(bounded, 0x1.715474p0f, 0x1p-25f));
+      const float n = w * (w + 2.0f);
+      const float y = above * ((n * 0x1.fffffep-1f) * approximate_reciprocal(n + 2.0f));
+      const float corrected = corrected_at(x, 0x1.924p0f, y, 0x1p-13f);
+      return with_sign_of(corrected_at(x, -0x1.78cp2f, corrected, 0x1p-19f), x);
+    }
+  }
+#endif
+
  private:
   // x n / (n + 2) with n = w^2 + 2w, w = e^x; from 14 on that is x.
   FASTACT_INLINE static double value(float x) {

@@ -52,6 +52,22 @@ struct QuickGelu {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    constexpr float kFactorLog2E = 0x1.3a4cbep1f;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      const float above = clamp_below(x, -60.0f);
+      return with_sign_of(approximate_gate<Element>(above, fma(-above, kFactorLog2E, -16.0f)), x);
+    } else {
+      const float above = clamp_below(x, -51.75f);
+      return with_sign_of(approximate_gate<Element>(above, -above * kFactorLog2E), x);
+    }
+  }
+#endif
+
  private:
   // 1.702 as the sum of two.
   static constexpr double kFactor = 0x1.b3b645a1cac08p0;

@@ -45,6 +45,22 @@ struct Silu {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      const float above = clamp_below(x, -101.0f);
+      return with_sign_of(approximate_gate<Element>(above, fma(-above, kLog2E, -16.0f)), x);
+    } else {
+      const float above = clamp_below(x, -64.0f);
+      const float y = approximate_gate<Element>(above, fma(-above, 0x1.715478p0f, -0x1.8p-25f));
+      return with_sign_of(corrected_at(x, -0x1.3bp2f, y, -0x1p-18f), x);
+    }
+  }
+#endif
+
  private:
   template <class Element, int Order>
   FASTACT_INLINE static float derivative_16(float x) {

@@ -51,6 +51,16 @@ struct Softplus {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  // For the default parameters; beyond the threshold the result rounds to x.
+  FASTACT_INLINE bool approximates() const { return beta_ == 1.0 && threshold_ == 20.0; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    return approximate_log_1p_exponential<Element>(x);
+  }
+#endif
+
  private:
   FASTACT_INLINE float beta(float) const { return beta_high_; }
   FASTACT_INLINE double beta(double) const { return beta_; }

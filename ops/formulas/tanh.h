@@ -55,6 +55,25 @@ struct Tanh {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    const float e = approximate_exp2(x * (2.0f * kLog2E));
+    const float beyond = fma(approximate_reciprocal(e + 1.0f), -2.0f, 1.0f);
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(x * x, 0x1.ffffeep-1f, -0x1.554356p-2f, 0x1.0e2b72p-3f, -0x1.6c16a2p-5f);
+    } else {
+      p = polynomial(x * x, 0x1p0f, -0x1.555468p-2f, 0x1.10e8fcp-3f, -0x1.b51cbcp-5f,
+                     0x1.414fa6p-6f, -0x1.366768p-8f);
+    }
+    constexpr float kNear = std::is_same_v<Element, BFloat16> ? 0.5f : 0.75f;
+    return with_sign_of(magnitude(x) < kNear ? x * p : beyond, x);
+  }
+#endif
+
  private:
   template <class T>
   static constexpr T kNearZero = sizeof(T) == 4 ? T{0.55f} : T{0.55};

@@ -57,13 +57,13 @@ struct QuickGelu {
 
   template <class Element>
   FASTACT_INLINE static float approximate_value(float x) {
-    constexpr float kFactorLog2E = 0x1.3a4cbep1f;
     if constexpr (std::is_same_v<Element, BFloat16>) {
       const float above = clamp_below(x, -60.0f);
-      return with_sign_of(approximate_gate<Element>(above, fma(-above, kFactorLog2E, -16.0f)), x);
+      return with_sign_of(approximate_gate<Element>(above, fma(-above, 0x1.3a4cbep1f, -16.0f)), x);
     } else {
       const float above = clamp_below(x, -51.75f);
-      return with_sign_of(approximate_gate<Element>(above, -above * kFactorLog2E), x);
+      const float y = approximate_gate<Element>(above, -above * 0x1.3a4cbcp1f);
+      return with_sign_of(corrected_at(x, -0x1.d84p1f, y, 0x1p-21f), x);
     }
   }
 #endif

@@ -42,6 +42,18 @@ struct Tanhshrink {
     }
   }
 
+#if FASTACT_HAS_APPROXIMATIONS
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    const float size = magnitude(x);
+    const float e = approximate_exp2(size * (2.0f * kLog2E));
+    const float beyond = fma(approximate_reciprocal(e + 1.0f), 2.0f, size - 1.0f);
+    return with_sign_of(size < 1.0f ? near_zero_16<Element>(size) : beyond, x);
+  }
+#endif
+
  private:
   // In double; below 0.5 the series with all but its first term in float. Beyond 20 tanh is 1.
   FASTACT_INLINE static double value(float x) {
@@ -105,6 +117,21 @@ struct Tanhshrink {
     }
   }
 
+  // |x| - tanh(|x|) below 1.
+  template <class Element>
+  FASTACT_INLINE static float near_zero_16(float size) {
+    const float square = size * size;
+    float series;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      series = polynomial(square, 0x1.555544p-2f, -0x1.1107a2p-3f, 0x1.b859eap-5f, -0x1.5672cep-6f,
+                          0x1.bbf2a6p-8f, -0x1.44b04ap-10f);
+    } else {
+      series = polynomial(square, 0x1.555556p-2f, -0x1.111016p-3f, 0x1.b9d5ecp-5f, -0x1.62e49ep-6f,
+                          0x1.0d5cfep-7f, -0x1.49329ap-9f, 0x1.b97ccap-12f);
+    }
+    return size * (square * series);
+  }
+
   template <class Element, int Order>
   FASTACT_INLINE static float derivative_16(float x) {
     // tanh(a) = -m / (2 + m) with m = e^-2a - 1.
@@ -126,16 +153,7 @@ struct Tanhshrink {
       const float y = t * (t * 0x1.fffffep-1f);
       return std::is_same_v<Element, Float16> ? corrected_at(size, 0x1.14cp-6f, y, -0x1p-30f) : y;
     } else {
-      const float square = size * size;
-      float series;
-      if constexpr (std::is_same_v<Element, BFloat16>) {
-        series = polynomial(square, 0x1.555544p-2f, -0x1.1107a2p-3f, 0x1.b859eap-5f,
-                            -0x1.5672cep-6f, 0x1.bbf2a6p-8f, -0x1.44b04ap-10f);
-      } else {
-        series = polynomial(square, 0x1.555556p-2f, -0x1.111016p-3f, 0x1.b9d5ecp-5f,
-                            -0x1.62e49ep-6f, 0x1.0d5cfep-7f, -0x1.49329ap-9f, 0x1.b97ccap-12f);
-      }
-      const float near_zero = size * (square * series);
+      const float near_zero = near_zero_16<Element>(size);
       const float beyond = fma(m, reciprocal(2.0f + m), size);
       return with_sign_of(size < 1.0f ? near_zero : beyond, x);
     }

@@ -46,7 +46,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), help="default: cuda where it is; with --bars both")
-    add("--op", action="append", choices=[act.id for act in ACTIVATIONS], help="(repeatable)")
+    add("--op", action="append", choices=[act.id for act in cells.MEASURED], help="(repeatable)")
     add("--dtype", action="append", choices=cells.DTYPE_NAMES, help="(repeatable)")
     add("--form", action="append", choices=cells.FORMS, help="(repeatable)")
     add("--layout", action="append", choices=cells.LAYOUTS, help="(repeatable)")
@@ -79,7 +79,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         ]
     except ValueError as error:
         parser.error(str(error))
-    options.acts = [act for act in ACTIVATIONS if not options.op or act.id in options.op]
+    options.acts = [act for act in cells.MEASURED if not options.op or act.id in options.op]
+    # What takes long is measured of these.
+    options.swept = [act for act in options.acts if options.op or act.id in cells.SWEPT]
     return options
 
 
@@ -170,12 +172,12 @@ def measure_sections(options: argparse.Namespace) -> int:
 def measure_overhead(options: argparse.Namespace, device: str) -> dict:
     print(f"\nThe cost of a call on {overhead.ELEMENTS} numbers\n\n{overhead.COLUMNS}")
     seconds = OVERHEAD_SECONDS[options.selection]
-    return {"overhead": overhead.measure(options.acts, device, seconds)}
+    return {"overhead": overhead.measure(options.swept, device, seconds)}
 
 
 def measure_memory(options: argparse.Namespace, device: str) -> dict:
     print(f"\nPeak of forward plus backward, {memory.LAYERS} layers: FastAct, PyTorch\n")
-    return {"memory": memory.measure(options.acts, device)}
+    return {"memory": memory.measure(options.swept, device)}
 
 
 def measure_binary(options: argparse.Namespace, device: str) -> dict:
@@ -192,6 +194,7 @@ def measure_chosen_cells(options: argparse.Namespace, device: str) -> dict:
         options.form,
         [1 << size for size in options.size or ()],
         options.layout,
+        [act.id for act in options.swept],
     )
     total, most = cells.SECONDS[options.selection]
     seconds = options.seconds or min(most, total / max(len(wanted), 1))

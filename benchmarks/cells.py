@@ -126,6 +126,13 @@ def powers(*exponents: int) -> tuple[int, ...]:
     return tuple(1 << exponent for exponent in exponents)
 
 
+# The activations whose cells are measured at every size, layout and form, unless others are asked
+# for: how elements are moved does not depend on the formula. All are measured in EVERY grids.
+SWEPT = ("selu", "relu")
+# Those with their default parameters.
+MEASURED = tuple(act for act in ACTIVATIONS if act.defaults is None)
+
+
 @dataclass(frozen=True)
 class Grid:
     """A product of what it names; `threads`: "one", "all" or both, for a CPU."""
@@ -136,6 +143,7 @@ class Grid:
     layouts: tuple[str, ...] = ("contiguous",)
     threads: tuple[str, ...] = ("one",)
     compiled: bool = False
+    every: bool = False  # for all activations, not only those that are swept
 
     def cells(self, ops: Iterable[str], device: str) -> Iterable[Cell]:
         numbers = {"one": 1, "all": torch.get_num_threads()}
@@ -169,6 +177,7 @@ SELECTIONS = {
         Grid(powers(12, 16, 20, 24), FORMS),
         Grid(powers(16, 22), ("forward", "backward"), TWO_DTYPES, OTHER_LAYOUTS),
         Grid(powers(16, 20, 24, 26), ("forward", "out", "backward"), threads=("all",)),
+        Grid(powers(16, 20), ("forward", "backward"), every=True),
     ),
     ("cpu", "full"): (
         Grid(powers(*range(4, 31, 2)), FORMS, threads=BOTH, compiled=True),
@@ -183,6 +192,7 @@ SELECTIONS = {
         Grid(powers(4, 10, 14, 16, 18, 20, 22, 23, 24, 26, 28, 30)),
         Grid(powers(16, 20, 24, 28), FORMS),
         Grid(powers(20, 26), ("forward", "backward"), TWO_DTYPES, OTHER_LAYOUTS),
+        Grid(powers(20, 28), ("forward", "backward"), every=True),
     ),
     ("cuda", "full"): (
         Grid(powers(*range(4, 31, 2)), FORMS, compiled=True),
@@ -201,12 +211,16 @@ def select(
     forms: Iterable[str] = (),
     sizes: Iterable[int] = (),
     layouts: Iterable[str] = (),
+    swept: Iterable[str] = SWEPT,
 ) -> list[Cell]:
     """The cells of a selection that the filters let through and that fit into memory; empty filters
-    let everything through. Sizes replace the selection's own."""
+    let everything through. Sizes replace the selection's own; `swept` are the operators of the
+    grids that are not for every one."""
+    if selection == "full":
+        swept = ops
     chosen: dict[tuple, Cell] = {}
     for grid in SELECTIONS[device, selection]:
-        for cell in grid.cells(ops, device):
+        for cell in grid.cells([op for op in ops if grid.every or op in swept], device):
             for size in sizes or (cell.elements,):
                 candidate = Cell(**{**cell.__dict__, "elements": size})
                 if (

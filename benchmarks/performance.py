@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from cells import key_of, label, size_name
+from cells import SWEPT, key_of, label, size_name
 from contestants import NAMES
 from measure import loses, ratio, seconds_text
 from overhead import ELEMENTS, TARGET
@@ -208,8 +208,9 @@ def library(found: dict) -> list[str]:
 
 
 def summary(result: dict) -> str:
-    """Forms as rows and dtypes as columns, at the largest size that each has."""
-    cells = [c for c in result["cells"] if c["layout"] == "contiguous" and c["threads"] <= 1]
+    """Forms as rows and dtypes as columns, at the largest size that each has, for the activations
+    that are measured at every size."""
+    cells = swept([c for c in result["cells"] if c["layout"] == "contiguous" and c["threads"] <= 1])
     dtypes = [d for d in ("float32", "bfloat16", "float16", "float64") if any_of(cells, dtype=d)]
     rows = []
     for op in dict.fromkeys(cell["op"] for cell in cells):
@@ -232,6 +233,11 @@ def summary(result: dict) -> str:
     return "\n".join([*lines, note, "", *unsteady])
 
 
+def swept(cells: list[dict]) -> list[dict]:
+    """The cells of SWEPT activations; of all, if there are none of these."""
+    return [cell for cell in cells if cell["op"] in SWEPT] or cells
+
+
 def any_of(cells: list[dict], **wanted) -> list[dict]:
     return [cell for cell in cells if all(cell[key] == value for key, value in wanted.items())]
 
@@ -247,7 +253,7 @@ def draw(result: dict, folder: Path) -> list[Path]:
     """The figures of a result's forward cells; none where there is no matplotlib."""
     forward = [
         cell
-        for cell in any_of(result.get("cells", []), form="forward", layout="contiguous")
+        for cell in any_of(swept(result.get("cells", [])), form="forward", layout="contiguous")
         if cell["threads"] <= 1
     ]
     try:

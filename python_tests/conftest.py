@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from op_table import ACTIVATIONS
-from support import DTYPES, dtype_name, library_path
+from op_table import ACTIVATIONS, REPRESENTATIVES
+from support import DTYPES, NIGHTLY, dtype_name, library_path
 
 if not library_path().exists():
     pytest.exit(f"{library_path()} does not exist: build it, or name it in FASTACT_LIBRARY", 1)
@@ -29,9 +29,13 @@ def seed():
     torch.manual_seed(0)
 
 
-@pytest.fixture(params=ACTIVATIONS, ids=lambda a: a.id)
-def act(request):
-    return request.param
+def pytest_generate_tests(metafunc):
+    """`act`: every activation in a module that says EVERY_ACTIVATION because it tests formulas, and
+    at night; else one of each kind, as the operators of a kind are made by the same templates."""
+    if "act" in metafunc.fixturenames:
+        every = getattr(metafunc.module, "EVERY_ACTIVATION", False) or NIGHTLY
+        acts = ACTIVATIONS if every else REPRESENTATIVES
+        metafunc.parametrize("act", acts, ids=[act.id for act in acts])
 
 
 @pytest.fixture(params=DTYPES, ids=dtype_name)

@@ -939,3 +939,12 @@ ACTIVATIONS = (
         kinks=(),
     ),
 )
+
+
+def kind(act):
+    """What decides which of the registration's templates make an activation's operators."""
+    return (bool(act.parameters), act.saves, act.takes_output, act.takes_is_result)
+
+
+# The first of each kind: for tests of what does not depend on the formula.
+REPRESENTATIVES = tuple({kind(act): act for act in reversed(ACTIVATIONS)}.values())[::-1]

@@ -165,10 +165,10 @@ def test_backward_takes_the_gradient_first(act):
 @pytest.mark.parametrize("device", ("cpu", "cuda"))
 def test_selections_hold_each_cell_once(device, selection, monkeypatch):
     monkeypatch.setattr(cells, "available_memory", lambda device: 1 << 60)
-    ops = [act.id for act in ACTIVATIONS]
+    ops = [act.id for act in cells.MEASURED]
     found = cells.select(selection, device, ops)
     assert len({cell.key for cell in found}) == len(found)
-    assert {cell.op for cell in found} == set(ops)
+    assert {cell.op for cell in found} == set(cells.SWEPT if selection == "quick" else ops)
     assert any(cell.compiled for cell in found)
     only = cells.select(selection, device, ops[:1], dtypes=["bfloat16"], forms=["backward"])
     assert only and {(c.op, c.dtype, c.form) for c in only} == {(ops[0], "bfloat16", "backward")}

@@ -32,6 +32,8 @@ from strategies import (
 from support import DTYPES, assert_same_bits, error_of, first_line, untouched, whole_storage
 from test_derivative_operators import ELEMENTWISE
 
+EVERY_ACTIVATION = True
+
 # PyTorch's about resized outputs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 

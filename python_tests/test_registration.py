@@ -12,6 +12,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from op_table import ACTIVATIONS, GRADIENT_NAMES, SUFFIXES, TOP_ORDER
 from support import LAYOUTS, assert_same_bits, error_of, first_line, make, smooth_values, values
 
+EVERY_ACTIVATION = True
+
 
 def all_overloads():
     """Every overload that the library registers, as overload objects."""

@@ -14,6 +14,8 @@ from op_table import TOP_ORDER
 from oracle import FORMATS, bits, correctly_rounded, exact_ulp_errors, from_bits
 from support import assert_same_bits
 
+EVERY_ACTIVATION = True
+
 derivatives = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
 
 

@@ -65,7 +65,7 @@ test: setup  ## GoogleTest, the installed package, pytest
 	$(COMPILE)
 	cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
-	python -m pytest python_tests -rs
+	python -m pytest python_tests -rs -n $(JOBS)
 
 sanitize: BUILD := $(BUILD)/$(subst $(COMMA),-,$(SANITIZER))
 sanitize: setup  ## SANITIZER=address, undefined, both or thread: build for the CPU and test with it

@@ -36,7 +36,7 @@ CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(VEN
 COMPILE = cmake --build $(BUILD) -j $(JOBS)
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  prove-selftest bench bench-engine performance-report lint format gpu-check clean distclean
+  prove-selftest bench bench-engine performance-report operator-pages lint format gpu-check clean distclean
 .DEFAULT_GOAL := build
 
 help:  ## this list
@@ -108,6 +108,9 @@ bench-engine: setup  ## the CPU engine without torch; ARGS=--benchmark_filter=se
 
 performance-report: setup  ## docs/performance.md from RESULTS="CPU.json GPU.json" of make bench
 	python benchmarks --report $(RESULTS)
+
+operator-pages: build  ## docs/operators/: a page and a plot for each activation
+	python scripts/operator_pages.py
 
 $(VENV)/.fastact-lint: requirements-lint.txt $(VENV)/.fastact-setup
 	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt

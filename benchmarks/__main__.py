@@ -31,7 +31,7 @@ import overhead  # noqa: E402
 import performance  # noqa: E402
 import results  # noqa: E402
 import steadiness  # noqa: E402
-from op_table import ACTIVATIONS  # noqa: E402
+from op_table import OPERATORS  # noqa: E402
 from support import library_path  # noqa: E402
 
 SECTIONS = ("cells", "overhead", "memory", "binary")
@@ -46,7 +46,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--device", choices=("cpu", "cuda"), help="default: cuda where it is; with --bars both")
-    add("--op", action="append", choices=[act.id for act in cells.MEASURED], help="(repeatable)")
+    add("--op", action="append", choices=[act.id for act in OPERATORS], help="(repeatable)")
     add("--dtype", action="append", choices=cells.DTYPE_NAMES, help="(repeatable)")
     add("--form", action="append", choices=cells.FORMS, help="(repeatable)")
     add("--layout", action="append", choices=cells.LAYOUTS, help="(repeatable)")
@@ -79,7 +79,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         ]
     except ValueError as error:
         parser.error(str(error))
-    options.acts = [act for act in cells.MEASURED if not options.op or act.id in options.op]
+    options.acts = [act for act in OPERATORS if not options.op or act.id in options.op]
     # What takes long is measured of these.
     options.swept = [act for act in options.acts if options.op or act.id in cells.SWEPT]
     return options
@@ -102,7 +102,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def gpu_at_hand() -> bool:
-    key = f"fastact::{ACTIVATIONS[0].name}"
+    key = f"fastact::{OPERATORS[0].name}"
     return torch.cuda.is_available() and torch._C._dispatch_has_kernel_for_dispatch_key(key, "CUDA")
 
 

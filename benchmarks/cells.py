@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from op_table import ACTIVATIONS, Activation
+from op_table import OPERATORS, Activation
 from support import DTYPES, dtype_name
 
 # Tensors that a form reads or writes. Training is forward, then backward: x in, y out; the gradient
@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def act(self) -> Activation:
-        return next(act for act in ACTIVATIONS if act.id == self.op)
+        return next(act for act in OPERATORS if act.id == self.op)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -127,10 +127,8 @@ def powers(*exponents: int) -> tuple[int, ...]:
 
 
 # The activations whose cells are measured at every size, layout and form, unless others are asked
-# for: how elements are moved does not depend on the formula. All are measured in EVERY grids.
+# for: how elements are moved does not depend on the formula.
 SWEPT = ("selu", "relu")
-# Those with their default parameters.
-MEASURED = tuple(act for act in ACTIVATIONS if act.defaults is None)
 
 
 @dataclass(frozen=True)

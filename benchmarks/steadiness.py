@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from op_table import ACTIVATIONS
+from op_table import OPERATORS
 from support import REPOSITORY, library_path
 
 ELEMENTS = 1 << 16
@@ -32,7 +32,7 @@ def probe(ops: list[str]) -> dict[str, float]:
     x = 3 * torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(0))
     out = torch.empty_like(x)
     found = {}
-    for act in ACTIVATIONS:
+    for act in OPERATORS:
         if act.id in ops:
             for who, function in (("fastact", act.out), ("pytorch", act.aten_out)):
                 found[f"{act.id} {who}"] = _least(function, x, out)

@@ -11,6 +11,9 @@
 // X(name, Formula, parameters): the operator's name, which is also its header's; the formula's
 // type; the parameters between `self` and the end of the operator's schema, as in "float alpha=1.0,
 // float scale=1.0"; those without a default come first.
+#if defined(FASTACT_ONLY)
+#include "ops/generated/only.h"  // some of them, see FASTACT_ONLY in README
+#else
 #define FASTACT_ACTIVATIONS(X)                                           \
   X(relu, Relu, "")                                                      \
   X(selu, Selu, "")                                                      \
@@ -36,6 +39,7 @@
   X(softplus, Softplus, "float beta=1.0, float threshold=20.0")          \
   X(log_sigmoid, LogSigmoid, "")                                         \
   X(tanhshrink, Tanhshrink, "")
+#endif
 
 namespace fastact {
 

@@ -940,6 +940,9 @@ ACTIVATIONS = (
     ),
 )
 
+# Each operator once, with its default parameters where it has some.
+OPERATORS = tuple({act.name: act for act in reversed(ACTIVATIONS)}.values())[::-1]
+
 
 def kind(act):
     """What decides which of the registration's templates make an activation's operators."""

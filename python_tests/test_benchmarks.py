@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from op_table import ACTIVATIONS
+from op_table import OPERATORS
 from pages import put_between_markers
 from support import DTYPES, REPOSITORY, dtype_name, run_python
 
@@ -36,7 +36,7 @@ def load_main():
 
 
 main = load_main()
-ACT = ACTIVATIONS[0].id
+ACT = OPERATORS[0].id
 
 
 def a_cell(form="forward", dtype="float32", elements=1 << 10, layout="contiguous", **changes):
@@ -165,7 +165,7 @@ def test_backward_takes_the_gradient_first(act):
 @pytest.mark.parametrize("device", ("cpu", "cuda"))
 def test_selections_hold_each_cell_once(device, selection, monkeypatch):
     monkeypatch.setattr(cells, "available_memory", lambda device: 1 << 60)
-    ops = [act.id for act in cells.MEASURED]
+    ops = [act.id for act in OPERATORS]
     found = cells.select(selection, device, ops)
     assert len({cell.key for cell in found}) == len(found)
     assert {cell.op for cell in found} == set(cells.SWEPT if selection == "quick" else ops)

@@ -1,0 +1,117 @@
+"""Writes docs/operators/: a page and a plot of f and f' for each activation of the catalogue.
+
+    python scripts/operator_pages.py [FOLDER]
+
+What a page says is the comment of the formula's header, and the schema; the plot is the library's
+float64 result. Needs the library (FASTACT_LIBRARY, or build/lib/libfastact.so).
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "python_tests"))  # the table of activations
+
+import torch  # noqa: E402
+
+from op_table import FORMULAS, OPERATORS, Activation  # noqa: E402
+from support import library_path  # noqa: E402
+
+PAGES = ROOT / "docs" / "operators"
+COMMAND = "make operator-pages"
+LABELS = {"Range": "Special values", "Source": "Source"}
+REACH = 6.0  # the plots show -REACH..REACH
+
+
+def paragraphs(name: str) -> list[str]:
+    """The header's comment: its paragraphs, lines joined but for a table's."""
+    comment = (FORMULAS / f"{name}.h").read_text().split("#pragma once")[0]
+    text = "\n".join(line.removeprefix("//").removeprefix(" ") for line in comment.splitlines())
+    return [part.strip("\n") for part in text.split("\n\n") if part.strip()]
+
+
+def accuracy_table(paragraph: str) -> list[str]:
+    rows = [line.split() for line in paragraph.splitlines()[1:]]
+    lines = [["ULP", "f", "f'", "f''", "f'''"], ["---"] + 4 * ["---:"], *rows]
+    return ["| " + " | ".join(cells) + " |" for cells in lines]
+
+
+def schema(act: Activation) -> str:
+    return str(act.packet().default._schema)
+
+
+def page(act: Activation) -> str:
+    first, *rest = paragraphs(act.name)
+    lines = [
+        f"<!-- Written by `{COMMAND}` from ops/formulas/{act.name}.h -->",
+        f"# `{act.name}`",
+        "",
+        escaped(first),
+        "",
+        f"`{schema(act)}`",
+        "",
+        f"![f and f']({act.name}.svg)",
+        "",
+    ]
+    for part in rest:
+        if part.startswith("Accuracy (ULP)"):
+            lines += ["## Accuracy", "", "The largest error, 0.5 for correctly rounded.", ""]
+            lines += [*accuracy_table(part), ""]
+            continue
+        if part.startswith("Terms cancel (float64)"):
+            continue  # for the tests; the next paragraph says it in words
+        label, colon, text = part.partition(": ")
+        if colon and label in LABELS:
+            lines += [f"## {LABELS[label]}", "", escaped(text[0].upper() + text[1:]), ""]
+        else:
+            lines += [escaped(part), ""]
+    lines += [
+        f"Code: [`ops/formulas/{act.name}.h`](../../ops/formulas/{act.name}.h). "
+        "[All operators](../operators.md), [speed](../performance.md), [proof](../accuracy.md).",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def escaped(text: str) -> str:
+    """Prose of a comment as Markdown: powers and products stay as they are written."""
+    return re.sub(r"([*<>|])", r"\\\1", " ".join(text.split()))
+
+
+def draw(act: Activation, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "fastact"  # the same file from the same numbers
+    from matplotlib import pyplot
+
+    x = torch.linspace(-REACH, REACH, 481, dtype=torch.float64, requires_grad=True)
+    y = act.op(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    x, y = x.detach(), y.detach()
+    figure, axis = pyplot.subplots(figsize=(4.2, 2.8), layout="constrained")
+    axis.plot(x, y, label="f")
+    axis.plot(x, slope, "--", label="f'")
+    axis.axhline(0, color="gray", linewidth=0.5)
+    axis.axvline(0, color="gray", linewidth=0.5)
+    axis.set_ylim(max(-2.5, float(y.min()) - 0.5), 2.5)
+    axis.set_title(act.name, fontsize=9)
+    axis.legend(fontsize=7, frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def main(arguments: list[str]) -> int:
+    folder = Path(arguments[0]) if arguments else PAGES
+    torch.ops.load_library(str(library_path()))
+    folder.mkdir(parents=True, exist_ok=True)
+    for act in OPERATORS:
+        (folder / f"{act.name}.md").write_text(page(act))
+        draw(act, folder / f"{act.name}.svg")
+    print(f"written: {len(OPERATORS)} pages to {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -31,7 +31,8 @@ torch::autograd::variable_list ladder_backward(const Family& family, int order,
                                                const at::Tensor* tensors,
                                                const std::vector<bool>& needed);
 
-// The tangent of D_k at `primals` along `tangents`, of which some may be undefined.
+// The tangent of D_k at `primals` along `tangents`, of which some may be undefined; undefined if it
+// is zero.
 at::Tensor ladder_forward(const Family& family, int order, const CallParameters& parameters,
                           const at::Tensor* primals, const at::Tensor* tangents);
 

@@ -30,13 +30,14 @@ at::Tensor next_order(const Family& family, int order, const CallParameters& par
 }
 
 // The derivative of D_k by the gradient at `position`: D_k with it replaced, or, if it is a weight,
-// with which D_k is affine, the same of the next family.
+// in which D_k is affine, the same of the next family.
 at::Tensor same_order(const Family& family, int order, const CallParameters& parameters,
                       const at::Tensor& incoming, const at::Tensor* tensors, int position) {
   const bool is_weight = family.traits().weighted && position == order - 1;
+  const Family& linear = is_weight ? family_at(family.index() + 1) : family;
   const at::Tensor* arguments[kTopOrder + 1];
   for (int i = 0; i <= order; ++i) arguments[i] = i == position ? &incoming : &tensors[i];
-  return family_at(family.index() + (is_weight ? 1 : 0)).call(order, arguments, parameters);
+  return linear.call(order, arguments, parameters);
 }
 
 }  // namespace

@@ -257,40 +257,75 @@ struct Loop {
   }
 
   // Any strides: a block at a time through small buffers, so that the formula always runs on dense
-  // elements and no tensor is copied.
+  // elements and no tensor is copied. Of a long row a block has no more than the rest, and what is
+  // dense in it is read and written where it lies: on a Zen 5 core PReLU with a weight for each
+  // channel of 32 x 32 float32 took 1.04 ns an element before.
   static void gathered(const Formula& formula, char* const* data, const int64_t* strides,
                        int64_t size0, int64_t size1) {
     Element buffers[kOperands][kBlock];
-    char* pointers[kOperands];
-    for (int i = 0; i < kOperands; ++i) pointers[i] = reinterpret_cast<char*>(buffers[i]);
+    const bool long_rows = size1 == 1 || size0 >= kBlock / 4;
     const int64_t total = size0 * size1;
-    for (int64_t start = 0; start < total; start += kBlock) {
-      const int64_t count = total - start < kBlock ? total - start : kBlock;
-      for (int operand = 1; operand < kOperands; ++operand) {
-        for_each_address(data[operand], strides[operand], strides[kOperands + operand], size0,
-                         start, count, [&](char* address, int64_t i) {
-                           buffers[operand][i] = *reinterpret_cast<Element*>(address);
-                         });
+    for (int64_t start = 0, count = 0; start < total; start += count) {
+      const int64_t row = start / size0;
+      const int64_t column = start - row * size0;
+      const int64_t left = long_rows ? size0 - column : total - start;
+      count = left < kBlock ? left : kBlock;
+      char* pointers[kOperands];
+      for (int i = 0; i < kOperands; ++i) {
+        if (long_rows && strides[i] == kSize) {
+          pointers[i] = data[i] + row * strides[kOperands + i] + column * kSize;
+        } else {
+          pointers[i] = reinterpret_cast<char*>(buffers[i]);
+          if (i > 0)
+            gather(data[i], strides[i], strides[kOperands + i], size0, start, count, buffers[i]);
+        }
       }
       dense_block(formula, pointers, count);
-      for_each_address(
-          data[0], strides[0], strides[kOperands], size0, start, count,
-          [&](char* address, int64_t i) { *reinterpret_cast<Element*>(address) = buffers[0][i]; });
+      if (pointers[0] == reinterpret_cast<char*>(buffers[0]))
+        scatter(buffers[0], data[0], strides[0], strides[kOperands], size0, start, count);
     }
   }
 
-  // visit(address, i) for the elements start .. start + count of a block of rows of size0 elements.
+  static void gather(char* base, int64_t stride0, int64_t stride1, int64_t size0, int64_t start,
+                     int64_t count, Element* to) {
+    for_each_run(base, stride0, stride1, size0, start, count, [&](char* from, int64_t n) {
+      if (stride0 == kSize) {
+        std::memcpy(to, from, static_cast<size_t>(n * kSize));
+      } else if (stride0 == 0) {
+        const Element element = *reinterpret_cast<Element*>(from);
+        for (int64_t i = 0; i < n; ++i) to[i] = element;
+      } else {
+        for (int64_t i = 0; i < n; ++i) to[i] = *reinterpret_cast<Element*>(from + i * stride0);
+      }
+      to += n;
+    });
+  }
+
+  static void scatter(const Element* from, char* base, int64_t stride0, int64_t stride1,
+                      int64_t size0, int64_t start, int64_t count) {
+    for_each_run(base, stride0, stride1, size0, start, count, [&](char* to, int64_t n) {
+      if (stride0 == kSize) {
+        std::memcpy(to, from, static_cast<size_t>(n * kSize));
+      } else {
+        for (int64_t i = 0; i < n; ++i) *reinterpret_cast<Element*>(to + i * stride0) = from[i];
+      }
+      from += n;
+    });
+  }
+
+  // visit(address, n) for the runs along the first dimension of the elements start .. start + count
+  // of a block of rows of size0 elements.
   template <class Visit>
-  static FASTACT_INLINE void for_each_address(char* base, int64_t stride0, int64_t stride1,
-                                              int64_t size0, int64_t start, int64_t count,
-                                              const Visit& visit) {
+  static FASTACT_INLINE void for_each_run(char* base, int64_t stride0, int64_t stride1,
+                                          int64_t size0, int64_t start, int64_t count,
+                                          const Visit& visit) {
     int64_t row = start / size0;
     int64_t column = start - row * size0;
-    for (int64_t i = 0; i < count; ++row, column = 0) {
-      char* const address = base + row * stride1;
+    for (int64_t left = count; left > 0; ++row, column = 0) {
       const int64_t left_in_row = size0 - column;
-      const int64_t end = left_in_row < count - i ? column + left_in_row : column + count - i;
-      for (; column < end; ++column, ++i) visit(address + column * stride0, i);
+      const int64_t n = left_in_row < left ? left_in_row : left;
+      visit(base + row * stride1 + column * stride0, n);
+      left -= n;
     }
   }
 };

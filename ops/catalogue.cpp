@@ -23,14 +23,27 @@ constexpr bool result_suffices(const double* parameters) {
   }
 }
 
+template <class Formula>
+constexpr Activation entry(std::string_view name, std::string_view parameters) {
+  return {name, parameters, Formula::kTraits, requirements_of<Formula>(),
+          &result_suffices<Formula>};
+}
+
+#define FASTACT_ACTIVATION(name, Formula, parameters) entry<Formula>(#name, parameters),
+#define FASTACT_PART(name, Formula, parameters) entry<Formula>("_" #name, parameters),
+constexpr Activation kFormulas[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)
+                                        FASTACT_PARTS(FASTACT_PART)};
+#undef FASTACT_PART
+#undef FASTACT_ACTIVATION
+
+#define FASTACT_ONE(name, Formula, parameters) +1
+constexpr size_t kNumActivations = 0 FASTACT_ACTIVATIONS(FASTACT_ONE);
+#undef FASTACT_ONE
+
 }  // namespace
 
-std::span<const Activation> catalogue() {
-#define FASTACT_ACTIVATION(name, Formula, parameters) \
-  {#name, parameters, Formula::kTraits, requirements_of<Formula>(), &result_suffices<Formula>},
-  static constexpr Activation kActivations[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)};
-#undef FASTACT_ACTIVATION
-  return kActivations;
-}
+std::span<const Activation> formulas() { return kFormulas; }
+
+std::span<const Activation> catalogue() { return formulas().first(kNumActivations); }
 
 }  // namespace fastact

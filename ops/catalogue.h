@@ -41,6 +41,13 @@
   X(tanhshrink, Tanhshrink, "")
 #endif
 
+// The parts of operators of several tensors (registration/prelu.cpp), in the same form. They have
+// elementwise kernels, but none of an activation's other forms.
+#define FASTACT_PARTS(X) X(prelu, Prelu, "") X(prelu_weight, PreluWeight, "")
+
+// Everything that the engines have kernels for, in the order of their indices.
+#define FASTACT_FORMULAS(X) FASTACT_ACTIVATIONS(X) FASTACT_PARTS(X)
+
 namespace fastact {
 
 struct Activation {
@@ -51,6 +58,10 @@ struct Activation {
   bool (*result_suffices)(const double* parameters);
 };
 
+// The activations, then the parts, whose names start with an underscore.
+std::span<const Activation> formulas();
+
+// The activations.
 std::span<const Activation> catalogue();
 
 }  // namespace fastact

@@ -47,11 +47,13 @@ constexpr KernelTable<Function> make_kernel_table() {
       "with Saves::kOutput the derivative operators take the result always, not by is_result");
   KernelTable<Function> table;
   const auto fill_order = [&]<int Order, bool FromResult>() {
-    Function* row = table.functions[Order][FromResult ? 1 : 0];
-    row[static_cast<int>(DType::kFloat32)] = &Make<Formula, float, Order, FromResult>::run;
-    row[static_cast<int>(DType::kFloat64)] = &Make<Formula, double, Order, FromResult>::run;
-    row[static_cast<int>(DType::kBFloat16)] = &Make<Formula, BFloat16, Order, FromResult>::run;
-    row[static_cast<int>(DType::kFloat16)] = &Make<Formula, Float16, Order, FromResult>::run;
+    if constexpr (Order >= Formula::kTraits.first_order && Order <= Formula::kTraits.last_order) {
+      Function* row = table.functions[Order][FromResult ? 1 : 0];
+      row[static_cast<int>(DType::kFloat32)] = &Make<Formula, float, Order, FromResult>::run;
+      row[static_cast<int>(DType::kFloat64)] = &Make<Formula, double, Order, FromResult>::run;
+      row[static_cast<int>(DType::kBFloat16)] = &Make<Formula, BFloat16, Order, FromResult>::run;
+      row[static_cast<int>(DType::kFloat16)] = &Make<Formula, Float16, Order, FromResult>::run;
+    }
   };
   fill_order.template operator()<0, false>();
   fill_order.template operator()<1, false>();

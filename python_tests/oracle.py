@@ -198,6 +198,14 @@ def _round_exact(y, fmt):
     return math.copysign(float(rounded), y)
 
 
+def rounded(y, dtype):
+    """A long double array as a tensor of the dtype: rounded once, NaN canonical."""
+    with np.errstate(all="ignore"):
+        tensor = torch.from_numpy(_round(y, FORMATS[dtype]).astype(np.float64)).to(dtype)
+    tensor.view(FORMATS[dtype].integer)[torch.from_numpy(np.isnan(y))] = FORMATS[dtype].nan
+    return tensor
+
+
 def correctly_rounded(act, x, k):
     """The k-th derivative at every element of x, correctly rounded to x's dtype, NaN canonical."""
     fmt = FORMATS[x.dtype]

@@ -62,7 +62,10 @@ def test_schemas(act):
 def test_nothing_else_is_registered():
     expected = {s for act in ACTIVATIONS for s in expected_schemas(act)}
     found = {str(o._schema) for o in all_overloads()}
-    assert found - expected == {"fastact::build_info() -> str"}
+    others = {
+        s for s in found - expected if not s.startswith(("fastact::prelu(", "fastact::_prelu"))
+    }
+    assert others == {"fastact::build_info() -> str"}
 
 
 def test_tags(act):

@@ -1,6 +1,7 @@
 // The dispatch keys Autograd and ADInplaceOrView: histories, tangents, version counters.
 // derivative_node.h has the mathematics.
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include "registration/derivative_node.h"
@@ -61,7 +62,8 @@ struct Autograd {
         tangents[i] = tensors[i]->_fw_grad(/*level=*/0);
       }
       if (saves_result) primals[0] = out;
-      out._set_fw_grad(ladder_forward(family, order, parameters, primals, tangents), /*level=*/0,
+      const at::Tensor sum = ladder_forward(family, order, parameters, primals, tangents);
+      out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0,
                        /*is_inplace_op=*/false);
     }
     // With its tangent, for forward over reverse mode.
@@ -119,7 +121,7 @@ struct Autograd {
   static at::Tensor& out(c10::DispatchKeySet keys, const Family& family, int order,
                          TensorPointers tensors, const CallParameters& parameters,
                          at::Tensor& out) {
-    const std::string name = operator_name(family.activation().name, order);
+    const std::string name = operator_name(family.activation(), order);
     bool requires_grad = autograd::compute_requires_grad(out);
     bool tangent = has_tangent(out);
     for (int i = 0; i <= order; ++i) {

@@ -77,13 +77,15 @@ void batch(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 TORCH_LIBRARY_IMPL(fastact, FuncTorchBatched, library) {
   for (const Family* family : families()) {
-    const std::string name(family->activation().name);
+    const Activation& activation = family->activation();
     const auto rule = [&](const std::string& op) {
       library.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunction<&batch>());
     };
-    rule(name + "_");
-    for (int order = 0; order <= kTopOrder; ++order) rule(operator_name(name, order));
-    for (int order = 0; order < kOrdersWithOut; ++order) rule(out_operator_name(name, order));
+    for (int order = activation.traits.first_order; order <= activation.traits.last_order; ++order)
+      rule(operator_name(activation, order));
+    if (family->is_part()) continue;
+    rule(std::string(activation.name) + "_");
+    for (int order = 0; order < kOrdersWithOut; ++order) rule(out_operator_name(activation, order));
   }
 }
 

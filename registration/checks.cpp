@@ -7,12 +7,6 @@
 namespace fastact {
 namespace {
 
-// The schema's name of the tensor at `position`.
-std::string argument_name(const Family& family, int order, int position) {
-  return position == order ? operand_name(family.activation(), order)
-                           : gradient_names(order)[position];
-}
-
 // The name of the parameter at `position` of "float alpha=1.0, float scale=1.0".
 std::string parameter_name(std::string_view parameters, int position) {
   size_t start = 0;
@@ -27,14 +21,14 @@ void check_parameters(const Family& family, int order, const CallParameters& par
   for (const Requirement& requirement : activation.requirements) {
     if (requirement.holds(values)) continue;
     const std::string message =
-        c10::str("fastact::", operator_name(activation.name, order), ": expected ",
+        c10::str("fastact::", operator_name(activation, order), ": expected ",
                  parameter_name(activation.parameters, requirement.parameter), " to be ",
                  requirement.expected, ", but got ", values[requirement.parameter]);
     TORCH_CHECK_VALUE(!requirement.is_value_error, message);
     TORCH_CHECK(false, message);
   }
   TORCH_CHECK(!parameters.from_result || activation.result_suffices(values),
-              "fastact::", operator_name(activation.name, order),
+              "fastact::", operator_name(activation, order),
               ": expected is_result to be False with these parameters, with which the result does "
               "not tell the gradient, but got True");
 }
@@ -62,15 +56,15 @@ void check_inputs(const Family& family, int order, TensorPointers tensors,
   for (int i = 0; i <= order; ++i) {
     const at::Tensor& tensor = *tensors[i];
     TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(),
-                                "fastact::", operator_name(family.activation().name, order),
-                                ": expected ", argument_name(family, order, i),
+                                "fastact::", operator_name(family.activation(), order),
+                                ": expected ", tensor_name(family.activation(), order, i),
                                 " to be float32, float64, bfloat16 or float16, but got ",
                                 tensor.scalar_type());
     TORCH_CHECK(tensor.device() == self.device(),
-                "fastact::", operator_name(family.activation().name, order),
+                "fastact::", operator_name(family.activation(), order),
                 ": expected all tensors to be on the same device, but got ",
-                argument_name(family, order, i), " on ", tensor.device(), " and ",
-                argument_name(family, order, order), " on ", self.device());
+                tensor_name(family.activation(), order, i), " on ", tensor.device(), " and ",
+                tensor_name(family.activation(), order, order), " on ", self.device());
   }
   check_parameters(family, order, parameters);
 }
@@ -78,11 +72,11 @@ void check_inputs(const Family& family, int order, TensorPointers tensors,
 void check_out(const Family& family, int order, TensorPointers tensors, c10::ScalarType result,
                const at::Tensor& out) {
   const at::Tensor& self = *tensors[order];
-  TORCH_CHECK(out.device() == self.device(),
-              "fastact::", operator_name(family.activation().name, order), ": expected ",
-              out_overload(order), " to be on ", self.device(), ", but got ", out.device());
+  TORCH_CHECK(out.device() == self.device(), "fastact::", operator_name(family.activation(), order),
+              ": expected ", out_overload(order), " to be on ", self.device(), ", but got ",
+              out.device());
   TORCH_CHECK(c10::canCast(result, out.scalar_type()),
-              "fastact::", operator_name(family.activation().name, order), ": expected ",
+              "fastact::", operator_name(family.activation(), order), ": expected ",
               out_overload(order), " to be of a type that result type ", result,
               " can be cast to, but got ", out.scalar_type());
 }

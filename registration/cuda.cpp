@@ -40,7 +40,7 @@ struct Cuda {
     if (!iterator.is_contiguous()) {
       operands.dimensions = iterator.ndim();
       TORCH_CHECK(operands.dimensions <= cuda::kMaxDimensions,
-                  "fastact::", operator_name(family.activation().name, id.order),
+                  "fastact::", operator_name(family.activation(), id.order),
                   ": expected tensors of at most ", cuda::kMaxDimensions,
                   " dimensions that do not merge, but got ", operands.dimensions);
       std::copy_n(iterator.shape().begin(), operands.dimensions, operands.shape);
@@ -58,9 +58,8 @@ struct Cuda {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
     const cudaError_t error =
         cuda::find_kernel(family.index(), id)(parameters.numbers, operands, stream);
-    TORCH_CHECK(error == cudaSuccess,
-                "fastact::", operator_name(family.activation().name, id.order), ": ",
-                cuda::describe_failure(error));
+    TORCH_CHECK(error == cudaSuccess, "fastact::", operator_name(family.activation(), id.order),
+                ": ", cuda::describe_failure(error));
   }
 };
 

@@ -1,6 +1,7 @@
 #include "registration/derivative_node.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #if FASTACT_INTRUSIVE_NODES
 #include <torch/csrc/autograd/node_creation_hook.h>
@@ -14,11 +15,13 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// D_(k+1)(incoming, tensors...)
+// D_(k+1)(incoming, tensors...); undefined if it is zero.
 at::Tensor next_order(const Family& family, int order, const CallParameters& parameters,
                       const at::Tensor& incoming, const at::Tensor* tensors) {
+  const int last = family.traits().last_order;
+  if (order == last && last < kTopOrder) return {};
   TORCH_CHECK_NOT_IMPLEMENTED(order < kTopOrder,
-                              "fastact::", operator_name(family.activation().name, order),
+                              "fastact::", operator_name(family.activation(), order),
                               ": expected a derivative of at most order ", kTopOrder,
                               ", but got one of order ", order + 1, ", which is not implemented");
   const at::Tensor* arguments[kTopOrder + 1] = {&incoming};
@@ -26,12 +29,15 @@ at::Tensor next_order(const Family& family, int order, const CallParameters& par
   return family.call(order + 1, arguments, parameters);
 }
 
-// D_k with the gradient at `position` replaced.
+// The derivative of D_k by the gradient at `position`: D_k with it replaced, or, if it is a weight,
+// in which D_k is affine, the same of the next family.
 at::Tensor same_order(const Family& family, int order, const CallParameters& parameters,
                       const at::Tensor& incoming, const at::Tensor* tensors, int position) {
+  const bool is_weight = family.traits().weighted && position == order - 1;
+  const Family& linear = is_weight ? family_at(family.index() + 1) : family;
   const at::Tensor* arguments[kTopOrder + 1];
   for (int i = 0; i <= order; ++i) arguments[i] = i == position ? &incoming : &tensors[i];
-  return family.call(order, arguments, parameters);
+  return linear.call(order, arguments, parameters);
 }
 
 }  // namespace
@@ -45,7 +51,10 @@ autograd::variable_list ladder_backward(const Family& family, int order,
   for (int i = 0; i < order; ++i) {
     if (needed[i]) gradients[i] = same_order(family, order, parameters, incoming, tensors, i);
   }
-  if (needed[order]) gradients[order] = next_order(family, order, parameters, incoming, tensors);
+  if (needed[order]) {
+    const at::Tensor gradient = next_order(family, order, parameters, incoming, tensors);
+    gradients[order] = gradient.defined() ? gradient : at::zeros_like(incoming);
+  }
   return gradients;
 }
 
@@ -57,7 +66,7 @@ at::Tensor ladder_forward(const Family& family, int order, const CallParameters&
     const at::Tensor term = i < order
                                 ? same_order(family, order, parameters, tangents[i], primals, i)
                                 : next_order(family, order, parameters, tangents[i], primals);
-    sum = sum.defined() ? at::add(sum, term) : term;
+    if (term.defined()) sum = sum.defined() ? at::add(sum, term) : term;
   }
   return sum;
 }
@@ -71,7 +80,7 @@ std::string DerivativeNode::name() const {
   // "FastActSeluBackward0", "FastActSeluDoubleBackwardBackward0": what torch would call them.
   std::string result = "FastAct";
   bool start_of_word = true;
-  for (const char c : operator_name(family_.activation().name, order_)) {
+  for (const char c : operator_name(family_.activation(), order_)) {
     if (c != '_')
       result += start_of_word ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
     start_of_word = c == '_';

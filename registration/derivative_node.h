@@ -5,6 +5,9 @@
 // The derivative of D_k by one of its gradients is D_k with that gradient replaced by the incoming
 // one; by x it is D_(k+1). So backward, double backward and every forward-mode tangent are
 // operators of the family again, which is what makes any mixture of orders and modes work.
+//
+// Where the last gradient is a weight (Traits::weighted), the derivative by it is D_k of the next
+// family with the weight replaced.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -31,7 +34,8 @@ torch::autograd::variable_list ladder_backward(const Family& family, int order,
                                                const at::Tensor* tensors,
                                                const std::vector<bool>& needed);
 
-// The tangent of D_k at `primals` along `tangents`, of which some may be undefined.
+// The tangent of D_k at `primals` along `tangents`, of which some may be undefined; undefined if it
+// is zero.
 at::Tensor ladder_forward(const Family& family, int order, const CallParameters& parameters,
                           const at::Tensor* primals, const at::Tensor* tangents);
 

@@ -7,23 +7,24 @@
 
 namespace fastact {
 
-std::string operator_name(std::string_view activation, int order) {
+std::string operator_name(const Activation& activation, int order) {
   constexpr const char* kSuffixes[] = {"", "_backward", "_double_backward", "_triple_backward"};
-  return std::string(activation) + kSuffixes[order];
+  const int gradients = activation.traits.weighted && order > 0 ? order - 1 : order;
+  return std::string(activation.name) + kSuffixes[gradients];
 }
 
-std::span<const char* const> gradient_names(int order) {
-  static constexpr const char* kNames[] = {"grad_grad_grad", "grad_grad_input", "grad_output"};
-  return std::span(kNames).last(order);
-}
-
-const char* operand_name(const Activation& activation, int order) {
-  return order > 0 && activation.traits.saves == Saves::kOutput ? "output" : "self";
+const char* tensor_name(const Activation& activation, int order, int position) {
+  constexpr const char* kGradients[] = {"grad_grad_grad", "grad_grad_input", "grad_output"};
+  const bool weighted = activation.traits.weighted;
+  if (position == order)
+    return order > 0 && activation.traits.saves == Saves::kOutput ? "output" : "self";
+  if (weighted && position == order - 1) return "weight";
+  return kGradients[kTopOrder - order + position + (weighted ? 1 : 0)];
 }
 
 const char* out_overload(int order) { return order == 0 ? "out" : "grad_input"; }
 
-std::string out_operator_name(std::string_view activation, int order) {
+std::string out_operator_name(const Activation& activation, int order) {
   return operator_name(activation, order) + "." + out_overload(order);
 }
 
@@ -32,8 +33,8 @@ std::span<const Family* const> families() {
   static const auto& all = *[] {
     auto* list = new std::vector<const Family*>();
     if (!torch_mismatch().empty()) return list;
-    for (int index = 0; index < static_cast<int>(catalogue().size()); ++index) {
-      with_types(catalogue()[index], [&]<class Forward, class Derivative>(Forward, Derivative) {
+    for (int index = 0; index < static_cast<int>(formulas().size()); ++index) {
+      with_types(formulas()[index], [&]<class Forward, class Derivative>(Forward, Derivative) {
         list->push_back(new TypedFamily<Forward, Derivative>(index));
       });
     }

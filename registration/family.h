@@ -25,15 +25,14 @@ struct CallParameters {
 // The tensors of D_k in the schema's order: k gradients, then self (or output).
 using TensorPointers = const at::Tensor* const*;
 
-// "selu", "selu_backward", "selu_double_backward", "selu_triple_backward" for the orders 0 to 3.
-std::string operator_name(std::string_view activation, int order);
+// "selu", "selu_backward", "selu_double_backward", "selu_triple_backward" for the orders 0 to 3;
+// with a weight, whose value has order 1, "_prelu", "_prelu_backward" for 1 and 2.
+std::string operator_name(const Activation& activation, int order);
 
-// The schema's names of D_order's gradients, in their order.
-std::span<const char* const> gradient_names(int order);
-
-// The schema's name of D_order's last tensor: "self", or "output" where it is the activation's
-// result (Saves::kOutput).
-const char* operand_name(const Activation& activation, int order);
+// The schema's name of D_order's tensor at `position`: first the gradients, or in the last one's
+// place "weight" (Traits::weighted), then "self", or "output" where it is the activation's result
+// (Saves::kOutput).
+const char* tensor_name(const Activation& activation, int order, int position);
 
 // The overload of D_order that writes into a given tensor: "out", "grad_input"; orders 0 and 1 have
 // one.
@@ -41,11 +40,11 @@ inline constexpr int kOrdersWithOut = 2;
 const char* out_overload(int order);
 
 // "selu.out", "selu_backward.grad_input".
-std::string out_operator_name(std::string_view activation, int order);
+std::string out_operator_name(const Activation& activation, int order);
 
 class Family {
  public:
-  explicit Family(int index) : index_(index), activation_(catalogue()[index]) {}
+  explicit Family(int index) : index_(index), activation_(formulas()[index]) {}
   virtual ~Family() = default;
   Family(const Family&) = delete;
   Family& operator=(const Family&) = delete;
@@ -53,6 +52,8 @@ class Family {
   int index() const { return index_; }
   const Activation& activation() const { return activation_; }
   const Traits& traits() const { return activation_.traits; }
+  // Whether it has neither an in-place nor an out form, only D_k's functional ones.
+  bool is_part() const { return traits().first_order > 0; }
 
   // Whether the functional form keeps its result for backward.
   bool saves_result(const CallParameters& parameters) const {
@@ -81,12 +82,11 @@ class Family {
   const Activation& activation_;
 };
 
-// All families, in the catalogue's order. None in a torch of another version than the library was
+// All families, in the order of formulas(). None in a torch of another version than the library was
 // built for, so that nothing calls into what may have changed.
 std::span<const Family* const> families();
 
-// The family of the activation at `index` of the catalogue; an error that names both versions in
-// another torch.
+// The family at `index` of formulas(); an error that names both versions in another torch.
 const Family& family_at(int index);
 
 }  // namespace fastact

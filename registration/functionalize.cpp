@@ -64,10 +64,11 @@ void functionalize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 TORCH_LIBRARY_IMPL(fastact, Functionalize, library) {
   for (const Family* family : families()) {
+    if (family->is_part()) continue;
     const std::string name(family->activation().name);
     library.impl((name + "_").c_str(), torch::CppFunction::makeFromBoxedFunction<&functionalize>());
     for (int order = 0; order < kOrdersWithOut; ++order) {
-      library.impl(out_operator_name(name, order).c_str(),
+      library.impl(out_operator_name(family->activation(), order).c_str(),
                    torch::CppFunction::makeFromBoxedFunction<&functionalize>());
     }
   }

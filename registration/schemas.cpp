@@ -22,8 +22,8 @@ std::string numbers(const Activation& activation) {
 // parenthesis.
 std::string arguments(const Activation& activation, int order) {
   std::string text = "(";
-  for (const char* name : gradient_names(order)) text += std::string("Tensor ") + name + ", ";
-  text += std::string("Tensor ") + operand_name(activation, order);
+  for (int i = 0; i <= order; ++i)
+    text.append(i == 0 ? "Tensor " : ", Tensor ").append(tensor_name(activation, order, i));
   text += numbers(activation);
   if (order > 0 && activation.traits.gradient_from_result) text += ", bool is_result=False";
   return text;
@@ -41,13 +41,17 @@ void define(torch::Library& library, const std::string& schema, bool is_out = fa
   library.def(schema.c_str(), std::as_const(tags));
 }
 
-void define_family(torch::Library& library, const Activation& activation) {
-  for (int order = 0; order <= kTopOrder; ++order) {
+void define_derivatives(torch::Library& library, const Activation& activation) {
+  for (int order = activation.traits.first_order; order <= activation.traits.last_order; ++order) {
     define(library,
-           operator_name(activation.name, order) + arguments(activation, order) + ") -> Tensor");
+           operator_name(activation, order) + arguments(activation, order) + ") -> Tensor");
   }
+}
+
+void define_activation(torch::Library& library, const Activation& activation) {
+  define_derivatives(library, activation);
   for (int order = 0; order < kOrdersWithOut; ++order) {
-    std::string schema = out_operator_name(activation.name, order) + arguments(activation, order);
+    std::string schema = out_operator_name(activation, order) + arguments(activation, order);
     schema.append(", *, Tensor(a!) ").append(out_overload(order)).append(") -> Tensor(a!)");
     define(library, schema, /*is_out=*/true);
   }
@@ -64,7 +68,10 @@ TORCH_LIBRARY(fastact, library) {
     std::cerr << mismatch << std::endl;  // NOLINT(performance-avoid-endl)
     return;
   }
-  for (const Activation& activation : catalogue()) define_family(library, activation);
+  for (const Activation& activation : catalogue()) define_activation(library, activation);
+  for (const Activation& part : formulas().subspan(catalogue().size()))
+    define_derivatives(library, part);
+  library.def("prelu(Tensor self, Tensor weight) -> Tensor", {at::Tag::pt2_compliant_tag});
   library.def("build_info() -> str", [] { return build_info(); });
 }
 

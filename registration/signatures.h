@@ -124,8 +124,7 @@ class TypedFamily final : public Family {
   template <int Order>
   using ParameterTypes = std::conditional_t<Order == 0, ForwardTypes, DerivativeTypes>;
 
-  explicit TypedFamily(int index)
-      : TypedFamily(index, "fastact::" + std::string(catalogue()[index].name)) {}
+  explicit TypedFamily(int index) : TypedFamily(index, formulas()[index]) {}
 
   at::Tensor functional(const c10::DispatchKeySet* keys, int order, TensorPointers tensors,
                         const CallParameters& parameters) const override {
@@ -164,14 +163,18 @@ class TypedFamily final : public Family {
   template <int Order>
   using OutOperator = LazyOperator<typename Signature<Order, ParameterTypes<Order>>::Out>;
 
-  TypedFamily(int index, const std::string& name)
+  TypedFamily(int index, const Activation& activation)
       : Family(index),
-        functional_(
-            QualifiedName{operator_name(name, 0), ""}, QualifiedName{operator_name(name, 1), ""},
-            QualifiedName{operator_name(name, 2), ""}, QualifiedName{operator_name(name, 3), ""}),
-        in_place_(QualifiedName{name + "_", ""}),
-        out_(QualifiedName{operator_name(name, 0), out_overload(0)},
-             QualifiedName{operator_name(name, 1), out_overload(1)}) {}
+        functional_(qualified(activation, 0), qualified(activation, 1), qualified(activation, 2),
+                    qualified(activation, 3)),
+        in_place_(QualifiedName{qualified(activation, 0).name + "_", ""}),
+        out_(qualified(activation, 0, out_overload(0)), qualified(activation, 1, out_overload(1))) {
+  }
+
+  static QualifiedName qualified(const Activation& activation, int order,
+                                 const char* overload = "") {
+    return {"fastact::" + operator_name(activation, order), overload};
+  }
 
   // f(std::index_sequence<0 .. Order>, parameters...)
   template <int Order, class Function>
@@ -259,15 +262,16 @@ void with_types(const Activation& activation, const Visit& visit) {
   }
 }
 
-// Registers the Implementation's kernels for every operator of every activation.
+// Registers the Implementation's kernels for every operator of every family.
 template <class Implementation>
 void implement(torch::Library& library, c10::DispatchKey key) {
   for (const Family* family : families()) {
-    const std::string name(family->activation().name);
-    with_types(family->activation(), [&]<class Forward, class Derivative>(Forward, Derivative) {
+    const Activation& activation = family->activation();
+    with_types(activation, [&]<class Forward, class Derivative>(Forward, Derivative) {
       if constexpr (requires { &Implementation::functional; }) {
         const auto add = [&]<int Order, class ParameterTypes>() {
-          library.impl(operator_name(name, Order).c_str(),
+          if (Order < activation.traits.first_order || Order > activation.traits.last_order) return;
+          library.impl(operator_name(activation, Order).c_str(),
                        torch::dispatch(
                            key, FunctionalKernel<Implementation, Order, ParameterTypes>{family}));
         };
@@ -276,14 +280,15 @@ void implement(torch::Library& library, c10::DispatchKey key) {
         add.template operator()<2, Derivative>();
         add.template operator()<3, Derivative>();
       }
+      if (family->is_part()) return;
       if constexpr (requires { &Implementation::in_place; }) {
-        library.impl((name + "_").c_str(),
+        library.impl((std::string(activation.name) + "_").c_str(),
                      torch::dispatch(key, InPlaceKernel<Implementation, Forward>{family}));
       }
       if constexpr (requires { &Implementation::out; }) {
         const auto add = [&]<int Order, class ParameterTypes>() {
           library.impl(
-              out_operator_name(name, Order).c_str(),
+              out_operator_name(activation, Order).c_str(),
               torch::dispatch(key, OutKernel<Implementation, Order, ParameterTypes>{family}));
         };
         add.template operator()<0, Forward>();

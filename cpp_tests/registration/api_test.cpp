@@ -1,6 +1,7 @@
 // The public header: each function against the operator of the same name, and against ATen's
 // values.
 #include <fastact/fastact.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <string>
 
@@ -193,6 +194,21 @@ TEST(ApiResultTest, SeluBackwardFromTheResult) {
   const at::Tensor y = fastact::selu(x);
   EXPECT_TRUE(at::allclose(fastact::selu_backward(gradient, y, /*is_result=*/true),
                            fastact::selu_backward(gradient, x), 1e-12, 1e-15));
+}
+
+TEST(PreluTest, FunctionGivesAtensValuesAndGradients) {
+  const at::Tensor x = at::randn({2, 3, 5}, at::kDouble).requires_grad_();
+  for (const int64_t count : {1, 3}) {
+    const at::Tensor weight = at::rand({count}, at::kDouble).requires_grad_();
+    const at::Tensor y = fastact::prelu(x, weight);
+    const at::Tensor expected = at::prelu(x, weight);
+    EXPECT_TRUE(at::equal(y, expected));
+    const auto gradients = torch::autograd::grad({y.sum()}, {x, weight});
+    const auto wanted = torch::autograd::grad({expected.sum()}, {x, weight});
+    EXPECT_TRUE(at::allclose(gradients[0], wanted[0]));
+    EXPECT_TRUE(at::allclose(gradients[1], wanted[1]));
+  }
+  EXPECT_THROW(fastact::prelu(x, at::ones({2}, at::kDouble)), c10::Error);
 }
 
 TEST(BuildInfoTest, SaysWhatTheLibraryWasBuiltFor) {

@@ -73,7 +73,7 @@ struct Tables {
 
 #define FASTACT_TABLES_OF(name, Formula, parameters) \
   Tables{{&name##_baseline, FASTACT_AVX2_TABLE(name), FASTACT_AVX512_TABLE(name)}},
-constexpr Tables kTables[] = {FASTACT_ACTIVATIONS(FASTACT_TABLES_OF)};
+constexpr Tables kTables[] = {FASTACT_FORMULAS(FASTACT_TABLES_OF)};
 #undef FASTACT_TABLES_OF
 
 }  // namespace

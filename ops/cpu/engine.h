@@ -40,7 +40,7 @@ inline constexpr int64_t kStreamedBytes = int64_t{16} << 20;
 using Kernel = void (*)(const Parameters& parameters, char* const* data, const int64_t* strides,
                         int64_t size0, int64_t size1);
 
-// `activation` is an index into catalogue().
+// `activation` is an index into formulas().
 Kernel find_kernel(int activation, const KernelId& id, InstructionSet set);
 
 }  // namespace fastact::cpu

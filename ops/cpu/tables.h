@@ -11,7 +11,7 @@ namespace fastact::cpu {
   extern const KernelTable<Kernel> name##_baseline;       \
   extern const KernelTable<Kernel> name##_avx2;           \
   extern const KernelTable<Kernel> name##_avx512;
-FASTACT_ACTIVATIONS(FASTACT_DECLARE_TABLES)
+FASTACT_FORMULAS(FASTACT_DECLARE_TABLES)
 #undef FASTACT_DECLARE_TABLES
 
 #if FASTACT_HAS_AVX2

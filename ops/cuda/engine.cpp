@@ -6,12 +6,12 @@ namespace fastact::cuda {
 
 #define FASTACT_DECLARE_TABLE(name, Formula, parameters) \
   extern const KernelTable<Kernel> name##_cuda;
-FASTACT_ACTIVATIONS(FASTACT_DECLARE_TABLE)
+FASTACT_FORMULAS(FASTACT_DECLARE_TABLE)
 #undef FASTACT_DECLARE_TABLE
 
 Kernel find_kernel(int activation, const KernelId& id) {
 #define FASTACT_TABLE_OF(name, Formula, parameters) &name##_cuda,
-  static constexpr const KernelTable<Kernel>* kTables[] = {FASTACT_ACTIVATIONS(FASTACT_TABLE_OF)};
+  static constexpr const KernelTable<Kernel>* kTables[] = {FASTACT_FORMULAS(FASTACT_TABLE_OF)};
 #undef FASTACT_TABLE_OF
   return (*kTables[activation])[id];
 }

@@ -31,7 +31,7 @@ struct Operands {
 using Kernel = cudaError_t (*)(const Parameters& parameters, const Operands& operands,
                                cudaStream_t stream);
 
-// `activation` is an index into catalogue().
+// `activation` is an index into formulas().
 Kernel find_kernel(int activation, const KernelId& id);
 
 // The architectures that this build has code for, as in "8.0, 9.0, 12.0 and PTX for newer ones".

@@ -10,10 +10,11 @@
 //     template <class Element, int Order>
 //     auto derivative(Wide<Element> x) const;
 //
-//     // Optional, g f'(x): where it is quicker than the product with derivative<Element, 1>, or
-//     // closer to the exact one. The latter is then not needed.
+//     // Optional, D_k(g1..gk, x) for k gradients: where it is quicker than the product with
+//     // derivative<Element, k>, or closer to the exact one, or no product (Traits::weighted).
+//     // That derivative is then not needed.
 //     template <class Element>
-//     auto backward(Wide<Element> g, Wide<Element> x) const;
+//     auto backward(Wide<Element> g..., Wide<Element> x) const;
 //
 //     // Only with Traits::gradient_from_result or Saves::kOutput, which say what it is.
 //     template <class Element, int Order>
@@ -79,6 +80,14 @@ struct Traits {
   // keep no copy of the input. derivative_from_result() gives d, d', d'' for Order 1..3, and the
   // backward operators take is_result.
   bool gradient_from_result = false;
+  // The orders that have kernels. From 1 on for a part of an operator of several tensors. A last
+  // one below kTopOrder is piecewise constant in x: the derivatives beyond it are zero.
+  int first_order = 0;
+  int last_order = kTopOrder;
+  // An activation f(w, x) with a weight that is a tensor, and affine in it. The weight takes the
+  // place of D_k's last gradient: D_1(w, x) = f(w, x), D_2(g, w, x) = g df/dx, both by backward().
+  // Their derivatives by w are D_1 and D_2 of the part behind this one in the catalogue.
+  bool weighted = false;
 };
 
 // What one of the parameters has to be. An error reads "expected lambd to be at least 0, but got
@@ -123,7 +132,7 @@ FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients.
   static_assert(sizeof...(Gradients) == Order);
   if constexpr (Order == 0) {
     return value_at<Element>(formula, x);
-  } else if constexpr (Order == 1 && !FromResult && Formula::kTraits.saves != Saves::kOutput &&
+  } else if constexpr (!FromResult && Formula::kTraits.saves != Saves::kOutput &&
                        requires { formula.template backward<Element>(gradients..., x); }) {
     return formula.template backward<Element>(gradients..., x);
   } else {

@@ -32,7 +32,8 @@ def seed():
 def pytest_generate_tests(metafunc):
     """`act`: every activation in a module that says EVERY_ACTIVATION because it tests formulas, and
     at night; else one of each kind, as the operators of a kind are made by the same templates."""
-    if "act" in metafunc.fixturenames:
+    own = any("act" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "act" in metafunc.fixturenames and not own:
         every = getattr(metafunc.module, "EVERY_ACTIVATION", False) or NIGHTLY
         acts = ACTIVATIONS if every else REPRESENTATIVES
         metafunc.parametrize("act", acts, ids=[act.id for act in acts])

@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from op_table import OPERATORS
 from support import REPOSITORY
 
-CHECK = REPOSITORY / "scripts" / "add_activation_check.py"
+SCRIPTS = REPOSITORY / "scripts"
+sys.path.append(str(SCRIPTS))
+
+import operator_pages  # noqa: E402
+
+CHECK = SCRIPTS / "add_activation_check.py"
 SHOWN_IN_README = (
     "load_python/load.py",
     "load_cpp/CMakeLists.txt",
@@ -22,7 +28,7 @@ PAGES = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
-    *sorted(f"docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")),
+    *sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "docs").rglob("*.md")),
 )
 
 
@@ -43,6 +49,15 @@ def test_an_activation_is_added_in_three_files():
     )
     assert done.returncode == 0, done.stdout[-10000:]
     assert re.search(r"\d+ passed", done.stdout), done.stdout[-10000:]
+
+
+def test_every_activation_has_the_page_of_its_header():
+    written = {path.stem for path in operator_pages.PAGES.glob("*.md")}
+    assert written == {act.name for act in OPERATORS}
+    for act in OPERATORS:
+        path = operator_pages.PAGES / f"{act.name}.md"
+        assert path.read_text() == operator_pages.page(act), f"run {operator_pages.COMMAND}"
+        assert path.with_suffix(".svg").is_file()
 
 
 @pytest.mark.parametrize("file", SHOWN_IN_README)

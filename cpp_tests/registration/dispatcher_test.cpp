@@ -93,11 +93,17 @@ INSTANTIATE_TEST_SUITE_P(Operators, DispatcherTest, ::testing::ValuesIn(kSchemas
                          });
 
 TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
-  std::vector<std::string> expected = {"fastact::build_info"};
-  for (const Schema& schema : kSchemas) {
-    const std::string overload = schema.overload;
-    expected.push_back(std::string("fastact::") + schema.name +
-                       (overload.empty() ? "" : "." + overload));
+  std::vector<std::string> expected = {"fastact::build_info",
+                                       "fastact::prelu",
+                                       "fastact::_prelu",
+                                       "fastact::_prelu_backward",
+                                       "fastact::_prelu_weight_backward",
+                                       "fastact::_prelu_weight_double_backward"};
+  for (const std::string name : kActivations) {
+    for (const char* const form : {"", "_", ".out", "_backward", "_backward.grad_input",
+                                   "_double_backward", "_triple_backward"}) {
+      expected.push_back("fastact::" + name + form);
+    }
   }
   std::vector<std::string> found;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {

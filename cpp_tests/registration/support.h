@@ -40,7 +40,8 @@ decltype(auto) call(const char* name, const char* overload, Arguments&&... argum
       .call(std::forward<Arguments>(arguments)...);
 }
 
-// The same for any activation's operator: the tensors, then the schema's defaults.
+// The same for any activation's operator: the tensors, then the schema's defaults, or 0.25 where a
+// parameter has none.
 inline at::Tensor call_with_defaults(const std::string& name,
                                      const std::vector<at::Tensor>& tensors) {
   const c10::OperatorHandle handle =
@@ -48,7 +49,7 @@ inline at::Tensor call_with_defaults(const std::string& name,
   std::vector<c10::IValue> stack(tensors.begin(), tensors.end());
   const auto& arguments = handle.schema().arguments();
   for (size_t i = stack.size(); i < arguments.size(); ++i) {
-    stack.push_back(arguments[i].default_value().value());
+    stack.push_back(arguments[i].default_value().value_or(0.25));
   }
   handle.callBoxed(stack);
   return stack.front().toTensor();

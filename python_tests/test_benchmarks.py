@@ -152,6 +152,7 @@ def test_contestants_compute_the_same(form):
     torch.testing.assert_close(found[0], found[1])
 
 
+@pytest.mark.parametrize("act", OPERATORS, ids=lambda a: a.id)
 def test_backward_takes_the_gradient_first(act):
     cell = cells.Cell(act.id, "backward", "float64", 64, "contiguous", 1, "cpu")
     operands = contestants.Operands(cell)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from calls import FORMS
-from op_table import ACTIVATIONS
+from op_table import REPRESENTATIVES
 from support import DTYPES, NIGHTLY, assert_same_bits, run_python, values
 
 THREADS = 16
@@ -26,7 +26,7 @@ def mixed_calls(device, counts=COUNTS):
     calls = []
     for dtype, count in itertools.product(DTYPES, counts):
         x, grad = (values(count, dtype=dtype, device=device) for _ in range(2))
-        calls += [partial(form, act, x, grad) for act in ACTIVATIONS for form in FORMS]
+        calls += [partial(form, act, x, grad) for act in REPRESENTATIVES for form in FORMS]
     return calls
 
 
@@ -105,11 +105,11 @@ def test_loading_while_other_threads_compute(loaders):
 import threading
 from concurrent.futures import ThreadPoolExecutor
 import torch
-from op_table import ACTIVATIONS
+from op_table import REPRESENTATIVES
 from support import library_path
 
 def load():
-    act = ACTIVATIONS[0]
+    act = REPRESENTATIVES[0]
     start.wait()
     torch.ops.load_library(str(library_path()))
     x = torch.linspace(-2, 2, 100, requires_grad=True)
@@ -143,7 +143,7 @@ with ThreadPoolExecutor({loaders} + 4) as pool:
 FORK = """
 import os, signal, sys
 import conftest, torch
-from op_table import ACTIVATIONS
+from op_table import REPRESENTATIVES
 from support import assert_same_bits
 
 torch.set_num_threads({threads})
@@ -155,7 +155,7 @@ def backward(operator):
     return torch.autograd.grad(operator(x), x, torch.ones_like(x))[0]
 
 x = torch.linspace(-3, 3, {count}, requires_grad=True)
-for act in ACTIVATIONS[:{activations}]:
+for act in REPRESENTATIVES[:{activations}]:
     for operator in (act.op, act.aten or torch.sigmoid):
         {first}(operator)
         wanted = {wanted}
@@ -174,12 +174,13 @@ for act in ACTIVATIONS[:{activations}]:
                 os._exit(1)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-FORWARD, BACKWARD = "act.op(x.detach())", "act.ladder(torch.ones_like(x), x.detach())"
+FORWARD = "act.op(x.detach())"
+BACKWARD = "act.ladder(torch.ones_like(x), act.op(x.detach()) if act.takes_output else x.detach())"
 
 
 def ends_of_forks(first, then, wanted, **options):
     """How the children ended that called our operators, and those that called PyTorch's."""
-    settings = {"threads": 1, "count": 40_001, "activations": len(ACTIVATIONS), "patience": 30}
+    settings = {"threads": 1, "count": 40_001, "activations": len(REPRESENTATIVES), "patience": 30}
     settings |= options
     ends = run_script(FORK.format(first=first, then=then, wanted=wanted, **settings)).split()
     assert len(ends) == 2 * settings["activations"]

@@ -18,8 +18,6 @@ from support import (
 )
 from test_semantics import SELF_OVERLAPPING, assert_our_error
 
-EVERY_ACTIVATION = True
-
 orders = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
 # PyTorch's elementwise operators of as many operands: the oracle for shapes, dtypes and strides.
 ELEMENTWISE = {

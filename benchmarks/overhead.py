@@ -1,9 +1,9 @@
 """What a call costs before it computes anything: FastAct's and PyTorch's, on 8 numbers.
 
 Doors: Python (`torch.ops.fastact.selu` beside `torch.ops.aten.selu`), TorchScript (a scripted
-chain of calls in the profiling interpreter, without the fuser) and C++ (`fastact::selu` beside `at::selu`, a program
-of its own). `torch.selu` is shown too: a binding that PyTorch generates for its own operators
-alone, quicker than any call through torch.ops.
+chain of calls in the profiling interpreter, without the fuser) and C++ (`fastact::selu` beside
+`at::selu`, a program of its own). `torch.selu` is shown too: a binding that PyTorch generates for
+its own operators alone, quicker than any call through torch.ops.
 
 Every figure is the least of many rounds, in which the two took turns: what a call costs when
 nothing else happens.

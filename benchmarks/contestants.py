@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from cells import Cell
+from op_table import Activation
 from support import REPOSITORY
 from timing import Contestant
 
@@ -94,21 +95,26 @@ def of_operators(cell: Cell, t: Operands, functional, in_place, out, backward) -
     return Contestant(calls[cell.form], prepare)
 
 
+def through_ops(namespace, name: str, act: Activation, otherwise=None):
+    """The operator behind torch.ops, with the activation's parameters and no Python around it."""
+    packet = getattr(namespace, name, None)
+    return partial(packet, **act.parameters) if packet else otherwise
+
+
 def fastact(cell: Cell, t: Operands) -> Contestant:
-    act = cell.act
-    return of_operators(cell, t, act.op, act.op_, act.out, act.ladder)
+    act, ops = cell.act, torch.ops.fastact
+    functional, in_place, backward = (
+        through_ops(ops, act.name + suffix, act) for suffix in ("", "_", "_backward")
+    )
+    out = partial(functional.func.out, **act.parameters)
+    return of_operators(cell, t, functional, in_place, lambda x, z: out(x, out=z), backward)
 
 
 def pytorch(cell: Cell, t: Operands) -> Contestant:
     """Through torch.ops, as FastAct's are called, where PyTorch has an operator of that name."""
-    act = cell.act
-
-    def through_ops(name: str, otherwise):
-        packet = getattr(torch.ops.aten, name, None)
-        return partial(packet, **act.parameters) if packet else otherwise
-
-    functional = through_ops(act.name, act.aten)
-    in_place = through_ops(act.name + "_", act.aten_)
+    act, ops = cell.act, torch.ops.aten
+    functional = through_ops(ops, act.name, act, act.aten)
+    in_place = through_ops(ops, act.name + "_", act, act.aten_)
     return of_operators(cell, t, functional, in_place, act.aten_out, act.aten_backward)
 
 

@@ -1,9 +1,9 @@
 """What a call costs before it computes anything: FastAct's and PyTorch's, on 8 numbers.
 
 Doors: Python (`torch.ops.fastact.selu` beside `torch.ops.aten.selu`), TorchScript (a scripted
-chain of calls, its profiling interpreter on) and C++ (`fastact::selu` beside `at::selu`, a program
-of its own). `torch.selu` is shown too: a binding that PyTorch generates for its own operators
-alone, quicker than any call through torch.ops.
+chain of calls in the profiling interpreter, without the fuser) and C++ (`fastact::selu` beside
+`at::selu`, a program of its own). `torch.selu` is shown too: a binding that PyTorch generates for
+its own operators alone, quicker than any call through torch.ops.
 
 Every figure is the least of many rounds, in which the two took turns: what a call costs when
 nothing else happens.
@@ -121,6 +121,9 @@ DOORS = {"Python": (python_door, CALLS, 1), "TorchScript": (script_door, CALLS /
 def measure(acts: list[Activation], device: str, seconds: float) -> list[dict]:
     """A row for each activation, door and case, of that many seconds each."""
     rows = []
+    # The interpreter is measured. The fuser, which only a GPU has by default, would make one kernel
+    # of a chain of PyTorch's relu, for longer than anybody waits.
+    torch._C._jit_set_texpr_fuser_enabled(False)
     clock = clock_of(device)
     for act in acts:
         for door, (functions, calls, chain) in DOORS.items():

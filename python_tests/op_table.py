@@ -840,7 +840,7 @@ ACTIVATIONS = (
         at_minus_zero=-0.0,
         aten=torch.relu,
         aten_=torch.relu_,
-        aten_out=lambda x, out: torch.clamp_min(x, 0, out=out),
+        aten_out=lambda x, out: torch.ops.aten.clamp_min.out(x, 0, out=out),
         aten_backward=lambda g, x: torch.ops.aten.threshold_backward(g, x, 0),
         saves="result",
     ),

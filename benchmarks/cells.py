@@ -90,7 +90,7 @@ def key_of(cell: dict) -> tuple:
 
 def label(cell: dict) -> str:
     """A stored cell's name in a table."""
-    words = [cell["op"], cell["form"], cell["dtype"], size_name(cell["elements"])]
+    words = [cell["op"].partition("-")[0], cell["form"], cell["dtype"], size_name(cell["elements"])]
     if cell["layout"] != "contiguous":
         words.append(cell["layout"])
     if cell["device"] == "cpu":

@@ -15,6 +15,7 @@ from support import REPOSITORY
 PAGE = REPOSITORY / "docs" / "performance.md"
 FIGURES = "performance"  # beside the page
 COMMAND = "make performance-report"
+FEWEST_SIZES = 3  # in a figure, whose one axis is the size
 SUMMARY_FORMS = ("forward", "in-place", "backward")
 
 INTRODUCTION = """\
@@ -48,9 +49,8 @@ def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
     # A GPU's figures say more about kernels that are bound by memory.
     first = next((i for i, r in enumerate(stored) if r["machine"]["device"] == "cuda"), 0)
     text = summary(stored[first])
-    if drawn_of[first]:
-        plot = drawn_of[first][0]
-        text += f"\n![{plot.stem}](docs/{FIGURES}/{plot.name})\n"
+    if plots := drawn_of[first] or [path for drawn in drawn_of for path in drawn]:
+        text += f"\n![{plots[0].stem}](docs/{FIGURES}/{plots[0].name})\n"
     text += "\n[docs/performance.md](docs/performance.md) has every size, form and layout.\n"
     put_between_markers("performance", COMMAND, text, readme)
     print(f"written: {page}, {readme.name} and {sum(map(len, drawn_of))} figures")
@@ -261,7 +261,7 @@ def draw(result: dict, folder: Path) -> list[Path]:
     except ImportError:
         print("no figures: matplotlib is not installed")
         return []
-    if not forward:
+    if len({cell["elements"] for cell in forward}) < FEWEST_SIZES:
         return []
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "fastact"  # the same file from the same results

@@ -37,7 +37,7 @@ from support import library_path  # noqa: E402
 SECTIONS = ("cells", "overhead", "memory", "binary")
 LARGEST_POWER = 34
 # For each case of the cost of a call.
-OVERHEAD_SECONDS = {"quick": 0.2, "default": 1.0, "full": 5.0}
+OVERHEAD_SECONDS = {"quick": 0.2, "default": 3.0, "full": 10.0}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -120,8 +120,8 @@ DOORS = {"Python": (python_door, CALLS, 1), "TorchScript": (script_door, CALLS /
 
 @contextmanager
 def without_fuser() -> Iterator[None]:
-    """The interpreter is what is measured. With the fuser, which only a GPU has by default, two runs
-    hung at a chain of PyTorch's relu."""
+    """The interpreter is what is measured. With the fuser, which only a GPU has by default, two
+    runs hung at a chain of PyTorch's relu."""
     before = torch._C._jit_texpr_fuser_enabled()
     torch._C._jit_set_texpr_fuser_enabled(False)
     try:

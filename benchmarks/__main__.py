@@ -34,10 +34,9 @@ import steadiness  # noqa: E402
 from op_table import OPERATORS  # noqa: E402
 from support import library_path  # noqa: E402
 
-SECTIONS = ("cells", "overhead", "memory", "binary")
 LARGEST_POWER = 34
 # For each case of the cost of a call.
-OVERHEAD_SECONDS = {"quick": 0.2, "default": 1.0, "full": 5.0}
+OVERHEAD_SECONDS = {"quick": 0.2, "default": 3.0, "full": 10.0}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -146,49 +145,26 @@ def measure_bars(options: argparse.Namespace) -> int:
     return int(bool(missed))
 
 
-def measure_sections(options: argparse.Namespace) -> int:
-    device = options.device or ("cuda" if gpu_at_hand() else "cpu")
-    result = {"machine": results.machine(device), "selection": options.selection}
-    path = options.results / f"{device}.json"
-    print(results.title(result))
-    sections = options.section or SECTIONS
-    for name, measure_section in (
-        ("overhead", measure_overhead),
-        ("memory", measure_memory),
-        ("binary", measure_binary),
-        ("cells", measure_chosen_cells),  # last: it takes longest
-    ):
-        if name in sections:
-            result |= measure_section(options, device)
-            results.write(path, result)  # after each, so that an interrupt loses one section
-    print(f"\nresult: {path}")
-    if "cells" in result:
-        performance.draw(result, options.results)
-    if options.compare:
-        compare.report(options.earlier[0].get("cells", []), result.get("cells", []))
-    return 0
-
-
-def measure_overhead(options: argparse.Namespace, device: str) -> dict:
+def measure_overhead(options: argparse.Namespace, machine: dict) -> dict:
     print(f"\nThe cost of a call on {overhead.ELEMENTS} numbers\n\n{overhead.COLUMNS}")
     seconds = OVERHEAD_SECONDS[options.selection]
-    return {"overhead": overhead.measure(options.swept, device, seconds)}
+    return {"overhead": overhead.measure(options.swept, machine["device"], seconds)}
 
 
-def measure_memory(options: argparse.Namespace, device: str) -> dict:
+def measure_memory(options: argparse.Namespace, machine: dict) -> dict:
     print(f"\nPeak of forward plus backward, {memory.LAYERS} layers: FastAct, PyTorch\n")
-    return {"memory": memory.measure(options.swept, device)}
+    return {"memory": memory.measure(options.swept, machine["device"])}
 
 
-def measure_binary(options: argparse.Namespace, device: str) -> dict:
+def measure_binary(options: argparse.Namespace, machine: dict) -> dict:
     print("\nThe library\n")
     return {"binary": binary.measure(options.build, options.jobs)}
 
 
-def measure_chosen_cells(options: argparse.Namespace, device: str) -> dict:
+def measure_chosen_cells(options: argparse.Namespace, machine: dict) -> dict:
     wanted = cells.select(
         options.selection,
-        device,
+        machine["device"],
         [act.id for act in options.acts],
         options.dtype,
         options.form,
@@ -198,8 +174,33 @@ def measure_chosen_cells(options: argparse.Namespace, device: str) -> dict:
     )
     total, most = cells.SECONDS[options.selection]
     seconds = options.seconds or min(most, total / max(len(wanted), 1))
-    cache = results.machine(device)["last_level_cache"]
-    return measure_cells(options, device, wanted, seconds, cache)
+    return measure_cells(options, machine["device"], wanted, seconds, machine["last_level_cache"])
+
+
+SECTIONS = {
+    "overhead": measure_overhead,
+    "memory": measure_memory,
+    "binary": measure_binary,
+    "cells": measure_chosen_cells,  # last: it takes longest
+}
+
+
+def measure_sections(options: argparse.Namespace) -> int:
+    device = options.device or ("cuda" if gpu_at_hand() else "cpu")
+    machine = results.machine(device)
+    result = {"machine": machine, "selection": options.selection}
+    path = options.results / f"{device}.json"
+    print(results.title(result))
+    for name, measure_section in SECTIONS.items():
+        if name in (options.section or SECTIONS):
+            result |= measure_section(options, machine)
+            results.write(path, result)  # after each, so that an interrupt loses one section
+    print(f"\nresult: {path}")
+    if "cells" in result:
+        performance.draw(result, options.results)
+    if options.compare:
+        compare.report(options.earlier[0].get("cells", []), result.get("cells", []))
+    return 0
 
 
 def main(arguments: list[str]) -> int:

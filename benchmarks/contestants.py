@@ -106,7 +106,7 @@ def fastact(cell: Cell, t: Operands) -> Contestant:
     functional, in_place, backward = (
         through_ops(ops, act.name + suffix, act) for suffix in ("", "_", "_backward")
     )
-    out = partial(functional.func.out, **act.parameters)
+    out = partial(getattr(ops, act.name).out, **act.parameters)
     return of_operators(cell, t, functional, in_place, lambda x, z: out(x, out=z), backward)
 
 

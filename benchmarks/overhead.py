@@ -13,7 +13,8 @@ import itertools
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -38,10 +39,9 @@ def least(blocks: dict[str, Block], clock: Callable[[], float], seconds: float, 
     function, whose calls are timed together."""
     best = dict.fromkeys(blocks, float("inf"))
     end = time.perf_counter() + seconds
-    rounds = itertools.takewhile(
-        lambda done: done < FEWEST_ROUNDS or time.perf_counter() < end, itertools.count()
-    )
-    for _ in rounds:
+    for done in itertools.count():
+        if done >= FEWEST_ROUNDS and time.perf_counter() >= end:
+            break
         for name, block in blocks.items():
             function = block()
             repeats = itertools.repeat(None, calls)
@@ -118,25 +118,35 @@ def script_door(act: Activation, case: str) -> dict[str, Callable]:
 DOORS = {"Python": (python_door, CALLS, 1), "TorchScript": (script_door, CALLS // 10, CHAIN)}
 
 
+@contextmanager
+def without_fuser() -> Iterator[None]:
+    """The interpreter is what is measured. With the fuser, which only a GPU has by default, two
+    runs hung at a chain of PyTorch's relu."""
+    before = torch._C._jit_texpr_fuser_enabled()
+    torch._C._jit_set_texpr_fuser_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._jit_set_texpr_fuser_enabled(before)
+
+
 def measure(acts: list[Activation], device: str, seconds: float) -> list[dict]:
     """A row for each activation, door and case, of that many seconds each."""
     rows = []
-    # The interpreter is measured. The fuser, which only a GPU has by default, would make one kernel
-    # of a chain of PyTorch's relu, for longer than anybody waits.
-    torch._C._jit_set_texpr_fuser_enabled(False)
     clock = clock_of(device)
-    for act in acts:
-        for door, (functions, calls, chain) in DOORS.items():
-            for case, block in cases(device).items():
-                contestants = functions(act, case)
-                blocks = {who: block(f) for who, f in contestants.items()}
-                with torch.set_grad_enabled("grad" in case or "backward" in case):
-                    least(blocks, clock, 0, calls)  # warms up
-                    times = least(blocks, clock, seconds, calls)
-                rows.append(
-                    row(act.id, door, case, device, {k: v / chain for k, v in times.items()})
-                )
-                print(line(rows[-1]), flush=True)
+    with without_fuser():
+        for act in acts:
+            for door, (functions, calls, chain) in DOORS.items():
+                for case, block in cases(device).items():
+                    contestants = functions(act, case)
+                    blocks = {who: block(f) for who, f in contestants.items()}
+                    with torch.set_grad_enabled("grad" in case or "backward" in case):
+                        least(blocks, clock, 0, calls)  # warms up
+                        times = least(blocks, clock, seconds, calls)
+                    rows.append(
+                        row(act.id, door, case, device, {k: v / chain for k, v in times.items()})
+                    )
+                    print(line(rows[-1]), flush=True)
     for found in program(device, seconds, {act.id for act in acts}):
         rows.append(row(found["op"], "C++", found["case"], device, found["times"]))
         print(line(rows[-1]), flush=True)

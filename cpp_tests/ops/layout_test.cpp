@@ -138,7 +138,7 @@ TEST(StreamedTest, SameBitsAsInParts) {
         memory[i].insert(memory[i].end(), part.begin(), part.end());
     }
     char* operands[kMaxOperands];
-    for (int i = 0; i <= inputs; ++i) operands[i] = memory[i].data() + i * format.bytes;
+    for (size_t i = 0; i < memory.size(); ++i) operands[i] = memory[i].data() + i * format.bytes;
     for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
       SCOPED_TRACE(kernel.name() + " on " + std::string(cpu::name_of(set)));
       std::vector<char> expected(count * format.bytes);

@@ -134,7 +134,7 @@ FASTACT_INLINE T round_to_odd(T p, T rest) {
   using Bits = decltype(to_bits(p));
   const Bits bits = to_bits(p);
   const Bits towards_zero = bits - Bits{(rest < T{0}) != (p < T{0})};
-  return (rest < T{0}) | (rest > T{0}) ? from_bits(towards_zero | Bits{1}) : p;
+  return ((rest < T{0}) | (rest > T{0})) ? from_bits(towards_zero | Bits{1}) : p;
 }
 
 // To float with a sticky last bit, so that rounding once more, to 16 bits, is rounding once.

@@ -23,7 +23,7 @@ struct Clamp {
       const T above = x < lower ? lower : x;
       return above > upper ? upper : above;
     } else {
-      const T slope = (x > lower) & (x < upper) ? T{Order == 1} : T{0};
+      const T slope = ((x > lower) & (x < upper)) ? T{Order == 1} : T{0};
       return is_nan(x) ? x : slope;
     }
   }

@@ -773,6 +773,12 @@ def celu_row(alpha):
 REDUCTIONS = (*((n + 0.5) * math.log(2) for n in range(60)), 40.0, 708.396, 745.133)
 
 
+def segment_ends(end):
+    """Where segments.h goes from one polynomial to the next, to the last one at `end`."""
+    steps = [2.0**octave * (1 + step / 4) for octave in range(-4, 0) for step in range(4)]
+    return tuple((v - steps[1]) / (1 - steps[1]) * end for v in (*steps[2:], 1.0))
+
+
 def both_signs(points):
     return tuple(sign * point for point in points for sign in (1, -1))
 
@@ -807,7 +813,7 @@ def softplus_row(beta, threshold):
             k >= 1 and x == -math.inf or k >= 2 and x * beta > threshold or k == 3 and x == 0
         ),
         at_minus_zero=math.log(2) / beta,
-        branch_points=both_signs(x / beta for x in REDUCTIONS),
+        branch_points=both_signs(x / beta for x in (*REDUCTIONS, *segment_ends(18))),
         **aten_forms(
             "softplus", beta, threshold,
             backward=lambda g, x: torch.ops.aten.softplus_backward(g, x, beta, threshold),
@@ -885,17 +891,22 @@ ACTIVATIONS = (
         derivative=tanh,
         exactly_zero=lambda y, k: k == 1 and abs(y) == 1 or k == 2 and y == 0,
         at_minus_zero=-0.0,
-        branch_points=both_signs((0.55, 20.0, *(x / 2 for x in REDUCTIONS))),
+        branch_points=both_signs((0.55, 20.0, *(x / 2 for x in REDUCTIONS), *segment_ends(9.2))),
         **aten_forms("tanh", backward=torch.ops.aten.tanh_backward),
         saves="result",
         takes_output=True,
         kinks=(),
     ),
-    gate_row(silu, aten_forms("silu", backward=torch.ops.aten.silu_backward), REDUCTIONS, {(0, 3)}),
+    gate_row(
+        silu,
+        aten_forms("silu", backward=torch.ops.aten.silu_backward),
+        (*REDUCTIONS, *segment_ends(19)),
+        {(0, 3)},
+    ),
     gate_row(
         gelu,
         aten_forms("gelu", backward=torch.ops.aten.gelu_backward),
-        (39.0, *(math.sqrt(2 * x) for x in REDUCTIONS)),
+        (39.0, *(math.sqrt(2 * x) for x in REDUCTIONS), *segment_ends(14.7)),
         {(0, 3), (2, 3), (-2, 3)},
     ),
     gate_row(
@@ -904,16 +915,20 @@ ACTIVATIONS = (
             lambda x: torch.ops.aten.gelu(x, approximate="tanh"),
             lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"),
         ),
-        (22.0, *map(gelu_tanh_inverse, REDUCTIONS)),
+        (22.0, *map(gelu_tanh_inverse, REDUCTIONS), *segment_ends(6), *segment_ends(11.1)),
         {(0, 3)},
     ),
     gate_row(
         quick_gelu,
         composed(lambda x: x * torch.sigmoid(1.702 * x)),
-        (448.0, *(x / 1.702 for x in REDUCTIONS)),
+        (448.0, *(x / 1.702 for x in REDUCTIONS), *segment_ends(11)),
         {(0, 3)},
     ),
-    gate_row(mish, aten_forms("mish", backward=torch.ops.aten.mish_backward), REDUCTIONS),
+    gate_row(
+        mish,
+        aten_forms("mish", backward=torch.ops.aten.mish_backward),
+        (*REDUCTIONS, *segment_ends(18)),
+    ),
     *(softplus_row(*arguments) for arguments in ((1.0, 20.0), (2.0, 3.0))),
     Activation(
         name="log_sigmoid",
@@ -922,7 +937,7 @@ ACTIVATIONS = (
             k >= 1 and x == math.inf or k >= 2 and x == -math.inf or k == 3 and x == 0
         ),
         at_minus_zero=-math.log(2),
-        branch_points=both_signs(REDUCTIONS),
+        branch_points=both_signs((*REDUCTIONS, *segment_ends(18))),
         # ATen's log_sigmoid does not give a result the strides that elementwise operators give.
         **composed(lambda x: -torch.nn.functional.softplus(-x)),
         saves="input",
@@ -933,7 +948,9 @@ ACTIVATIONS = (
         derivative=tanhshrink,
         exactly_zero=lambda x, k: x == 0 and k in (1, 2) or k >= 2 and abs(x) == math.inf,
         at_minus_zero=-0.0,
-        branch_points=both_signs((0.5, 20.0, *(x / 2 for x in REDUCTIONS))),
+        branch_points=both_signs(
+            (0.5, 9.0, 20.0, *(x / 2 for x in REDUCTIONS), *segment_ends(9.2))
+        ),
         **composed(torch.nn.functional.tanhshrink),
         saves="input",
         kinks=(),

@@ -108,6 +108,69 @@ void dense_elements(const Formula& formula, Element* out, int64_t n, const Eleme
   }
 }
 
+// For float in segments (segments.h): a vector at a time. Its loops of fixed length become straight
+// code in registers, and a coefficient for each of its elements is a permutation of the table's 16.
+#if defined(__AVX512F__)
+inline constexpr int kFloats = 16;
+#elif defined(__AVX2__)
+inline constexpr int kFloats = 8;
+#endif
+
+#if defined(__AVX2__)
+template <int Size>
+FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, float* to) {
+#if defined(__AVX512F__)
+  const __m512i indices = _mm512_load_si512(index);
+  const __m512 low = _mm512_loadu_ps(table);
+  if constexpr (Size == kSegments) {
+    _mm512_store_ps(to, _mm512_permutexvar_ps(indices, low));
+  } else {
+    const __m512 high = _mm512_loadu_ps(table + kSegments);
+    _mm512_store_ps(to, _mm512_permutex2var_ps(low, indices, high));
+  }
+#else
+  const __m256i indices = _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
+  const auto one_of_16 = [&](const float* from) {
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), indices);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(from + 8), indices);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(indices, 28)));
+  };
+  __m256 result = one_of_16(table);
+  if constexpr (Size > kSegments) {
+    const __m256 is_high = _mm256_castsi256_ps(_mm256_slli_epi32(indices, 27));
+    result = _mm256_blendv_ps(result, one_of_16(table + kSegments), is_high);
+  }
+  _mm256_store_ps(to, result);
+#endif
+}
+
+template <int Order, class Formula, class... Gradients>
+int64_t dense_segments(const Formula& formula, float* out, int64_t n, const float* x,
+                       const Gradients*... gradients) {
+  constexpr const auto& kTable = *Formula::template kSegmentTable<Order>;
+  int64_t start = 0;
+  for (; start + kFloats <= n; start += kFloats) {
+    alignas(64) uint32_t index[kFloats];
+    FASTACT_ONE_VECTOR
+    for (int i = 0; i < kFloats; ++i) index[i] = formula.template segment<Order>(x[start + i]);
+    alignas(64) float center[kFloats];
+    permute(kTable.centers, index, center);
+    alignas(64) float c[kSegmentCoefficients][kFloats];
+    for (int k = 0; k < kSegmentCoefficients; ++k) permute(kTable.coefficients[k], index, c[k]);
+    alignas(64) float result[kFloats];
+    FASTACT_ONE_VECTOR
+    for (int i = 0; i < kFloats; ++i) {
+      const Segment segment = {center[i],
+                               {c[0][i], c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i]}};
+      result[i] = round_to<float>(product<float>(
+          formula.template derivative_in<Order>(segment, x[start + i]), gradients[start + i]...));
+    }
+    std::memcpy(out + start, result, sizeof(result));
+  }
+  return start;
+}
+#endif
+
 // For BFloat16: two neighbours in one 32-bit lane, of which either half is a float as it stands. It
 // saves the moves between 16- and 32-bit lanes: on a Zen 5 core SELU takes 0.18 instead of 0.19 ns
 // an element with AVX-512, 0.35 instead of 0.40 with AVX2; ReLU 0.07 instead of 0.10 and 0.13
@@ -257,8 +320,16 @@ struct Loop {
         dense_pairs<Order, FromResult>(formula, out, n, x,
                                        reinterpret_cast<const Element*>(data[1 + I])...);
       } else {
+        int64_t done = 0;
+#if defined(__AVX2__)
+        if constexpr (kInSegments<Formula, Element, Order, FromResult>) {
+          done = dense_segments<Order>(formula, out, n, x,
+                                       reinterpret_cast<const Element*>(data[1 + I])...);
+        }
+#endif
         dense_elements<Element, Order, FromResult>(
-            formula, out, n, x, reinterpret_cast<const Element*>(data[1 + I])...);
+            formula, out + done, n - done, x + done,
+            (reinterpret_cast<const Element*>(data[1 + I]) + done)...);
       }
     }(std::make_index_sequence<Order>{});
   }

@@ -141,6 +141,21 @@ __device__ __forceinline__ void for_each_packet(int64_t packets, const Run& run)
   }
 }
 
+// Where the formula is in segments: their table to shared memory, by all of the block's threads.
+template <class Formula, class Element, int Order, bool FromResult>
+__device__ __forceinline__ void share_segments() {
+  if constexpr (kInSegments<Formula, Element, Order, FromResult>) {
+    auto& to = shared_segments<Formula, Order>();
+    constexpr int kParts = sizeof(to) / sizeof(float4);
+    static_assert(kParts <= kThreads);
+    if (threadIdx.x < kParts) {
+      reinterpret_cast<float4*>(&to)[threadIdx.x] =
+          reinterpret_cast<const float4*>(&kPackedSegments<Formula, Order>)[threadIdx.x];
+    }
+    __syncthreads();
+  }
+}
+
 // `head` elements, then packets of Count elements that are aligned in every operand, then the rest.
 // A block's threads take neighbouring packets, its first threads also the head and the tail (block
 // 0 only: fewer than 2 * Count).
@@ -162,7 +177,9 @@ __global__ void __launch_bounds__(kThreads)
     reinterpret_cast<Vector*>(base)[packet] =
         evaluate_packet<Formula, Element, Order, FromResult, Count>(formula, inputs);
   };
-  if constexpr (Count == 1 || PacketsPerThread == 1) {
+  constexpr bool kSegmented = kInSegments<Formula, Element, Order, FromResult>;
+  if constexpr (Count == 1 || (PacketsPerThread == 1 && !kSegmented)) {
+    share_segments<Formula, Element, Order, FromResult>();
     // bfloat16's backward takes 201 instructions a packet instead of 229 in the loops below, and
     // runs at 0.998 instead of 0.989 of copy speed. With two packets a thread the compiler makes
     // less of float32 SELU: 0.876 instead of 0.997.
@@ -181,6 +198,7 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t packet = first + p * kThreads;
       if (packet < packets) load(packet, inputs[p]);
     }
+    share_segments<Formula, Element, Order, FromResult>();  // while these are under way
 #pragma unroll
     for (int p = 0; p < PacketsPerThread; ++p) {
       const int64_t packet = first + p * kThreads;
@@ -260,6 +278,7 @@ __global__ void __launch_bounds__(kThreads)
             const __grid_constant__ Layout<Order, Index> layout) {
   constexpr int kPackets = Count == 1 ? kElementsPerThread : 1;
   using Vector = Packet<Element, Count>;
+  share_segments<Formula, Element, Order, FromResult>();
   for_each_packet<kPackets>(packets, [&](auto count, int64_t packet) {
     Vector inputs[count.value][Order + 1];
     Vector* outputs[count.value];

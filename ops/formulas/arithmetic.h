@@ -267,6 +267,11 @@ FASTACT_INLINE Finished<T> finish(T x, T y) {
   return {unordered(x, y) ? canonical_nan<T>() : y};
 }
 
+// A float32 result of an operation that makes the one NaN on a GPU, where it needs no more care.
+struct Computed {
+  float value;
+};
+
 // A result becomes an element here and nowhere else: one rounding to nearest even, and the one NaN.
 template <class Element, class T>
 FASTACT_INLINE Element round_to(T y) {
@@ -301,6 +306,16 @@ FASTACT_INLINE Element round_to(Finished<T> y) {
   } else {
     return y.value;
   }
+}
+
+template <class Element>
+FASTACT_INLINE Element round_to(Computed y) {
+  static_assert(std::is_same_v<Element, float>);
+#if defined(__CUDA_ARCH__)
+  return y.value;
+#else
+  return round_to<float>(y.value);
+#endif
 }
 
 }  // namespace fastact::inline FASTACT_TARGET

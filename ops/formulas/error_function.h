@@ -8,17 +8,9 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// In float Q is minimax for a <= 14.5, in double it interpolates at Chebyshev's points of a <= 39,
-// to 2^-59 of R. The slope is sqrt(2 pi) plus Q's value at u = 0, which leaves Q small.
-template <class T>
-inline constexpr T kNormalSlope =
-    sizeof(T) == 4 ? T{0x1.12f1e2p1f} : static_cast<T>(0x1.12f1e13c3adc5p1);
-
-FASTACT_INLINE float normal_correction(float u) {
-  return polynomial(u, -0x1.8p-24f, 0x1.eedbcep-2f, -0x1.006244p-3f, -0x1.9b338cp-6f,
-                    0x1.2055f6p-5f, -0x1.70d4c6p-8f, -0x1.0b5294p-7f, 0x1.0f3ee2p-8f,
-                    0x1.cfa5f4p-10f, -0x1.7c5deap-10f, -0x1.4d16p-11f);
-}
+// Q interpolates at Chebyshev's points of a <= 39, to 2^-59 of R. The slope is sqrt(2 pi) plus Q's
+// value at u = 0, which leaves Q small.
+inline constexpr double kNormalSlope = 0x1.12f1e13c3adc5p1;
 
 FASTACT_INLINE double normal_correction(double u) {
   return polynomial(
@@ -32,40 +24,37 @@ FASTACT_INLINE double normal_correction(double u) {
 }
 
 // R(a) in two parts; `inverse` is 1 / (a + 4).
-template <class T>
 struct NormalRatio {
-  T high;
-  T low;
+  double high;
+  double low;
 };
 
-template <class T>
-FASTACT_INLINE NormalRatio<T> normal_ratio(T a, T inverse) {
-  const T u = (a - T{4}) * inverse;
-  const T linear = fma(a, kNormalSlope<T>, T{2});
-  const T rest = fma(a, normal_correction(u), fma(a, kNormalSlope<T>, T{2} - linear));
-  const T high = linear + rest;
+FASTACT_INLINE NormalRatio normal_ratio(double a, double inverse) {
+  const double u = (a - 4.0) * inverse;
+  const double linear = fma(a, kNormalSlope, 2.0);
+  const double rest = fma(a, normal_correction(u), fma(a, kNormalSlope, 2.0 - linear));
+  const double high = linear + rest;
   return {high, rest - (high - linear)};
 }
 
 // a Phi(-a), 2^guard times too large.
-template <class T>
-FASTACT_INLINE T guarded_normal_tail_moment(T a) {
-  const T square = a * a;
-  const T half_rest = T{0.5} * fma(a, a, -square);
-  const Pieces<T> x = reduce_in_pieces(T{0.5} * square);
+FASTACT_INLINE double guarded_normal_tail_moment(double a) {
+  const double square = a * a;
+  const double half_rest = 0.5 * fma(a, a, -square);
+  const Pieces<double> x = reduce_in_pieces(0.5 * square);
   // e^r in two parts.
-  const T r = x.r + half_rest;
-  const T one = T{1} + x.high;
-  const T lost = x.high - (one - T{1});
-  const T rest = fma(r * r, exponential_tail(r), (lost + x.low) + half_rest);
-  const T e = one + rest;
-  const T e_rest = rest - (e - one);
+  const double r = x.r + half_rest;
+  const double one = 1.0 + x.high;
+  const double lost = x.high - (one - 1.0);
+  const double rest = fma(r * r, exponential_tail(r), (lost + x.low) + half_rest);
+  const double e = one + rest;
+  const double e_rest = rest - (e - one);
   // R e^r = d + d_rest.
-  const auto [ratio, ratio_rest] = normal_ratio(a, reciprocal(a + T{4}));
-  const T d = ratio * e;
-  const T d_rest = fma(ratio, e, -d) + fma(ratio, e_rest, ratio_rest * e);
-  const T inverse = reciprocal(d);
-  const T q = a * inverse;
+  const auto [ratio, ratio_rest] = normal_ratio(a, reciprocal(a + 4.0));
+  const double d = ratio * e;
+  const double d_rest = fma(ratio, e, -d) + fma(ratio, e_rest, ratio_rest * e);
+  const double inverse = reciprocal(d);
+  const double q = a * inverse;
   return fma(inverse, fma(-d_rest, q, fma(-d, q, a)), q) * x.scale;
 }
 

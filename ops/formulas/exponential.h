@@ -192,6 +192,23 @@ FASTACT_INLINE Pieces<float> reduce_in_pieces(float a) {
   return {high, n * 0x1.7f7d1cp-20f, fma(n, 0x1.7f7d1cp-20f, high), scale};
 }
 
+// The same for a + rest.
+FASTACT_INLINE Pieces<float> reduce_in_pieces(float a, float rest) {
+  const float shifted = fma(a, -0x1.715476p0f, kShifter<float, kGuardFloat>);
+  const float n = shifted - kShifter<float, kGuardFloat>;
+  const float high = fma(n, 0x1.62e4p-1f, a);
+  const float low = fma(n, 0x1.7f7d1cp-20f, rest);
+  return {high, low, high + low, from_bits(to_bits(shifted) << 23)};
+}
+
+// The same for float results of an exponent that only double holds: r is all there is.
+FASTACT_INLINE Pieces<float> reduce_to_pieces(double a) {
+  constexpr double kShift = 0x1.8p52 + 127 + kGuardFloat;
+  const double shifted = fma(a, -0x1.71547652b82fep0, kShift);
+  const auto r = static_cast<float>(fma(shifted - kShift, 0x1.62e42fefa39efp-1, a));
+  return {r, 0.0f, r, from_bits(static_cast<uint32_t>(to_bits(shifted)) << 23)};
+}
+
 FASTACT_INLINE Pieces<double> reduce_in_pieces(double a) {
   const double shifted = fma(a, -0x1.71547652b82fep0, kShifter<double, kGuardDouble>);
   const double n = shifted - kShifter<double, kGuardDouble>;
@@ -240,23 +257,6 @@ FASTACT_INLINE double reciprocal_for(double d) {
     const double error = fma(-d, y, 1.0);
     return fma(y, fma(error, error, error), y);
   }
-}
-
-// e^x to 2^-33 for x >= -709.3, for float32 results.
-FASTACT_INLINE double exponential_short(double x) {
-  const auto [r, scale] = reduce_short(x);
-  const double p = polynomial(r, 0x1.ffffffffec2dfp-1, 0x1.0000002892383p-1, 0x1.55555595bbbebp-3,
-                              0x1.5554ac9d877e5p-5, 0x1.111085ceaf5eap-7, 0x1.6d75774acac09p-10,
-                              0x1.a1aad087d9c15p-13);
-  return fma(scale * r, p, scale);
-}
-
-// numerator / d to 2^-45 for d in [0.5, 2^60), for float32 results: an IEEE division in double
-// takes longer than everything around it.
-FASTACT_INLINE double quotient_short(double numerator, double d) {
-  const double inverse = reciprocal(static_cast<float>(d));
-  const double q = numerator * inverse;
-  return fma(q, fma(-d, inverse, 1.0), q);
 }
 
 // 2^guard e^x in float, for 16-bit results. Where n is -127 - guard, at x = -102 in bfloat16 and

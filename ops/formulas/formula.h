@@ -26,6 +26,16 @@
 //     float approximate_value(float x) const;
 //     bool approximates() const;
 //
+//     // Optional, float32's f or f' in segments (segments.h): for each such Order a table, and
+//     where
+//     // x lies in it. Then derivative<float, Order> is not needed.
+//     template <int Order>
+//     static constexpr const SegmentTable<16>* kSegmentTable = nullptr;
+//     template <int Order>
+//     uint32_t segment(float x) const;
+//     template <int Order>
+//     float derivative_in(const Segment& segment, float x) const;
+//
 //     // Optional: what the parameters have to be, else calls raise an error.
 //     static constexpr Requirement kRequirements[] = {...};
 //
@@ -58,6 +68,7 @@
 
 #include "ops/formulas/approximate.h"
 #include "ops/formulas/arithmetic.h"
+#include "ops/formulas/segments.h"
 
 namespace fastact {
 
@@ -105,14 +116,46 @@ struct Requirement {
 
 namespace fastact::inline FASTACT_TARGET {
 
+template <class Formula, class Element, int Order>
+constexpr bool has_segments() {
+  if constexpr (std::is_same_v<Element, float> &&
+                requires { Formula::template kSegmentTable<Order>; }) {
+    return Formula::template kSegmentTable<Order> != nullptr;
+  } else {
+    return false;
+  }
+}
+
+template <class Formula, class Element, int Order, bool FromResult>
+inline constexpr bool kInSegments = !FromResult && has_segments<Formula, Element, Order>();
+
 // A function of its own and no lambda: GCC 12 does not inline a lambda that is as long as GELU's
 // derivative, and a loop with a call in it is not vectorised.
 template <class Element, int Order, bool FromResult, class Formula>
 FASTACT_INLINE auto derivative_at(const Formula& formula, Wide<Element> x) {
-  if constexpr (FromResult || Formula::kTraits.saves == Saves::kOutput) {
+  if constexpr (FromResult || (Order > 0 && Formula::kTraits.saves == Saves::kOutput)) {
     return formula.template derivative_from_result<Element, Order>(x);
+  } else if constexpr (kInSegments<Formula, Element, Order, FromResult>) {
+    return formula.template derivative_in<Order>(
+        find_segment<Formula, Order>(formula.template segment<Order>(x)), x);
   } else {
     return formula.template derivative<Element, Order>(x);
+  }
+}
+
+// The derivative times the gradients, zero where the derivative is.
+template <class Element, class T, class... Gradients>
+FASTACT_INLINE auto product(T derivative, Gradients... gradients) {
+  if constexpr (sizeof...(Gradients) == 0) {
+    return derivative;
+  } else {
+    const T result = (static_cast<T>(gradients) * ...) * derivative;
+    const T y = derivative == T{0} ? T{0} : result;
+    if constexpr (std::is_same_v<Element, float> && std::is_same_v<T, float>) {
+      return Computed{y};
+    } else {
+      return y;
+    }
   }
 }
 
@@ -123,7 +166,7 @@ FASTACT_INLINE auto value_at(const Formula& formula, Wide<Element> x) {
     if (formula.approximates()) return formula.template approximate_value<Element>(x);
   }
 #endif
-  return formula.template derivative<Element, 0>(x);
+  return derivative_at<Element, 0, false>(formula, x);
 }
 
 // One element of D_Order(g1..gk, x) = g1 * ... * gk * f^(k)(x), before rounding.
@@ -136,10 +179,7 @@ FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients.
                        requires { formula.template backward<Element>(gradients..., x); }) {
     return formula.template backward<Element>(gradients..., x);
   } else {
-    const auto derivative = derivative_at<Element, Order, FromResult>(formula, x);
-    using T = std::remove_const_t<decltype(derivative)>;
-    const T product = (static_cast<T>(gradients) * ...) * derivative;
-    return derivative == T{0} ? T{0} : product;
+    return product<Element>(derivative_at<Element, Order, FromResult>(formula, x), gradients...);
   }
 }
 

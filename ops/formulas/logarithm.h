@@ -9,12 +9,8 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// (atanh(t) / t - 1) / t^2 by z = t^2 for t <= 1/3: in float minimax, in double interpolated at
-// Chebyshev's points, to 2^-59 of atanh.
-FASTACT_INLINE float atanh_tail(float z) {
-  return polynomial(z, 0x1.555502p-2f, 0x1.99d1cap-3f, 0x1.1ec07p-3f, 0x1.1ec906p-3f);
-}
-
+// (atanh(t) / t - 1) / t^2 by z = t^2 for t <= 1/3: interpolated at Chebyshev's points, to 2^-59 of
+// atanh.
 FASTACT_INLINE double atanh_tail(double z) {
   return polynomial(z, 0x1.5555555555555p-2, 0x1.9999999999944p-3, 0x1.2492492499d46p-3,
                     0x1.c71c71bedea97p-4, 0x1.745d19937b1fcp-4, 0x1.3b13515f6f9efp-4,
@@ -23,28 +19,26 @@ FASTACT_INLINE double atanh_tail(double z) {
 }
 
 // high + low, 2^guard times too large.
-template <class T>
 struct GuardedSum {
-  T high;
-  T low;
+  double high;
+  double low;
 };
 
 // log(1 + e^(z + rest)) for z up to 40; beyond, what it is not used for. `rest` is z's, not |z|'s.
-template <class T>
-FASTACT_INLINE GuardedSum<T> log_1p_exponential(T z, T rest = 0) {
-  const T size_rest = z < T{0} ? -rest : rest;
-  const auto tail = logistic_tail(clamp_magnitude(z, kLogisticEnd<T>), size_rest, T{0.5});
-  const T t = tail.inverse * (tail.scale * (T{0.5} * kUnguard<T>));
-  const T square = t * t;
-  const T correction =
-      tail.inverse * fma(square, atanh_tail(square), tail.remainder(T{1}, tail.inverse));
-  const T positive = z < T{0} ? T{0} : z * (T{1} / kUnguard<T>);
-  const T positive_rest = z < T{0} ? T{0} : rest * (T{1} / kUnguard<T>);
+FASTACT_INLINE GuardedSum log_1p_exponential(double z, double rest = 0.0) {
+  const double size_rest = z < 0.0 ? -rest : rest;
+  const auto tail = logistic_tail(clamp_magnitude(z, kLogisticEnd<double>), size_rest, 0.5);
+  const double t = tail.inverse * (tail.scale * (0.5 * kUnguard<double>));
+  const double square = t * t;
+  const double correction =
+      tail.inverse * fma(square, atanh_tail(square), tail.remainder(1.0, tail.inverse));
+  const double positive = z < 0.0 ? 0.0 : z * (1.0 / kUnguard<double>);
+  const double positive_rest = z < 0.0 ? 0.0 : rest * (1.0 / kUnguard<double>);
   // Their sum and its rounding error, whichever is the larger.
-  const T logarithm = tail.inverse * tail.scale;
-  const T sum = positive + logarithm;
-  const T added = sum - positive;
-  const T error = (positive - (sum - added)) + (logarithm - added);
+  const double logarithm = tail.inverse * tail.scale;
+  const double sum = positive + logarithm;
+  const double added = sum - positive;
+  const double error = (positive - (sum - added)) + (logarithm - added);
   return {sum, fma(correction, tail.scale, error + positive_rest)};
 }
 

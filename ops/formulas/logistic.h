@@ -52,12 +52,6 @@ FASTACT_INLINE T gate(T x, T size, T argument, T rest = 0) {
   return fma(mirrored, -kUnguard<T>, x < T{0} ? with_sign_of(T{0}, x) : x);
 }
 
-// The same in double for float32 results: x e^w / (1 + e^w), for w from -709 to 80.
-FASTACT_INLINE double gate_short(double x, double w) {
-  const double e = exponential_short(w);
-  return x * quotient_short(e, 1.0 + e);
-}
-
 // |w| in two parts, and its derivatives by |x|.
 struct GateArgument {
   double value;

@@ -6,23 +6,23 @@
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
-//   float32        0.51  0.9   0.6   0.7
+//   float32        1.4   1.4   0.6   0.7
 //   float64        0.8   10    14    60
 //
 // Terms cancel (float64): f', f'', f'''
 //
 // Next to a zero of a derivative, where it is below 1/16 for |x| < 10, float64's bound is in ULP of
-// 1/16: an absolute one, as terms cancel there. float32 computes in double, and its bound holds
-// everywhere: the float32 numbers next to the zeros were all tried.
+// 1/16: an absolute one, as terms cancel there. float32's holds everywhere: f' is computed in
+// segments with a center at its zero, the higher ones in double.
 //
-// Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019. float32 is
-// computed in double: 19 double and 41 instructions in all on sm_90, fewer than compensated float
-// arithmetic. The 16-bit types' coefficients leave none of the 65,536 inputs misrounded but five of
-// float16, which are corrected.
+// Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019. segments.h
+// says how f and f' are computed in float32. The 16-bit types' coefficients leave none of the
+// 65,536 inputs misrounded but five of float16, which are corrected.
 #pragma once
 
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
+#include "ops/formulas/tables/mish.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
@@ -39,6 +39,27 @@ struct Mish {
       return value(x);
     } else {
       return narrowed<Element>(derivative_in_double<Element, Order>(static_cast<double>(x)));
+    }
+  }
+
+  template <int Order>
+  static constexpr const SegmentTable<32>* kSegmentTable = Order == 0   ? &kMishSegments
+                                                           : Order == 1 ? &kMishSlopeSegments
+                                                                        : nullptr;
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return signed_segment_index<*kSegmentTable<Order>>(x, clamp_magnitude(x, kLogisticEnd<float>));
+  }
+
+  template <int Order>
+  FASTACT_INLINE static auto derivative_in(const Segment& segment, float x) {
+    const float size = clamp_magnitude(x, kLogisticEnd<float>);
+    const Pieces<float> exponent = reduce_in_pieces(size);
+    if constexpr (Order == 0) {
+      return Computed{mirrored_value(x, decaying(in_segment_closely(segment, size), exponent))};
+    } else {
+      return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), exponent));
     }
   }
 
@@ -67,16 +88,8 @@ struct Mish {
 #endif
 
  private:
-  // x n / (n + 2) with n = w^2 + 2w, w = e^x; from 14 on that is x.
-  FASTACT_INLINE static double value(float x) {
-    const double wide = clamp_below(x, -110.0f);
-    const double w = exponential_short(wide < 14.0 ? wide : 14.0);
-    const double n = fma(w, w, w + w);
-    return wide * quotient_short(n, n + 2.0);
-  }
-
-  // The same with a = |x|, s = 2^n and m = e^r or e^-r for w = m / s or s m: n s^2 = m (m + 2s) or
-  // n / s = m (s m + 2).
+  // x n / (n + 2) with n = w^2 + 2w, w = e^x. With a = |x|, s = 2^n and m = e^r or e^-r for w = m /
+  // s or s m: n s^2 = m (m + 2s) or n / s = m (s m + 2).
   FASTACT_INLINE static double value(double x) {
     const Pieces<double> a = reduce_in_pieces(clamp_magnitude(x, kLogisticEnd<double>));
     const bool negative = x < 0.0;

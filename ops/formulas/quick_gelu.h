@@ -6,23 +6,24 @@
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
-//   float32        0.51  0.6   0.6   0.7
+//   float32        1.3   1.7   0.6   0.7
 //   float64        1     7     10    23
 //
 // Terms cancel (float64): f', f'', f'''
 //
 // Next to a zero of a derivative, where it is below 1/16 for |x| < 10, float64's bound is in ULP of
-// 1/16: an absolute one, as terms cancel there. float32 computes in double, and its bound holds
-// everywhere: the float32 numbers next to the zeros were all tried.
+// 1/16: an absolute one, as terms cancel there. float32's holds everywhere: f' is computed in
+// segments with a center at its zero, the higher ones in double.
 //
 // Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; 1.702 is exactly that decimal
-// number. float32 is computed in double, as in gelu_tanh.h; float arithmetic left 1.06 ULP. The
-// 16-bit types' coefficients leave none of the 65,536 inputs misrounded but one of float16's f',
-// which is corrected.
+// number. logistic.h says how it is computed, segments.h how f and f' are in float32. The 16-bit
+// types' coefficients leave none of the 65,536 inputs misrounded but one of float16's f', which is
+// corrected.
 #pragma once
 
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
+#include "ops/formulas/tables/quick_gelu.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
@@ -33,12 +34,8 @@ struct QuickGelu {
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(Wide<Element> x) const {
-    using T = Wide<Element>;
     if constexpr (kIs16Bit<Element> && Order <= 1) {
       return derivative_16<Element, Order>(x);
-    } else if constexpr (Order == 0 && sizeof(T) == 4) {
-      const double bounded = clamp_below(x, -66.0f);
-      return gate_short(bounded, kFactor * (bounded < 16.0 ? bounded : 16.0));
     } else if constexpr (Order == 0) {
       const double size = clamp_magnitude(x, kEnd);
       const auto [argument, rest] = exponent(size);
@@ -49,6 +46,31 @@ struct QuickGelu {
       const auto [argument, rest] = exponent(size);
       return narrowed<Element>(
           gate_derivative<Element, Order>(wide, size, {argument, rest, kFactor, 0.0, 0.0}));
+    }
+  }
+
+  template <int Order>
+  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kQuickGeluSegments
+                                                           : Order == 1 ? &kQuickGeluSlopeSegments
+                                                                        : nullptr;
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return segment_index<*kSegmentTable<Order>>(clamp_magnitude(x, kEndFloat));
+  }
+
+  template <int Order>
+  FASTACT_INLINE static auto derivative_in(const Segment& segment, float x) {
+    constexpr auto kHigh = static_cast<float>(kFactor);
+    constexpr auto kLow = static_cast<float>(kFactor - kHigh);
+    const float size = clamp_magnitude(x, kEndFloat);
+    const float product = size * kHigh;
+    const float rest = fma(size, kLow, fma(size, kHigh, -product));
+    const Pieces<float> exponent = reduce_in_pieces(product, rest);
+    if constexpr (Order == 0) {
+      return Computed{mirrored_value(x, decaying(in_segment_closely(segment, size), exponent))};
+    } else {
+      return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), exponent));
     }
   }
 
@@ -74,6 +96,7 @@ struct QuickGelu {
   static constexpr double kFactorRest = 0x1.89374bc6a7efap-55;
   // |x| from where on the far tail is 0.
   static constexpr double kEnd = 448.0;
+  static constexpr float kEndFloat = 66.0f;
 
   struct Sum {
     double high;

@@ -5,19 +5,20 @@
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
-//   float32        0.81  0.501 0.5   0.5
+//   float32        0.75  0.501 0.5   0.5
 //   float64        0.8   0.5   0.5   0.5
 //
 // The derivatives are functions of the result y, and their bounds those of d(y) = 1 - y^2 and its
 // derivatives for any y.
 //
-// Source: 1 - 2 / (1 + e^2x) from |x| = 0.55 on, where that is at least 1/2 and so hides the
-// rounding of its second term; below, an odd polynomial: minimax for float, for double interpolated
-// at Chebyshev's points to 2^-68.
+// Source: in double 1 - 2 / (1 + e^2x) from |x| = 0.55 on, where that is at least 1/2 and so hides
+// the rounding of its second term; below, an odd polynomial that interpolates at Chebyshev's points
+// to 2^-68. In float32 segments (segments.h).
 #pragma once
 
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
+#include "ops/formulas/tables/tanh.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
@@ -29,15 +30,14 @@ struct Tanh {
   template <class Element, int Order>
   FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
     static_assert(Order == 0);
-    using T = Wide<Element>;
     if constexpr (kIs16Bit<Element>) {
       return value_16<Element>(x);
     } else {
-      const T size = clamp_magnitude(x, T{20});
-      const T near_zero = fma(size * size * size, near_zero_tail(size * size), size);
+      const double size = clamp_magnitude(x, 20.0);
+      const double near_zero = fma(size * size * size, near_zero_tail(size * size), size);
       const auto tail = logistic_tail(size + size);
-      const T beyond = fma(-tail.of_one(), tail.scale * (2 * kUnguard<T>), T{1});
-      return with_sign_of(size < kNearZero<T> ? near_zero : beyond, x);
+      const double beyond = fma(-tail.of_one(), tail.scale * (2.0 * kUnguard<double>), 1.0);
+      return with_sign_of(size < kNearZero ? near_zero : beyond, x);
     }
   }
 
@@ -53,6 +53,19 @@ struct Tanh {
     } else {
       return is_nan(wide) ? wide : T{-2};
     }
+  }
+
+  template <int Order>
+  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0 ? &kTanhSegments : nullptr;
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return segment_index<*kSegmentTable<Order>>(clamp_magnitude(x, 20.0f));
+  }
+
+  template <int Order>
+  FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
+    return with_sign_of(rounded_in_segment(segment, clamp_magnitude(x, 20.0f)), x);
   }
 
 #if FASTACT_HAS_APPROXIMATIONS
@@ -75,14 +88,9 @@ struct Tanh {
 #endif
 
  private:
-  template <class T>
-  static constexpr T kNearZero = sizeof(T) == 4 ? T{0.55f} : T{0.55};
+  static constexpr double kNearZero = 0.55;
 
   // (tanh(x) / x - 1) / x^2 by x^2.
-  FASTACT_INLINE static float near_zero_tail(float z) {
-    return polynomial(z, -0x1.55554ap-2f, 0x1.110dp-3f, -0x1.b92358p-5f, 0x1.5918a4p-6f,
-                      -0x1.9a79bap-8f);
-  }
   FASTACT_INLINE static double near_zero_tail(double z) {
     return polynomial(z, -0x1.5555555555555p-2, 0x1.1111111111111p-3, -0x1.ba1ba1ba1b95ap-5,
                       0x1.664f4882ba2b0p-6, -0x1.226e355c60c42p-7, 0x1.d6d3d02838d1fp-9,

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+"""Writes ops/formulas/tables/*.h, the polynomials of functions in segments (segments.h).
+
+    python scripts/fit_segments.py [NAME...]
+
+A fit is minimax in relative error, by Lawson's iteration on Chebyshev's points; coefficients are
+rounded to float32 one after the other, and those that follow are fitted again."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from mpmath import mp, mpf
+
+TABLES = Path(__file__).resolve().parent.parent / "ops" / "formulas" / "tables"
+
+SEGMENTS = 16
+DEGREE = 6
+# v = scale |x| + OFFSET at their ends: four from each power of two to the next. The last is v = 1.
+ENDS = [2.0**octave * (1 + step / 4) for octave in range(-4, 0) for step in range(4)][1:] + [1.0]
+OFFSET = ENDS[0]
+LAST_INDEX = 12  # of v = 1, see segment_index()
+POINTS = 60
+ITERATIONS = 30
+CANDIDATES = 400
+
+mp.prec = 120
+"""Bits. Twice a float64's, so that no fit sees it."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """What a table holds."""
+
+    comment: str
+    value: Callable
+    # The last segment begins here.
+    end: float
+    # The function in it, as coefficients of t = |x| - center; none where it is not reached.
+    beyond: tuple = ()
+    beyond_center: float = 0.0
+    zero: float | None = None  # bracketed by zero +- 0.3; 0 for f(0) = 0
+    # An error of the function is so many times as large in the result.
+    weight: Callable | None = None
+
+    @property
+    def scale(self) -> float:
+        return (1 - OFFSET) / self.end
+
+    def segments(self):
+        """(index, low, high) of all but the last."""
+        for i, (low, high) in enumerate(pairwise(ENDS)):
+            yield (
+                (LAST_INDEX + 1 + i) % SEGMENTS,
+                (low - OFFSET) / self.scale,
+                (high - OFFSET) / self.scale,
+            )
+
+
+def normal_tail(a):
+    return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2)
+
+
+def logistic(w):
+    return 1 / (1 + mp.exp(-w))
+
+
+def gate(w: Callable) -> Callable:
+    return lambda a: a * logistic(w(a))
+
+
+def gate_slope(w: Callable) -> Callable:
+    return lambda a: (1 - a * mp.diff(w, a) * logistic(w(a))) * logistic(w(a))
+
+
+def silu_argument(a):
+    return a
+
+
+def quick_argument(a):
+    return mpf("1.702") * a
+
+
+def tanh_argument(a):
+    return 2 * mp.sqrt(2 / mp.pi) * (a + mpf("0.044715") * a**3)
+
+
+def mish(x):
+    return x * mp.tanh(mp.log1p(mp.exp(x)))
+
+
+def mish_slope(x):
+    gate = mp.tanh(mp.log1p(mp.exp(x)))
+    return gate + x * (1 - gate**2) * logistic(x)
+
+
+def mish_tail(a):
+    e = mp.exp(-a)
+    return a * (e + 2) / (e * e + 2 * e + 2)
+
+
+def mish_part(a):
+    e = mp.exp(-a)
+    return 2 * a * e / (2 * e * e + 2 * e + 1)
+
+
+FUNCTIONS = {
+    "gelu": {
+        "Gelu": Function("a Phi(-a) e^(a^2 / 2)", lambda a: a * normal_tail(a), 14.7, zero=0),
+        "GeluSlope": Function(
+            "(Phi(-a) - a phi(a)) e^(a^2 / 2)",
+            lambda a: normal_tail(a) - a / mp.sqrt(2 * mp.pi),
+            14.7,
+            zero=0.75,
+        ),
+    },
+    "gelu_tanh": {
+        "GeluTanh": Function("a / (1 + e^-w)", gate(tanh_argument), 6.0, (5, 1), 5.0, zero=0),
+        "GeluTanhSlope": Function(
+            "(1 - a w' / (1 + e^-w)) / (1 + e^-w)", gate_slope(tanh_argument), 11.1, zero=0.75
+        ),
+    },
+    "quick_gelu": {
+        "QuickGelu": Function(
+            "a / (1 + e^(-1.702 a))", gate(quick_argument), 11.0, (10, 1), 10.0, zero=0
+        ),
+        "QuickGeluSlope": Function(
+            "(1 - 1.702 a / (1 + e^(-1.702 a))) / (1 + e^(-1.702 a))",
+            gate_slope(quick_argument),
+            11.0,
+            (float(1 - 10 * quick_argument(1)), float(-quick_argument(1))),
+            10.0,
+            zero=0.75,
+        ),
+    },
+    "silu": {
+        "SiluSlope": Function(
+            "(1 - a / (1 + e^-a)) / (1 + e^-a)",
+            gate_slope(silu_argument),
+            19.0,
+            (-15, -1),
+            16.0,
+            zero=1.28,
+        ),
+    },
+    "mish": {
+        "Mish": (
+            Function("-f(-a) e^a", mish_tail, 18.0, (17, 1), 17.0, zero=0),
+            Function(
+                "and (a - f(a)) e^a",
+                mish_part,
+                18.0,
+                weight=lambda a: mp.exp(-a) / mish(a),
+                zero=0,
+            ),
+        ),
+        "MishSlope": (
+            Function(
+                "f'(-a) e^a", lambda a: mish_slope(-a) * mp.exp(a), 18.0, (-16, -1), 17.0, zero=1.19
+            ),
+            Function(
+                "and (1 - f'(a)) e^a",
+                lambda a: (1 - mish_slope(a)) * mp.exp(a),
+                18.0,
+                weight=lambda a: mp.exp(-a),
+            ),
+        ),
+    },
+    "logistic": {
+        "Logistic": Function("1 / (1 + e^-a)", logistic, 18.0, (1,)),
+        "Softplus": Function(
+            "log(1 + e^-a) e^a", lambda a: mp.log1p(mp.exp(-a)) * mp.exp(a), 18.0, (1,)
+        ),
+    },
+    "tanh": {
+        "Tanh": Function("tanh(a)", mp.tanh, 9.2, (1,), zero=0),
+    },
+    "tanhshrink": {
+        "Tanhshrink": Function("(a - tanh(a)) / a^3", lambda a: (a - mp.tanh(a)) / a**3, 9.2, (1,)),
+    },
+}
+
+
+def error_in_ulp(exact) -> float:
+    rounded = np.float32(float(exact))
+    return abs(float((exact - mpf(float(rounded))) / mpf(float(np.spacing(abs(rounded))))))
+
+
+def accurate_center(value: Callable, low: float, high: float) -> float:
+    """Near the middle, where the value is closest to a float32 number."""
+    middle, step = (low + high) / 2, (high - low) / (2 * CANDIDATES)
+    candidates = [
+        float(np.float32(middle + k * step)) for k in range(-CANDIDATES // 2, CANDIDATES // 2)
+    ]
+    return min(candidates, key=lambda center: error_in_ulp(value(mpf(center))))
+
+
+def minimax(t, rest, weight, first: int):
+    """Coefficients of t^first to t^DEGREE."""
+    powers = np.stack([t**k for k in range(first, DEGREE + 1)], axis=1)
+    lawson = np.ones_like(t)
+    for _ in range(ITERATIONS):
+        scaled = powers * (weight * np.sqrt(lawson))[:, None]
+        size = np.abs(scaled).max(axis=0)
+        fit = np.linalg.lstsq(scaled / size, rest * weight * np.sqrt(lawson), rcond=None)[0] / size
+        error = np.abs((powers @ fit - rest) * weight)
+        if error.max() == 0:
+            break
+        lawson *= error / error.max() + 1e-3
+        lawson /= lawson.mean()
+    return fit
+
+
+def fit(function: Function, low: float, high: float):
+    """Center and coefficients for low <= |x| <= high, and the largest relative error."""
+    value = function.value
+    zero = function.zero
+    if zero:
+        zero = float(mp.findroot(value, (zero - 0.3, zero + 0.3), solver="anderson"))
+        # The neighbours, too, are small where they end.
+        is_near = low - (high - low) / 2 < zero < high + (high - low) / 2
+        center = float(np.float32(zero)) if is_near else accurate_center(value, low, high)
+    elif zero == 0 and low == 0:
+        center, low = 0.0, high * 1e-3
+    else:
+        center = accurate_center(value, low, high)
+    nodes = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)
+    x = [mpf(float((low + high) / 2 + (high - low) / 2 * node)) for node in nodes]
+    t = np.array([float(point - mpf(center)) for point in x])
+    exact = [value(point) for point in x]
+    if function.weight:
+        weight = np.array([float(function.weight(point)) for point in x])
+    else:
+        weight = np.array([float(1 / abs(y)) for y in exact])
+    coefficients = [np.float32(float(value(mpf(center))))]
+    rest = np.array([float(y - mpf(float(coefficients[0]))) for y in exact])
+    for k in range(1, DEGREE + 1):
+        coefficients.append(np.float32(minimax(t, rest, weight, k)[0]))
+        rest = rest - float(coefficients[-1]) * t**k
+    return center, coefficients, float(np.abs(rest * weight).max())
+
+
+def literal(value) -> str:
+    """A float32 in C++."""
+    digits, exponent = float(np.float32(value)).hex().split("p")
+    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
+    return "0.0f" if value == 0 else f"{digits}p{exponent}f"
+
+
+def block(values) -> str:
+    """Four a line."""
+    rows = (", ".join(map(literal, values[i : i + 4])) for i in range(0, len(values), 4))
+    return "{" + ",\n      ".join(rows) + "}"
+
+
+def rows_of(function: Function):
+    """Center and coefficients by index, and the largest error."""
+    rows = [None] * SEGMENTS
+    worst = 0.0
+    for index, low, high in function.segments():
+        center, coefficients, error = fit(function, low, high)
+        rows[index] = [center, *coefficients]
+        worst = max(worst, error)
+    beyond = (*function.beyond, *[0.0] * (DEGREE + 1 - len(function.beyond)))
+    rows[LAST_INDEX] = [function.beyond_center, *beyond]
+    return rows, worst
+
+
+def table(name: str, functions) -> str:
+    functions = functions if isinstance(functions, tuple) else (functions,)
+    rows, comments = [], []
+    for function in functions:
+        own, worst = rows_of(function)
+        rows += own
+        comments.append(f"// {function.comment}, to 2^{np.log2(worst):.1f}.\n")
+    print(name, *comments, end="")
+    columns = [block([row[k] for row in rows]) for k in range(DEGREE + 2)]
+    coefficients = ",\n     ".join(columns[1:])
+    return (
+        f"{''.join(comments)}"
+        f"inline constexpr SegmentTable<{len(rows)}> k{name}Segments = {{\n"
+        f"    {literal(functions[0].scale)},\n    {columns[0]},\n    {{{coefficients}}}}};\n"
+    )
+
+
+def main(names: list[str]) -> None:
+    TABLES.mkdir(exist_ok=True)
+    for name in names or FUNCTIONS:
+        tables = "\n".join(table(*item) for item in FUNCTIONS[name].items())
+        (TABLES / f"{name}.h").write_text(
+            "// Written by scripts/fit_segments.py.\n#pragma once\n\n"
+            '#include "ops/formulas/segments.h"\n\n// clang-format off\nnamespace fastact {\n\n'
+            f"{tables}\n}}  // namespace fastact\n// clang-format on\n"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

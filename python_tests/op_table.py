@@ -163,9 +163,13 @@ class Activation:
             floor = self.floor(dtype, order)(x)
             own = bound * ulp_of(np.maximum(size, floor), dtype) * abs(factor)
             return own + max(order - 0.5, 0) * ulp_of(product, dtype)
-        # 16-bit types are multiplied in float and float32 in double, and rounded once; but not
-        # float32's first where a formula has a backward() of its own.
-        bound += 0.5 if dtype == torch.float32 and order == 1 else 0.01
+        if dtype == torch.float32 and order == 1:
+            # f' may be a float32 number (in segments), whose error is up to twice as many ULP of the
+            # product, or the product that of a backward() of the formula's.
+            own = bound * np.maximum(ulp_of(size, dtype) * abs(factor), ulp_of(product, dtype))
+            return own + 0.5 * ulp_of(product, dtype)
+        # 16-bit types are multiplied in float and float32's others in double, and rounded once.
+        bound += 0.01
         # Of 16-bit types, the float that is rounded to the right derivative has lost digits where
         # terms cancel.
         lost = 2.0**-14 * torch.finfo(dtype).eps if dtype.itemsize == 2 else 0.0

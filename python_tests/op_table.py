@@ -164,8 +164,8 @@ class Activation:
             own = bound * ulp_of(np.maximum(size, floor), dtype) * abs(factor)
             return own + max(order - 0.5, 0) * ulp_of(product, dtype)
         if dtype == torch.float32 and order == 1:
-            # f' may be a float32 number (in segments), whose error is up to twice as many ULP of the
-            # product, or the product that of a backward() of the formula's.
+            # f' may be rounded to float32 (in segments), which is up to twice as many ULP of the
+            # product; or the product that of a formula's backward().
             own = bound * np.maximum(ulp_of(size, dtype) * abs(factor), ulp_of(product, dtype))
             return own + 0.5 * ulp_of(product, dtype)
         # 16-bit types are multiplied in float and float32's others in double, and rounded once.

@@ -90,7 +90,20 @@ FASTACT_INLINE double exponential_tail(double r) {
                     0x1.1eed8eff8d898p-29, 0x1.6124613a86d09p-33);
 }
 
-// e^z - 1. In double, rest is what was rounded off z.
+// z from -20 to 710, and something between for a NaN. On a GPU by the upper half of its bits, with
+// one instruction for each bound: beyond -20 by up to 2^-20 of it.
+FASTACT_INLINE double bounded_argument(double z) {
+#if defined(__CUDA_ARCH__)
+  const auto high = static_cast<unsigned>(__double2hiint(z));
+  const auto above = static_cast<int>(min(high, 0xc0340000u));  // negative ones, by their size
+  return __hiloint2double(min(above, 0x40863000), __double2loint(z));
+#else
+  const double above = clamp_below(z, -20.0);
+  return above > 710.0 ? 710.0 : above;
+#endif
+}
+
+// e^z - 1. In double, rest is what was rounded off z. Of a NaN it is a number.
 template <class Element>
 FASTACT_INLINE Compute<Element> exponential_minus_one(Compute<Element> z, double rest) {
   if constexpr (std::is_same_v<Element, double>) {
@@ -104,8 +117,7 @@ FASTACT_INLINE Compute<Element> exponential_minus_one(Compute<Element> z, double
     const double half = fma(power, fma(r * r, exponential_tail(r), r), power - (large ? 0.5 : 1.0));
     return half * (large ? 2.0 : 1.0);
   } else if constexpr (std::is_same_v<Element, float>) {
-    const double above = clamp_below(z, -20.0);
-    const auto [r, scale] = reduce_short(above > 710.0 ? 710.0 : above);
+    const auto [r, scale] = reduce_short(bounded_argument(z));
     // Minimax of degree 9, by Remez' algorithm: none of the 2^31 negative inputs is misrounded to
     // float.
     const double p = polynomial(r, 0x1.0000000000006p+0, 0x1.0000000000009p-1, 0x1.5555555550d78p-3,

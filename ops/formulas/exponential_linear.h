@@ -24,9 +24,9 @@ struct ExponentialLinear {
     T rest = 0;
     if constexpr (std::is_same_v<Element, double>) rest = fma(rate, x, -z) + rate_low * x;
     if constexpr (Order == 0) {
-      // -0.0 goes the way of the positive, which keeps its sign.
+      // -0.0 and a NaN go the way of the positive, which keeps them.
       const T below_zero = static_cast<T>(negative) * exponential_minus_one<Element>(z, rest);
-      return wide < T{0} ? below_zero : static_cast<T>(positive) * wide;
+      return x < 0 ? below_zero : static_cast<T>(positive) * wide;
     } else {
       const T beyond_zero = Order == 1 ? static_cast<T>(positive) : T{0};
       const T below_zero = times_exponential<Element>(static_cast<T>(factor<Order>()), z, rest);

@@ -68,7 +68,7 @@ def parse(arguments):
     digests = parser.add_argument_group("digests")
     add = digests.add_argument
     size = digests.add_mutually_exclusive_group()
-    size.add_argument("--part", action="store_true", help="a fixed 64th of each space")
+    size.add_argument("--part", action="store_true", help="a fixed 256th of each space")
     size.add_argument("--whole", action="store_true", help="all of it, on the baseline too")
     add("--path", choices=digest.PATHS, default="dense", help="how the operators are called")
     add("--update", action="store_true", help="write the digests instead of comparing them")

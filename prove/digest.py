@@ -12,8 +12,9 @@ import torch
 from inputs import BLOCK, Space, counters, gradient_space, mix_, unary_space
 from workers import each
 
-# The part for instruction sets that are slow: a fixed 64th of the blocks, scattered over the space.
-PART = 64
+# The part for slow machines and instruction sets: a fixed 256th of the blocks, scattered over the
+# space.
+PART = 256
 # A GPU wants more work in a call than a cache holds.
 CUDA_BLOCKS = 128
 # Pieces that a process takes at a time, of half a millisecond each.

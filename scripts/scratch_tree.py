@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     *("CMakeLists.txt", "benchmarks", "cmake", "ops", "prove", "registration"),
-    "python_tests",
+    *("python_tests", "scripts"),
 )
 
 

@@ -148,7 +148,7 @@ FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, f
 }
 
 template <int Order, class Formula, class... Gradients>
-int64_t dense_segments(const Formula& formula, float* out, int64_t n, const float* x,
+int64_t dense_segments(const Formula formula, float* out, int64_t n, const float* x,
                        const Gradients*... gradients) {
   constexpr const auto& kTable = *Formula::template kSegmentTable<Order>;
   int64_t start = 0;

@@ -23,6 +23,15 @@ else()
   list(APPEND _fastact_cuda_device --fmad=false)
 endif()
 
+# Device code for five GPUs: a fifth of the size. Only CUDA 12.8 and newer know the option.
+if(FASTACT_CUDA)
+  include(CheckCompilerFlag)
+  check_compiler_flag(CUDA --compress-mode=size FASTACT_HAS_COMPRESS_MODE)
+  if(FASTACT_HAS_COMPRESS_MODE)
+    list(APPEND _fastact_cuda_device --compress-mode=size)
+  endif()
+endif()
+
 if(FASTACT_WERROR)
   list(APPEND _fastact_warnings -Werror)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -919,19 +919,19 @@ ACTIVATIONS = (
             lambda x: torch.ops.aten.gelu(x, approximate="tanh"),
             lambda g, x: torch.ops.aten.gelu_backward(g, x, approximate="tanh"),
         ),
-        (22.0, *map(gelu_tanh_inverse, REDUCTIONS), *segment_ends(6), *segment_ends(11.1)),
+        (6.0, 22.0, *map(gelu_tanh_inverse, REDUCTIONS), *segment_ends(11.1)),
         {(0, 3)},
     ),
     gate_row(
         quick_gelu,
         composed(lambda x: x * torch.sigmoid(1.702 * x)),
-        (448.0, *(x / 1.702 for x in REDUCTIONS), *segment_ends(11)),
+        (14.0, 448.0, *(x / 1.702 for x in REDUCTIONS), *segment_ends(11)),
         {(0, 3)},
     ),
     gate_row(
         mish,
         aten_forms("mish", backward=torch.ops.aten.mish_backward),
-        (*REDUCTIONS, *segment_ends(18)),
+        (14.0, *REDUCTIONS, *segment_ends(18)),
     ),
     *(softplus_row(*arguments) for arguments in ((1.0, 20.0), (2.0, 3.0))),
     Activation(

@@ -68,10 +68,6 @@ def logistic(w):
     return 1 / (1 + mp.exp(-w))
 
 
-def gate(w: Callable) -> Callable:
-    return lambda a: a * logistic(w(a))
-
-
 def gate_slope(w: Callable) -> Callable:
     return lambda a: (1 - a * mp.diff(w, a) * logistic(w(a))) * logistic(w(a))
 
@@ -88,23 +84,9 @@ def tanh_argument(a):
     return 2 * mp.sqrt(2 / mp.pi) * (a + mpf("0.044715") * a**3)
 
 
-def mish(x):
-    return x * mp.tanh(mp.log1p(mp.exp(x)))
-
-
 def mish_slope(x):
     gate = mp.tanh(mp.log1p(mp.exp(x)))
     return gate + x * (1 - gate**2) * logistic(x)
-
-
-def mish_tail(a):
-    e = mp.exp(-a)
-    return a * (e + 2) / (e * e + 2 * e + 2)
-
-
-def mish_part(a):
-    e = mp.exp(-a)
-    return 2 * a * e / (2 * e * e + 2 * e + 1)
 
 
 FUNCTIONS = {
@@ -118,15 +100,11 @@ FUNCTIONS = {
         ),
     },
     "gelu_tanh": {
-        "GeluTanh": Function("a / (1 + e^-w)", gate(tanh_argument), 6.0, (5, 1), 5.0, zero=0),
         "GeluTanhSlope": Function(
             "(1 - a w' / (1 + e^-w)) / (1 + e^-w)", gate_slope(tanh_argument), 11.1, zero=0.75
         ),
     },
     "quick_gelu": {
-        "QuickGelu": Function(
-            "a / (1 + e^(-1.702 a))", gate(quick_argument), 11.0, (10, 1), 10.0, zero=0
-        ),
         "QuickGeluSlope": Function(
             "(1 - 1.702 a / (1 + e^(-1.702 a))) / (1 + e^(-1.702 a))",
             gate_slope(quick_argument),
@@ -147,16 +125,6 @@ FUNCTIONS = {
         ),
     },
     "mish": {
-        "Mish": (
-            Function("-f(-a) e^a", mish_tail, 18.0, (17, 1), 17.0, zero=0),
-            Function(
-                "and (a - f(a)) e^a",
-                mish_part,
-                18.0,
-                weight=lambda a: mp.exp(-a) / mish(a),
-                zero=0,
-            ),
-        ),
         "MishSlope": (
             Function(
                 "f'(-a) e^a", lambda a: mish_slope(-a) * mp.exp(a), 18.0, (-16, -1), 17.0, zero=1.19

@@ -239,6 +239,11 @@ struct Loop {
 
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
                   int64_t size0, int64_t size1) {
+    if constexpr (has_default<Formula, Element, Order, FromResult>()) {
+      using Default = Loop<typename Formula::Default, Element, Order, FromResult>;
+      if (Formula::is_default(parameters.values))
+        return Default::run(parameters, data, strides, size0, size1);
+    }
     const Formula formula(parameters.values);
     bool dense_rows = true;
     for (int i = 0; i < kOperands; ++i)

@@ -311,6 +311,10 @@ struct Launch {
   static cudaError_t run(const Parameters& parameters, const Operands& operands,
                          cudaStream_t stream) {
     if (operands.size == 0) return cudaSuccess;
+    if constexpr (has_default<Formula, Element, Order, FromResult>()) {
+      using Default = Launch<typename Formula::Default, Element, Order, FromResult>;
+      if (Formula::is_default(parameters.values)) return Default::run(parameters, operands, stream);
+    }
     const Formula formula(parameters.values);
     Pointers<Order> pointers;
     for (int i = 0; i < kOperands; ++i) pointers.data[i] = operands.data[i];
@@ -333,19 +337,39 @@ struct Launch {
     bool equally_aligned = true;
     for (int i = 1; i < kOperands; ++i) equally_aligned &= misalignment(i) == misalignment(0);
     if (equally_aligned) {
-      constexpr int kCount = kPacketElements<Element>;
-      constexpr int kPackets = kPacketsPerThread<Order + 1>;
       const int64_t to_boundary = (kPacketBytes - misalignment(0)) % kPacketBytes / kElementBytes;
       const int head = static_cast<int>(to_boundary < size ? to_boundary : size);
-      // At least one block: a short tensor may have no packet, only a head and a tail.
-      const unsigned blocks = blocks_for((size - head) / kCount, kThreads * kPackets);
-      dense<Formula, Element, Order, FromResult, kCount, kPackets>
-          <<<blocks == 0 ? 1 : blocks, kThreads, 0, stream>>>(formula, pointers, size, head);
+      constexpr int kFew = kPacketsPerThread<Order + 1>;
+      constexpr int kMany = many_packets();
+      if (kMany > kFew && size >= kManyPacketsElements) {
+        launch_packets<kMany>(formula, pointers, size, head, stream);
+      } else {
+        launch_packets<kFew>(formula, pointers, size, head, stream);
+      }
     } else {
       dense<Formula, Element, Order, FromResult, 1, kElementsPerThread>
           <<<blocks_for(size, kThreads * kElementsPerThread), kThreads, 0, stream>>>(
               formula, pointers, size, 0);
     }
+  }
+
+  template <int Packets>
+  static void launch_packets(const Formula& formula, const Pointers<Order>& pointers, int64_t size,
+                             int head, cudaStream_t stream) {
+    constexpr int kCount = kPacketElements<Element>;
+    // At least one block: a short tensor may have no packet, only a head and a tail.
+    const unsigned blocks = blocks_for((size - head) / kCount, kThreads * Packets);
+    dense<Formula, Element, Order, FromResult, kCount, Packets>
+        <<<blocks == 0 ? 1 : blocks, kThreads, 0, stream>>>(formula, pointers, size, head);
+  }
+
+  // Packets of a thread where the tensor is large, as the formula says.
+  static constexpr int many_packets() {
+    constexpr Traits kTraits = Formula::kTraits;
+    int packets = 0;
+    if (Order == 0 && std::is_same_v<Element, float>) packets = kTraits.value_packets;
+    if (Order == 1 && sizeof(Element) <= 4 && !FromResult) packets = kTraits.slope_packets;
+    return packets > kPacketsPerThread<Order + 1> ? packets : kPacketsPerThread<Order + 1>;
   }
 
   // Whether the innermost dimension is dense in every operand, and every row starts and ends at a

@@ -32,12 +32,6 @@ FASTACT_INLINE float approximate_reciprocal(float x) {
   return result;
 }
 
-FASTACT_INLINE float clamp_above(float x, float high) {
-  float result;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(high));
-  return result;
-}
-
 // One unit in the last place of y towards 0.5, for tiny |x|.
 FASTACT_INLINE float moved_towards_half(float x, float y) {
   const uint32_t step = (to_bits(x) >> 31) * 2 - 1;

@@ -169,6 +169,17 @@ FASTACT_INLINE T clamp_below(T x, T low) {
   return x < low ? low : x;
 }
 
+// min(x, high); a NaN stays NaN.
+FASTACT_INLINE float clamp_above(float x, float high) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(high));
+  return result;
+#else
+  return x > high ? high : x;
+#endif
+}
+
 // max(x, low) for x <= 0 and a constant low < 0; anything for another x. One instruction, and
 // exact: negative floats are ordered by their bits.
 FASTACT_INLINE float clamp_negative(float x, float low) {
@@ -192,7 +203,14 @@ FASTACT_INLINE T clamp_magnitude(T x, T high) {
 
 // |size| with the sign of x.
 FASTACT_INLINE float with_sign_of(float size, float x) {
+#if defined(__CUDA_ARCH__)
+  // One instruction, where nvcc makes two of the expression: x's bits under the mask, else size's.
+  uint32_t bits;
+  asm("lop3.b32 %0, %1, %2, 0x80000000, 0xd8;" : "=r"(bits) : "r"(to_bits(size)), "r"(to_bits(x)));
+  return from_bits(bits);
+#else
   return from_bits((to_bits(size) & 0x7fffffffu) | (to_bits(x) & 0x80000000u));
+#endif
 }
 
 FASTACT_INLINE double with_sign_of(double size, double x) {

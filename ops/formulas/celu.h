@@ -20,7 +20,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Celu : ExponentialLinear {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .gradient_from_result = true, .slope_packets = 3};
   static constexpr Requirement kRequirements[] = {
       {.parameter = 0, .expected = "other than 0", .holds = [](const double* parameters) {
          return parameters[0] != 0;

@@ -23,7 +23,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Elu : ExponentialLinear {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .gradient_from_result = true, .slope_packets = 3};
   // alpha, scale, input_scale
   static constexpr bool result_suffices(const double* parameters) {
     return parameters[1] > 0 && parameters[0] * parameters[2] >= 0;

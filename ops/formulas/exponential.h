@@ -213,12 +213,12 @@ FASTACT_INLINE Pieces<float> reduce_in_pieces(float a, float rest) {
   return {high, low, high + low, from_bits(to_bits(shifted) << 23)};
 }
 
-// The same for float results of an exponent that only double holds: r is all there is.
-FASTACT_INLINE Pieces<float> reduce_to_pieces(double a) {
+// x = n ln2 + r for float results of an exponent that only double holds.
+FASTACT_INLINE Reduced<float> reduce_to_float(double x) {
   constexpr double kShift = 0x1.8p52 + 127 + kGuardFloat;
-  const double shifted = fma(a, -0x1.71547652b82fep0, kShift);
-  const auto r = static_cast<float>(fma(shifted - kShift, 0x1.62e42fefa39efp-1, a));
-  return {r, 0.0f, r, from_bits(static_cast<uint32_t>(to_bits(shifted)) << 23)};
+  const double shifted = fma(x, 0x1.71547652b82fep0, kShift);
+  const auto r = static_cast<float>(fma(shifted - kShift, -0x1.62e42fefa39efp-1, x));
+  return {r, from_bits(static_cast<uint32_t>(to_bits(shifted)) << 23)};
 }
 
 FASTACT_INLINE Pieces<double> reduce_in_pieces(double a) {

@@ -36,6 +36,11 @@
 //     template <int Order>
 //     float derivative_in(const Segment& segment, float x) const;
 //
+//     // Optional: a formula that takes the place of this one for the parameters that people use,
+//     // where it is in segments.
+//     using Default = OtherAct;
+//     static constexpr bool is_default(const double* parameters);
+//
 //     // Optional: what the parameters have to be, else calls raise an error.
 //     static constexpr Requirement kRequirements[] = {...};
 //
@@ -99,6 +104,11 @@ struct Traits {
   // place of D_k's last gradient: D_1(w, x) = f(w, x), D_2(g, w, x) = g df/dx, both by backward().
   // Their derivatives by w are D_1 and D_2 of the part behind this one in the catalogue.
   bool weighted = false;
+  // 16-byte packets of each input that a thread of a GPU takes at once where the tensor is large:
+  // of float32's value, and of the first derivative. 0 for those of ops/cuda/policy.h, which says
+  // what more of them are good for.
+  int value_packets = 0;
+  int slope_packets = 0;
 };
 
 // What one of the parameters has to be. An error reads "expected lambd to be at least 0, but got
@@ -128,6 +138,16 @@ constexpr bool has_segments() {
 
 template <class Formula, class Element, int Order, bool FromResult>
 inline constexpr bool kInSegments = !FromResult && has_segments<Formula, Element, Order>();
+
+// Whether Formula::Default stands in for a formula.
+template <class Formula, class Element, int Order, bool FromResult>
+constexpr bool has_default() {
+  if constexpr (requires { typename Formula::Default; }) {
+    return kInSegments<typename Formula::Default, Element, Order, FromResult>;
+  } else {
+    return false;
+  }
+}
 
 // A function of its own and no lambda: GCC 12 does not inline a lambda that is as long as GELU's
 // derivative, and a loop with a call in it is not vectorised.

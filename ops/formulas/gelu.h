@@ -29,7 +29,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Gelu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .value_packets = 4, .slope_packets = 4};
 
   explicit constexpr Gelu(const double* /*parameters*/) {}
 

@@ -20,7 +20,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct LogSigmoid {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 3};
 
   explicit constexpr LogSigmoid(const double* /*parameters*/) {}
 

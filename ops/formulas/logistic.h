@@ -52,6 +52,24 @@ FASTACT_INLINE T gate(T x, T size, T argument, T rest = 0) {
   return fma(mirrored, -kUnguard<T>, x < T{0} ? with_sign_of(T{0}, x) : x);
 }
 
+// x q / (1 + q) in float, for q = s (1 + part) and half_s = s / 2; scale is 2^guard s. To about two
+// roundings, also where it is subnormal.
+FASTACT_INLINE float times_logistic(float x, float part, float half_s, float scale) {
+  const float high = 1.0f + part;
+  const float low = part - (high - 1.0f);
+  const float half_q = high * half_s;
+  const float inverse = reciprocal(0.5f + half_q);
+  // Twice q / (s + s q). Of the denominator's terms the larger one comes first in the remainder:
+  // its difference is almost exact.
+  const float quotient = high * inverse;
+  const float larger = clamp_below(half_q, 0.5f);
+  const float smaller = clamp_above(half_q, 0.5f);
+  const float remainder = fma(-smaller, quotient, fma(-larger, quotient, high));
+  const float rest = inverse * (remainder + low);
+  const float y = fma(x, quotient, x * rest) * scale * (0.5f * kUnguard<float>);
+  return with_sign_of(y, x);
+}
+
 // |w| in two parts, and its derivatives by |x|.
 struct GateArgument {
   double value;

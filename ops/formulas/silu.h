@@ -27,7 +27,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Silu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .slope_packets = 3};
 
   explicit constexpr Silu(const double* /*parameters*/) {}
 

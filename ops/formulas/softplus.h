@@ -24,8 +24,38 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
+// With a beta of 1, and where what is beyond the threshold rounds to x in any case: float32's f and
+// f' without all that a beta takes.
+struct SoftplusOfOne {
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 3};
+
+  explicit constexpr SoftplusOfOne(const double* /*parameters*/) {}
+
+  template <int Order>
+  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kSoftplusSegments
+                                                           : Order == 1 ? &kLogisticSegments
+                                                                        : nullptr;
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return segment_index<*kSegmentTable<Order>>(clamp_magnitude(x, kLogisticEnd<float>));
+  }
+
+  template <int Order>
+  FASTACT_INLINE static auto derivative_in(const Segment& segment, float x) {
+    const float size = clamp_magnitude(x, kLogisticEnd<float>);
+    const float guarded = decaying(in_segment(segment, size), reduce_in_pieces(size));
+    if constexpr (Order == 0) {
+      return Computed{fma(guarded, kUnguard<float>, positive_part(x))};
+    } else {
+      return mirrored_slope(x, guarded);
+    }
+  }
+};
+
 struct Softplus {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = SoftplusOfOne::kTraits;
 
   explicit constexpr Softplus(const double* parameters)
       : beta_(parameters[0]),
@@ -56,9 +86,7 @@ struct Softplus {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kSoftplusSegments
-                                                           : Order == 1 ? &kLogisticSegments
-                                                                        : nullptr;
+  static constexpr const SegmentTable<16>* kSegmentTable = SoftplusOfOne::kSegmentTable<Order>;
 
   template <int Order>
   FASTACT_INLINE uint32_t segment(float x) const {
@@ -83,6 +111,12 @@ struct Softplus {
     } else {
       return linear ? 1.0f : mirrored_slope(z, guarded);
     }
+  }
+
+  using Default = SoftplusOfOne;
+
+  static constexpr bool is_default(const double* parameters) {
+    return parameters[0] == 1.0 && parameters[1] >= 20.0;
   }
 
 #if FASTACT_HAS_APPROXIMATIONS

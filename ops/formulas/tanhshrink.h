@@ -28,7 +28,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Tanhshrink {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 3};
 
   explicit constexpr Tanhshrink(const double* /*parameters*/) {}
 

@@ -6,42 +6,6 @@
 // clang-format off
 namespace fastact {
 
-// a / (1 + e^-w), to 2^-28.2.
-inline constexpr SegmentTable<16> kGeluTanhSegments = {
-    0x1.3aaaaap-3f,
-    {0x1.ce9f54p-2f, 0x1.23d70ap-1f, 0x1.940bcep-1f, 0x1.00c262p+0f,
-      0x1.428f5cp+0f, 0x1.a493ep+0f, 0x1.0456c8p+1f, 0x1.43aa9cp+1f,
-      0x1.82368p+1f, 0x1.ef8e26p+1f, 0x1.38ed6ep+2f, 0x1.72ebp+2f,
-      0x1.4p+2f, 0.0f, 0x1.111878p-3f, 0x1.100de2p-2f},
-    {{0x1.37ed7ep-2f, 0x1.a1b05cp-2f, 0x1.3d215cp-1f, 0x1.b055ep-1f,
-      0x1.21026ap+0f, 0x1.8f6bc8p+0f, 0x1.fdc94ap+0f, 0x1.41defp+1f,
-      0x1.81c5b8p+1f, 0x1.ef89f6p+1f, 0x1.38ed6cp+2f, 0x1.72ebp+2f,
-      0x1.4p+2f, 0.0f, 0x1.2e10c6p-4f, 0x1.490cc4p-3f},
-     {0x1.ac82fep-1f, 0x1.d14d3p-1f, 0x1.03e8b6p+0f, 0x1.156bfep+0f,
-      0x1.1f8f14p+0f, 0x1.1ecb38p+0f, 0x1.151aeap+0f, 0x1.092ab6p+0f,
-      0x1.02d3dep+0f, 0x1.002612p+0f, 0x1.000034p+0f, 0x1p+0f,
-      0x1p+0f, 0x1p-1f, 0x1.3626cap-1f, 0x1.6a023ap-1f},
-     {0x1.4af53p-2f, 0x1.228286p-2f, 0x1.9b915p-3f, 0x1.eb8a36p-4f,
-      0x1.360d4cp-5f, -0x1.213458p-5f, -0x1.b9a99ap-5f, -0x1.2cc12ap-5f,
-      -0x1.f502b8p-7f, -0x1.3d3b8cp-10f, -0x1.4321fcp-17f, -0x1.6d2da8p-24f,
-      0.0f, 0x1.988454p-2f, 0x1.91442p-2f, 0x1.7c4eb8p-2f},
-     {-0x1.a6a496p-4f, -0x1.e54e64p-4f, -0x1.0925f8p-3f, -0x1.eb9986p-4f,
-      -0x1.73a596p-4f, -0x1.30f24ap-5f, 0x1.6c3a2ap-10f, 0x1.0d4e5ep-6f,
-      0x1.732b86p-7f, 0x1.8b86cp-10f, 0x1.3b3ec6p-16f, 0x1.c4e68cp-24f,
-      0.0f, -0x1.23badp-20f, -0x1.1fd288p-5f, -0x1.13a87ap-4f},
-     {-0x1.3eebbep-5f, -0x1.a0c688p-6f, 0x1.0d00f6p-12f, 0x1.517ed6p-6f,
-      0x1.178e9cp-5f, 0x1.069eeap-5f, 0x1.0f87c6p-6f, 0x1.fe0a3ep-12f,
-      -0x1.0b03fap-8f, -0x1.403936p-10f, -0x1.90e448p-16f, 0x1.439d84p-20f,
-      0.0f, -0x1.118f78p-4f, -0x1.06d63ep-4f, -0x1.d0a814p-5f},
-     {0x1.5f9f5ep-6f, 0x1.7af4d2p-6f, 0x1.8dccacp-6f, 0x1.b9405ap-7f,
-      0x1.5bddecp-8f, -0x1.9cce1cp-8f, -0x1.156ca6p-7f, -0x1.06ca66p-8f,
-      -0x1.13eddp-13f, 0x1.49ddbcp-11f, 0x1.a10266p-16f, 0x1.745d34p-19f,
-      0.0f, -0x1.89d954p-12f, -0x1.82b87cp-8f, 0x1.ae2634p-6f},
-     {0x1.db8d1ep-10f, 0x1.323596p-9f, -0x1.1c0492p-6f, 0x1.8b4e14p-9f,
-      -0x1.943cfp-8f, -0x1.c082dp-10f, 0x1.17e9dep-10f, 0x1.bcca7ap-10f,
-      0x1.281dd8p-11f, -0x1.5856cap-13f, -0x1.046306p-15f, 0x1.354dbp-20f,
-      0.0f, 0x1.7f2accp-7f, 0x1.3c734cp-3f, 0x1.4ffe3p-3f}}};
-
 // (1 - a w' / (1 + e^-w)) / (1 + e^-w), to 2^-26.9.
 inline constexpr SegmentTable<16> kGeluTanhSlopeSegments = {
     0x1.542e2p-4f,

@@ -6,42 +6,6 @@
 // clang-format off
 namespace fastact {
 
-// a / (1 + e^(-1.702 a)), to 2^-26.1.
-inline constexpr SegmentTable<16> kQuickGeluSegments = {
-    0x1.5745d2p-4f,
-    {0x1.a1265cp-1f, 0x1.2ed6dep+0f, 0x1.796a64p+0f, 0x1.f0db62p+0f,
-      0x1.27155ap+1f, 0x1.8ab7ap+1f, 0x1.01422p+2f, 0x1.207606p+2f,
-      0x1.72231p+2f, 0x1.df13f6p+2f, 0x1.18d30cp+3f, 0x1.540216p+3f,
-      0x1.4p+3f, 0.0f, 0x1.0de80cp-2f, 0x1.f192a8p-2f},
-    {{0x1.4dbf2cp-1f, 0x1.0b2a06p+0f, 0x1.5d0754p+0f, 0x1.df3d5ep+0f,
-      0x1.215cfep+1f, 0x1.88a75cp+1f, 0x1.00fbd4p+2f, 0x1.2053ap+2f,
-      0x1.721e08p+2f, 0x1.df139ap+2f, 0x1.18d306p+3f, 0x1.540216p+3f,
-      0x1.4p+3f, 0.0f, 0x1.4973f8p-3f, 0x1.5a2c76p-2f},
-     {0x1.059a16p+0f, 0x1.1768aep+0f, 0x1.196d06p+0f, 0x1.13d824p+0f,
-      0x1.0e21a6p+0f, 0x1.05a634p+0f, 0x1.01981ep+0f, 0x1.00cb8cp+0f,
-      0x1.001ec6p+0f, 0x1.000242p+0f, 0x1.00004cp+0f, 0x1.000004p+0f,
-      0x1p+0f, 0x1p-1f, 0x1.6f1b3p-1f, 0x1.bdd94p-1f},
-     {0x1.4591dep-3f, 0x1.4df73cp-5f, -0x1.ff29cap-8f, -0x1.fdc748p-6f,
-      -0x1.d58a82p-6f, -0x1.cf246p-7f, -0x1.1f08p-8f, -0x1.26276ep-9f,
-      -0x1.738a5p-12f, -0x1.c08c8ep-16f, -0x1.e1c024p-19f, -0x1.a6ce82p-18f,
-      0.0f, 0x1.b3b644p-2f, 0x1.89fdfcp-2f, 0x1.3539ep-2f},
-     {-0x1.13f126p-3f, -0x1.3b86ap-4f, -0x1.2af868p-5f, -0x1.5e92c2p-9f,
-      0x1.64326cp-8f, 0x1.5c2186p-8f, 0x1.00afdp-9f, 0x1.12509p-10f,
-      0x1.6ef422p-13f, 0x1.bee3p-17f, 0x1.08d51cp-19f, -0x1.6f5016p-18f,
-      0.0f, 0x1.f63c3cp-20f, -0x1.9154e2p-4f, -0x1.2491ecp-3f},
-     {0x1.f28808p-6f, 0x1.4a072cp-5f, 0x1.cf3648p-6f, 0x1.3adbc8p-7f,
-      0x1.46388ep-9f, -0x1.158fp-10f, -0x1.3e2dfcp-11f, -0x1.6d637cp-12f,
-      -0x1.0b4d7p-14f, -0x1.786dbp-18f, -0x1.8247e8p-21f, 0x1.0a4c3p-15f,
-      0.0f, -0x1.a4e81p-4f, -0x1.31026ap-4f, -0x1.9ec91cp-6f},
-     {0x1.427936p-6f, -0x1.52437cp-8f, -0x1.36fb0ap-7f, -0x1.6dfe9cp-8f,
-      -0x1.419808p-9f, -0x1.19f05ap-14f, 0x1.06b03ep-13f, 0x1.546bf6p-14f,
-      0x1.3d5854p-16f, 0x1.483248p-19f, 0x1.a395d6p-24f, 0x1.ddbc3ap-15f,
-      0.0f, 0x1.c78bc8p-12f, 0x1.330496p-5f, 0x1.6d062p-5f},
-     {-0x1.f32f52p-7f, -0x1.e03e6ap-8f, -0x1.6275fep-15f, 0x1.0f1342p-9f,
-      0x1.cbeaccp-11f, 0x1.cf56f2p-14f, -0x1.25c21ap-17f, -0x1.e6ee04p-18f,
-      -0x1.0cb9fcp-18f, 0x1.33255cp-22f, -0x1.75ab98p-24f, 0x1.aa42f2p-16f,
-      0.0f, 0x1.cd01d2p-6f, 0x1.26d444p-6f, -0x1.76f88ap-8f}}};
-
 // (1 - 1.702 a / (1 + e^(-1.702 a))) / (1 + e^(-1.702 a)), to 2^-24.5.
 inline constexpr SegmentTable<16> kQuickGeluSlopeSegments = {
     0x1.5745d2p-4f,

@@ -142,3 +142,14 @@ def test_gradient_at_minus_infinity(act, device, dtype):
     assert_same_bits(gradient, torch.zeros_like(gradient))
     (gradient,) = torch.autograd.grad(act.op_(leaf.clone()), leaf, incoming)
     assert (gradient[:2].abs() <= torch.finfo(dtype).eps).all()
+
+
+def test_elu_with_an_input_scale_of_zero_or_nan(device, dtype):
+    """0 everywhere below 0, where ATen has NaN for -inf; NaN everywhere below 0."""
+    x = torch.tensor([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf], dtype=dtype, device=device)
+    for alpha, zero in ((1.0, -0.0), (-1.0, 0.0)):
+        expected = torch.tensor([zero, zero, *x[2:]], dtype=dtype, device=device)
+        assert_same_bits(torch.ops.fastact.elu(x, alpha, 1.0, 0.0), expected)
+        assert_same_bits(torch.ops.aten.elu(x, alpha, 1.0, 0.0)[1:], expected[1:])
+    nan = torch.ops.fastact.elu(x, 1.0, 1.0, math.nan)
+    assert nan[:2].isnan().all() and torch.equal(nan[2:], x[2:])

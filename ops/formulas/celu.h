@@ -31,7 +31,7 @@ struct Celu : ExponentialLinear {
 
  private:
   Celu(double alpha, double inverse)
-      : ExponentialLinear{1.0, alpha, inverse, fma(-alpha, inverse, 1.0) * inverse} {}
+      : ExponentialLinear(1.0, alpha, inverse, fma(-alpha, inverse, 1.0) * inverse) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -31,7 +31,7 @@ struct Elu : ExponentialLinear {
   }
 
   explicit constexpr Elu(const double* parameters)
-      : ExponentialLinear{parameters[1], parameters[0] * parameters[1], parameters[2], 0.0} {}
+      : ExponentialLinear(parameters[1], parameters[0] * parameters[1], parameters[2], 0.0) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

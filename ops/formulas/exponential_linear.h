@@ -11,21 +11,36 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct ExponentialLinear {
+  // The rate is rate + rate_low.
+  constexpr ExponentialLinear(double positive_, double negative_, double rate_, double rate_low_)
+      : positive(positive_),
+        negative(negative_),
+        rate(rate_),
+        rate_low(rate_low_),
+        value_negative(rate == 0.0 ? (negative < 0.0 ? -0.0 : 0.0)
+                                   : (rate == rate ? negative : rate)),
+        value_rate(rate == 0.0 ? 1.0 : rate) {}
+
   double positive;
   double negative;
   double rate;
-  double rate_low;  // rate + rate_low is the rate
+  double rate_low;
+  // The value's own, as exponential_minus_one() makes a number of a NaN: where the rate is 0, so is
+  // the value, at -inf too; where it is NaN, so is the value.
+  double value_negative;
+  double value_rate;
 
   template <class Element, int Order>
   FASTACT_INLINE Compute<Element> derivative(Wide<Element> x) const {
     using T = Compute<Element>;
     const T wide = static_cast<T>(x);
-    const T z = static_cast<T>(rate) * wide;
+    const T z = static_cast<T>(Order == 0 ? value_rate : rate) * wide;
     T rest = 0;
-    if constexpr (std::is_same_v<Element, double>) rest = fma(rate, x, -z) + rate_low * x;
+    if constexpr (std::is_same_v<Element, double>)
+      rest = fma(Order == 0 ? value_rate : rate, x, -z) + rate_low * x;
     if constexpr (Order == 0) {
       // -0.0 and a NaN go the way of the positive, which keeps them.
-      const T below_zero = static_cast<T>(negative) * exponential_minus_one<Element>(z, rest);
+      const T below_zero = static_cast<T>(value_negative) * exponential_minus_one<Element>(z, rest);
       return x < 0 ? below_zero : static_cast<T>(positive) * wide;
     } else {
       const T beyond_zero = Order == 1 ? static_cast<T>(positive) : T{0};

@@ -150,6 +150,7 @@ def test_elu_with_an_input_scale_of_zero_or_nan(device, dtype):
     for alpha, zero in ((1.0, -0.0), (-1.0, 0.0)):
         expected = torch.tensor([zero, zero, *x[2:]], dtype=dtype, device=device)
         assert_same_bits(torch.ops.fastact.elu(x, alpha, 1.0, 0.0), expected)
-        assert_same_bits(torch.ops.aten.elu(x, alpha, 1.0, 0.0)[1:], expected[1:])
+        # Of either sign: ATen's zeros on a GPU are others than on a CPU.
+        assert torch.equal(torch.ops.aten.elu(x, alpha, 1.0, 0.0)[1:], expected[1:])
     nan = torch.ops.fastact.elu(x, 1.0, 1.0, math.nan)
     assert nan[:2].isnan().all() and torch.equal(nan[2:], x[2:])

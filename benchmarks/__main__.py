@@ -9,7 +9,8 @@
 In each cell (operator, form, dtype, size, layout, threads) the contestants take turns, one sample
 of each a round. Sections: cells; overhead, the cost of a call on 8 numbers; memory, the peak of
 forward plus backward; binary, the library's size and load time. The result is written after each of
-them. Exit code: 0, 1 if a bar is missed, 2 for a wrong command line, 130 after an interrupt.
+them, and a report puts the sections of several runs on a machine together. Exit code: 0, 1 if a bar
+is missed, 2 for a wrong command line, 130 after an interrupt.
 """
 
 import argparse

@@ -9,7 +9,7 @@ from measure import loses, ratio, seconds_text
 from overhead import ELEMENTS, TARGET
 from overhead import ratio as call_ratio
 from pages import README, put_between_markers
-from results import title
+from results import SECTIONS, combined, title
 from support import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -37,6 +37,7 @@ the copy beside them does.
 
 def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
     """Writes the page, its figures and README's part."""
+    stored = combined(stored)
     figures = page.parent / FIGURES
     lines = [INTRODUCTION]
     drawn_of = []
@@ -65,16 +66,26 @@ def table(head: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
 # ---- The page
 
 
+def run_of(machine: dict) -> str:
+    info = machine["build_info"]
+    return f"{machine['date']}, FastAct {info['version']} ({info['revision']})"
+
+
 def section(result: dict) -> list[str]:
     where = result["machine"]
-    info = where["build_info"]
     lines = [
         f"## {title(result)}",
         "",
-        f"{where['date']}, Python {where['python']}, FastAct {info['version']} "
-        f"({info['revision']}), last-level cache {where['last_level_cache'] / 2**20:g} MiB.",
+        f"{run_of(where)}, Python {where['python']}, "
+        f"last-level cache {where['last_level_cache'] / 2**20:g} MiB.",
         "",
     ]
+    others_of: dict[str, list[str]] = {}
+    for name, machine in result["measured"].items():
+        if machine != where:
+            others_of.setdefault(run_of(machine), []).append(SECTIONS[name])
+    for run, names in others_of.items():
+        lines += [f"Of another run, {run}: {', '.join(names)}.", ""]
     if cells := result.get("cells"):
         lines += [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
         lines += matrix(cells) + losing(cells) + others(cells)

@@ -53,6 +53,27 @@ def title(result: dict) -> str:
     return f"{where['name']}, {kind}, torch {where['torch']}"
 
 
+SECTIONS = {
+    "cells": "cells",
+    "overhead": "the cost of a call",
+    "memory": "memory",
+    "binary": "the library",
+}
+
+
+def combined(found: list[dict]) -> list[dict]:
+    """One result for each title: of several, each section is the last one's that has it, and
+    `measured` says on which machine and when."""
+    of_title: dict[str, dict] = {}
+    for result in found:
+        measured = {name: result["machine"] for name in SECTIONS if result.get(name)}
+        earlier = of_title.get(title(result), {"measured": {}})
+        of_title[title(result)] = {
+            **earlier, **result, "measured": {**earlier["measured"], **measured}
+        }  # fmt: skip
+    return list(of_title.values())
+
+
 def write(path: Path, result: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"format": FORMAT, **result}, indent=1) + "\n")

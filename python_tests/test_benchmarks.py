@@ -336,6 +336,23 @@ def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
     assert "**0.67**" in written and "STALE" not in written and "Unsteady" in written
 
 
+def test_several_runs_on_a_machine_are_one_part_of_the_report(tmp_path):
+    readme = tmp_path / "README.md"
+    begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
+    older, newer = (json.loads(json.dumps(a_result())) for _ in range(2))
+    newer["machine"]["date"] = "2099-01-01 00:00 UTC"
+    older["binary"]["bytes"] = 7 << 20
+    del newer["overhead"], newer["memory"]
+    page = tmp_path / "performance.md"
+    performance.write([older, newer], page, readme)
+    text = page.read_text()
+    assert text.count("\n## ") == 1 and "7.00 MiB" not in text
+    date = older["machine"]["date"]
+    assert "2099-01-01 00:00 UTC, FastAct" in text and f"Of another run, {date}, FastAct" in text
+    assert "): the cost of a call, memory.\n" in text and "**1.100**" in text
+
+
 def test_readme_has_the_place_for_the_report():
     text = (REPOSITORY / "README.md").read_text()
     assert f"<!-- performance: written by `{performance.COMMAND}` -->" in text

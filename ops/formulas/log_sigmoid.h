@@ -15,11 +15,10 @@
 
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logarithm.h"
-#include "ops/formulas/tables/logistic.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
-struct LogSigmoid {
+struct LogSigmoid : LogarithmInSegments {
   static constexpr Traits kTraits = {
       .saves = Saves::kInput, .value_packets = 3, .slope_packets = 3};
 
@@ -48,23 +47,11 @@ struct LogSigmoid {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kSoftplusSegments
-                                                           : Order == 1 ? &kLogisticSegments
-                                                                        : nullptr;
-
-  template <int Order>
-  FASTACT_INLINE static uint32_t segment(float x) {
-    return segment_index<*kSegmentTable<Order>>(clamp_magnitude(x, kLogisticEnd<float>));
-  }
-
-  template <int Order>
   FASTACT_INLINE static auto derivative_in(const Segment& segment, float x) {
-    const float size = clamp_magnitude(x, kLogisticEnd<float>);
-    const float guarded = decaying(in_segment(segment, size), reduce_in_pieces(size));
     if constexpr (Order == 0) {
-      return Computed{fma(guarded, -kUnguard<float>, -positive_part(-x))};
+      return Computed{fma(guarded(segment, x), -kUnguard<float>, -positive_part(-x))};
     } else {
-      return mirrored_slope(-x, guarded);
+      return mirrored_slope(-x, guarded(segment, x));
     }
   }
 

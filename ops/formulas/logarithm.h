@@ -6,6 +6,8 @@
 
 #include "ops/formulas/approximate.h"
 #include "ops/formulas/logistic.h"
+#include "ops/formulas/segments.h"
+#include "ops/formulas/tables/logistic.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
@@ -57,6 +59,25 @@ FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
   }
   return fma(e, p, z < 0.0f ? 0.0f : z);
 }
+
+// The same in float32, and its derivative: a formula that has them in segments.
+struct LogarithmInSegments {
+  template <int Order>
+  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kSoftplusSegments
+                                                           : Order == 1 ? &kLogisticSegments
+                                                                        : nullptr;
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return segment_index<*kSegmentTable<Order>>(clamp_magnitude(x, kLogisticEnd<float>));
+  }
+
+  // At -|x|, 2^guard times too large.
+  FASTACT_INLINE static float guarded(const Segment& segment, float x) {
+    const float size = clamp_magnitude(x, kLogisticEnd<float>);
+    return decaying(in_segment(segment, size), reduce_in_pieces(size));
+  }
+};
 
 #if FASTACT_HAS_APPROXIMATIONS
 template <class Element>

@@ -20,36 +20,23 @@
 
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logarithm.h"
-#include "ops/formulas/tables/logistic.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
 // With a beta of 1, and where what is beyond the threshold rounds to x in any case: float32's f and
 // f' without all that a beta takes.
-struct SoftplusOfOne {
+struct SoftplusOfOne : LogarithmInSegments {
   static constexpr Traits kTraits = {
       .saves = Saves::kInput, .value_packets = 3, .slope_packets = 3};
 
   explicit constexpr SoftplusOfOne(const double* /*parameters*/) {}
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kSoftplusSegments
-                                                           : Order == 1 ? &kLogisticSegments
-                                                                        : nullptr;
-
-  template <int Order>
-  FASTACT_INLINE static uint32_t segment(float x) {
-    return segment_index<*kSegmentTable<Order>>(clamp_magnitude(x, kLogisticEnd<float>));
-  }
-
-  template <int Order>
   FASTACT_INLINE static auto derivative_in(const Segment& segment, float x) {
-    const float size = clamp_magnitude(x, kLogisticEnd<float>);
-    const float guarded = decaying(in_segment(segment, size), reduce_in_pieces(size));
     if constexpr (Order == 0) {
-      return Computed{fma(guarded, kUnguard<float>, positive_part(x))};
+      return Computed{fma(guarded(segment, x), kUnguard<float>, positive_part(x))};
     } else {
-      return mirrored_slope(x, guarded);
+      return mirrored_slope(x, guarded(segment, x));
     }
   }
 };
@@ -86,7 +73,8 @@ struct Softplus {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable = SoftplusOfOne::kSegmentTable<Order>;
+  static constexpr const SegmentTable<16>* kSegmentTable =
+      LogarithmInSegments::kSegmentTable<Order>;
 
   template <int Order>
   FASTACT_INLINE uint32_t segment(float x) const {

@@ -9,7 +9,7 @@ from measure import loses, ratio, seconds_text
 from overhead import ELEMENTS, TARGET
 from overhead import ratio as call_ratio
 from pages import README, put_between_markers
-from results import SECTIONS, combined, title
+from results import SECTION_TITLES, combined, title
 from support import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -83,7 +83,7 @@ def section(result: dict) -> list[str]:
     others_of: dict[str, list[str]] = {}
     for name, machine in result["measured"].items():
         if machine != where:
-            others_of.setdefault(run_of(machine), []).append(SECTIONS[name])
+            others_of.setdefault(run_of(machine), []).append(SECTION_TITLES[name])
     for run, names in others_of.items():
         lines += [f"Of another run, {run}: {', '.join(names)}.", ""]
     if cells := result.get("cells"):

@@ -53,7 +53,7 @@ def title(result: dict) -> str:
     return f"{where['name']}, {kind}, torch {where['torch']}"
 
 
-SECTIONS = {
+SECTION_TITLES = {
     "cells": "cells",
     "overhead": "the cost of a call",
     "memory": "memory",
@@ -66,7 +66,7 @@ def combined(found: list[dict]) -> list[dict]:
     `measured` says on which machine and when."""
     of_title: dict[str, dict] = {}
     for result in found:
-        measured = {name: result["machine"] for name in SECTIONS if result.get(name)}
+        measured = {name: result["machine"] for name in SECTION_TITLES if result.get(name)}
         earlier = of_title.get(title(result), {"measured": {}})
         of_title[title(result)] = {
             **earlier, **result, "measured": {**earlier["measured"], **measured}

@@ -23,7 +23,8 @@ else()
   list(APPEND _fastact_cuda_device --fmad=false)
 endif()
 
-# Device code for five GPUs: a fifth of the size. Only CUDA 12.8 and newer know the option.
+# A fifth of the size, where nvcc knows the option: GELU's device code for one GPU takes 0.3 instead
+# of 1.5 MB.
 if(FASTACT_CUDA)
   include(CheckCompilerFlag)
   check_compiler_flag(CUDA --compress-mode=size FASTACT_HAS_COMPRESS_MODE)

@@ -24,6 +24,10 @@ class Problem:
     # Largest errors in ULP that FastAct promises, of value and gradient. The gradients of tanh and
     # sigmoid come from their results, and are promised in absolute terms.
     ulp: tuple[float, float] = (1.0, 1.0)
+    # The distance in ULP that FastAct's result may have from PyTorch's; 0 for the same bits. Only
+    # where PyTorch's own error is small: SELU's is up to 2.3 in the value and 2.9 in the gradient
+    # (CUDA; on a CPU 1.6 and 1.8), and FastAct's half.
+    agreement_ulp: float | None = None
 
 
 def quick_gelu(x: torch.Tensor) -> torch.Tensor:
@@ -45,8 +49,8 @@ def exact_tanhshrink(x: torch.Tensor) -> torch.Tensor:
 
 
 PROBLEMS = {
-    "relu": Problem(torch.relu, torch.relu_, ulp=(0.0, 0.0)),
-    "selu": Problem(torch.selu, torch.selu_, ulp=(0.501, 0.85)),
+    "relu": Problem(torch.relu, torch.relu_, ulp=(0.0, 0.0), agreement_ulp=0.0),
+    "selu": Problem(torch.selu, torch.selu_, ulp=(0.501, 0.85), agreement_ulp=3.5),
     "leaky_relu": Problem(functional.leaky_relu, functional.leaky_relu_),
     "relu6": Problem(functional.relu6, lambda x: functional.relu6(x, inplace=True)),
     "hardtanh": Problem(functional.hardtanh, functional.hardtanh_),

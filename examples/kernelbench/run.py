@@ -122,6 +122,10 @@ def exact_gradient(problem: Problem, x: torch.Tensor) -> torch.Tensor:
     return torch.autograd.grad(exact_value(problem, x).sum(), x)[0]
 
 
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a.view(torch.int32), b.view(torch.int32))
+
+
 def check(problem: Problem, works: dict[str, dict[str, Work]], x: torch.Tensor) -> dict:
     """The errors of every contender, over all elements of its forward and of its gradient."""
     report: dict = {}
@@ -130,11 +134,15 @@ def check(problem: Problem, works: dict[str, dict[str, Work]], x: torch.Tensor) 
         results = {who: work[variant]() for who, work in works.items()}
         chunks = {who: result.view(-1).chunk(parts) for who, result in results.items()}
         errors = dict.fromkeys(results, 0.0)
+        difference, equal = 0.0, True
         for i, part in enumerate(x.view(-1).chunk(parts)):
             reference = exact(problem, part)
             for who in results:
                 errors[who] = max(errors[who], ulp_error(chunks[who][i], reference))
-        report[variant] = {"ulp": errors}
+            ours, theirs = chunks["FastAct"][i], chunks["PyTorch"][i]
+            difference = max(difference, ulp_error(ours, theirs.double()))
+            equal &= same_bits(ours, theirs)
+        report[variant] = {"ulp": errors, "difference": difference, "equal": equal}
     return report
 
 
@@ -146,10 +154,16 @@ def judge(name: str, report: dict) -> None:
         raise Failure(
             f"{name}: FastAct allocates {report['in place']['allocated']} bytes in place."
         )
+    agreement = PROBLEMS[name].agreement_ulp
     for variant, limit in zip(("forward", "training"), PROBLEMS[name].ulp, strict=True):
-        error = report[variant]["ulp"]["FastAct"]
+        found = report[variant]
+        error, difference = found["ulp"]["FastAct"], found["difference"]
         if error > limit:
             raise Failure(f"{name}, {variant}: FastAct is off by {error:.3f} ULP, not {limit}.")
+        if agreement == 0 and not found["equal"]:
+            raise Failure(f"{name}, {variant}: FastAct's bits differ from PyTorch's.")
+        if agreement is not None and difference > agreement:
+            raise Failure(f"{name}, {variant}: the two differ by {difference:.3f} ULP.")
 
 
 def check_in_place(works: dict[str, Work], device: str) -> dict:
@@ -159,8 +173,7 @@ def check_in_place(works: dict[str, Work], device: str) -> dict:
     before = torch.cuda.memory_stats()[key] if device == "cuda" else 0
     result = works["in place"]()
     allocated = torch.cuda.memory_stats()[key] - before if device == "cuda" else None
-    equal = torch.equal(result.view(torch.int32), expected.view(torch.int32))
-    return {"equal": equal, "allocated": allocated}
+    return {"equal": same_bits(result, expected), "allocated": allocated}
 
 
 # --- Timing ---

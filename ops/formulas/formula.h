@@ -27,8 +27,7 @@
 //     bool approximates() const;
 //
 //     // Optional, float32's f or f' in segments (segments.h): for each such Order a table, and
-//     where
-//     // x lies in it. Then derivative<float, Order> is not needed.
+//     // where x lies in it. Then derivative<float, Order> is not needed.
 //     template <int Order>
 //     static constexpr const SegmentTable<16>* kSegmentTable = nullptr;
 //     template <int Order>

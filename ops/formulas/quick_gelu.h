@@ -105,7 +105,7 @@ struct QuickGelu {
     const float above = clamp_below(x, -kEndFloat);
     // x = n ln2 / 1.702 + r: nothing is rounded off a product.
     constexpr double kPeriod = 0x1.62e42fefa39efp-1 / kFactor;
-    constexpr double kPeriodHigh = 0x1.a108p-2;
+    constexpr double kPeriodHigh = 0x1.a108p-2;  // short, so that n times it is exact
     const float bounded = clamp_above(above, 14.0f);
     const float shifted =
         fma(bounded, static_cast<float>(1.0 / kPeriod), kShifter<float, kGuardFloat>);
@@ -114,12 +114,12 @@ struct QuickGelu {
                         fma(n, -static_cast<float>(kPeriodHigh), bounded));
     const float scale = from_bits(to_bits(shifted) << 23);
     // e^(1.702 r) - 1, as exponential_tail() has it for e^r.
-    constexpr double k2 = kFactor * kFactor;
-    const float tail = polynomial(r, static_cast<float>(k2 * 0x1.fffffap-2),
-                                  static_cast<float>(k2 * kFactor * 0x1.55549p-3),
-                                  static_cast<float>(k2 * k2 * 0x1.555a22p-5),
-                                  static_cast<float>(k2 * k2 * kFactor * 0x1.123b04p-7),
-                                  static_cast<float>(k2 * k2 * k2 * 0x1.695414p-10));
+    constexpr double kSquare = kFactor * kFactor;
+    const float tail = polynomial(r, static_cast<float>(kSquare * 0x1.fffffap-2),
+                                  static_cast<float>(kSquare * kFactor * 0x1.55549p-3),
+                                  static_cast<float>(kSquare * kSquare * 0x1.555a22p-5),
+                                  static_cast<float>(kSquare * kSquare * kFactor * 0x1.123b04p-7),
+                                  static_cast<float>(kSquare * kSquare * kSquare * 0x1.695414p-10));
     const float power = fma(r * r, tail, r * static_cast<float>(kFactor));
     const float y = times_logistic(above, power, scale * (0.5f * kUnguard<float>), scale);
     return Computed{x > 14.0f ? x : y};

@@ -21,7 +21,6 @@ inline constexpr int kSegmentCoefficients = 7;
 // With a Size of 16 for |x|; with 32 for x < 0, then for x > 0.
 template <int Size>
 struct SegmentTable {
-  static constexpr int kSize = Size;
   float scale;  // see segment_index()
   float centers[Size];
   float coefficients[kSegmentCoefficients][Size];

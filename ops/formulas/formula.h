@@ -29,7 +29,7 @@
 //     // Optional, float32's f or f' in segments (segments.h): for each such Order a table, and
 //     // where x lies in it. Then derivative<float, Order> is not needed.
 //     template <int Order>
-//     static constexpr const SegmentTable<16>* kSegmentTable = nullptr;
+//     static constexpr auto kSegmentTable = table_of<Order>(&kTableOfF, &kTableOfSlope);
 //     template <int Order>
 //     uint32_t segment(float x) const;
 //     template <int Order>
@@ -129,7 +129,7 @@ template <class Formula, class Element, int Order>
 constexpr bool has_segments() {
   if constexpr (std::is_same_v<Element, float> &&
                 requires { Formula::template kSegmentTable<Order>; }) {
-    return Formula::template kSegmentTable<Order> != nullptr;
+    return !std::is_null_pointer_v<decltype(Formula::template kSegmentTable<Order>)>;
   } else {
     return false;
   }

@@ -47,9 +47,7 @@ struct Gelu {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kGeluSegments
-                                                           : Order == 1 ? &kGeluSlopeSegments
-                                                                        : nullptr;
+  static constexpr auto kSegmentTable = table_of<Order>(&kGeluSegments, &kGeluSlopeSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

@@ -50,8 +50,7 @@ struct GeluTanh {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable =
-      Order == 1 ? &kGeluTanhSlopeSegments : nullptr;
+  static constexpr auto kSegmentTable = table_of<Order>(nullptr, &kGeluTanhSlopeSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

@@ -63,9 +63,7 @@ FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
 // The same in float32, and its derivative: a formula that has them in segments.
 struct LogarithmInSegments {
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kSoftplusSegments
-                                                           : Order == 1 ? &kLogisticSegments
-                                                                        : nullptr;
+  static constexpr auto kSegmentTable = table_of<Order>(&kSoftplusSegments, &kLogisticSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

@@ -44,8 +44,7 @@ struct Mish {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<32>* kSegmentTable =
-      Order == 1 ? &kMishSlopeSegments : nullptr;
+  static constexpr auto kSegmentTable = table_of<Order>(nullptr, &kMishSlopeSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

@@ -48,8 +48,7 @@ struct QuickGelu {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable =
-      Order == 1 ? &kQuickGeluSlopeSegments : nullptr;
+  static constexpr auto kSegmentTable = table_of<Order>(nullptr, &kQuickGeluSlopeSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

@@ -10,6 +10,8 @@
 // Accurate Elementary Mathematical Library for the IEEE Floating Point Standard", 1991).
 #pragma once
 
+#include <tuple>
+
 #include "ops/formulas/exponential.h"
 
 namespace fastact {
@@ -25,6 +27,17 @@ struct SegmentTable {
   float centers[Size];
   float coefficients[kSegmentCoefficients][Size];
 };
+
+// Of the tables of f and f', that of f^(Order). None is a nullptr by its type: under UBSan, GCC
+// does not count a table's address as a constant that differs from it.
+template <int Order, class... Tables>
+constexpr auto table_of(Tables... tables) {
+  if constexpr (Order < sizeof...(Tables)) {
+    return std::get<Order>(std::tuple{tables...});
+  } else {
+    return nullptr;
+  }
+}
 
 }  // namespace fastact
 

@@ -73,8 +73,7 @@ struct Softplus {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable =
-      LogarithmInSegments::kSegmentTable<Order>;
+  static constexpr auto kSegmentTable = LogarithmInSegments::kSegmentTable<Order>;
 
   template <int Order>
   FASTACT_INLINE uint32_t segment(float x) const {

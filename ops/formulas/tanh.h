@@ -56,7 +56,7 @@ struct Tanh {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0 ? &kTanhSegments : nullptr;
+  static constexpr auto kSegmentTable = table_of<Order>(&kTanhSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

@@ -45,9 +45,7 @@ struct Tanhshrink {
   }
 
   template <int Order>
-  static constexpr const SegmentTable<16>* kSegmentTable = Order == 0   ? &kTanhshrinkSegments
-                                                           : Order == 1 ? &kTanhSegments
-                                                                        : nullptr;
+  static constexpr auto kSegmentTable = table_of<Order>(&kTanhshrinkSegments, &kTanhSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

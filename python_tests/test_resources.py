@@ -96,6 +96,16 @@ class HeapUse(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in HEAP_USE.split()]
 
 
+@pytest.fixture
+def few_objects():
+    """A collection looks at what a test makes alone: one of all that pytest and torch keep takes up
+    to a second, and there is one around each measurement."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def heap_bytes():
     """Bytes in use of the C library's heap, to the byte: resident memory is known by pages only."""
     library = ctypes.CDLL(None)
@@ -125,20 +135,20 @@ def growth(measure, call):
     return measure() - before
 
 
-def test_the_heap_is_measured():
+def test_the_heap_is_measured(few_objects):
     """The measurement itself: it sees a tensor of one element that a call keeps."""
     kept = []
     assert growth(heap_bytes, lambda: kept.append(torch.empty(1))) > 64 * REPEATS
     assert growth(heap_bytes, lambda: torch.empty(1)) < TOLERATED * REPEATS
 
 
-def test_no_call_keeps_memory(act):
+def test_no_call_keeps_memory(act, few_objects):
     x, grad = values(100), values(100)
     for form in FORMS:
         assert growth(heap_bytes, partial(form, act, x, grad)) < TOLERATED * REPEATS, form
 
 
-def test_process_does_not_grow():
+def test_process_does_not_grow(few_objects):
     """All forms together, by what the system counts."""
     x, grad = values(100), values(100)
 
@@ -150,7 +160,7 @@ def test_process_does_not_grow():
     assert growth(resident_bytes, every_call) < 2 * TOLERATED * calls  # pages are coarse
 
 
-def test_no_call_keeps_gpu_memory(act, cuda):
+def test_no_call_keeps_gpu_memory(act, cuda, few_objects):
     x, grad = values(100, device=cuda), values(100, device=cuda)
 
     def gpu_bytes():

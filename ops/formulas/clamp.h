@@ -11,28 +11,60 @@ namespace fastact::inline FASTACT_TARGET {
 struct Clamp {
   static constexpr Traits kTraits = {.saves = Saves::kResult};
 
-  double low;
-  double high;
+  Clamp(double min, double max) : low(min), high(max) {}
 
   template <class Element, int Order>
-  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = Wide<Element>;
-    const T lower = bound<Element>(low);
-    const T upper = bound<Element>(high);
     if constexpr (Order == 0) {
+      const T lower = low.template in<Element>();
+      const T upper = high.template in<Element>();
       const T above = x < lower ? lower : x;
-      return above > upper ? upper : above;
+      return finish(x, above > upper ? upper : above);
     } else {
-      const T slope = ((x > lower) & (x < upper)) ? T{Order == 1} : T{0};
-      return is_nan(x) ? x : slope;
+      return is_nan(x) ? x : T{0};
     }
   }
 
- private:
   template <class Element>
-  FASTACT_INLINE static Wide<Element> bound(double value) {
-    return widen(round_to<Element>(static_cast<Wide<Element>>(value)));
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    using T = Wide<Element>;
+    const T lower = low.template in<Element>();
+    const T upper = high.template in<Element>();
+    return finish(x, ((x > lower) & (x < upper)) ? g : T{0});
   }
+
+ private:
+  // A bound as each type has it, found once a call: GCC 12 does not move Float16's rounding out of
+  // a loop, where it took 0.25 of 0.43 ns an element.
+  struct Bound {
+    double exact;
+    float nearest;
+    float bfloat16;
+    float float16;
+
+    FASTACT_INLINE explicit Bound(double value)
+        : exact(value),
+          nearest(static_cast<float>(value)),
+          bfloat16(widen(round_to<BFloat16>(nearest))),
+          float16(widen(round_to<Float16>(nearest))) {}
+
+    template <class Element>
+    FASTACT_INLINE Wide<Element> in() const {
+      if constexpr (std::is_same_v<Element, BFloat16>) {
+        return bfloat16;
+      } else if constexpr (std::is_same_v<Element, Float16>) {
+        return float16;
+      } else if constexpr (std::is_same_v<Element, float>) {
+        return nearest;
+      } else {
+        return exact;
+      }
+    }
+  };
+
+  Bound low;
+  Bound high;
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

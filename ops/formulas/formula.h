@@ -20,6 +20,10 @@
 //     template <class Element, int Order>
 //     auto derivative_from_result(Wide<Element> y) const;
 //
+//     // Optional, as backward() is.
+//     template <class Element>
+//     auto backward_from_result(Wide<Element> g..., Wide<Element> y) const;
+//
 //     // Optional, where FASTACT_HAS_APPROXIMATIONS (approximate.h): f for 16-bit types, if
 //     // approximates() says that it holds for these parameters.
 //     template <class Element>
@@ -194,6 +198,10 @@ FASTACT_INLINE auto evaluate(const Formula& formula, Wide<Element> x, Gradients.
   static_assert(sizeof...(Gradients) == Order);
   if constexpr (Order == 0) {
     return value_at<Element>(formula, x);
+  } else if constexpr (FromResult && requires {
+                         formula.template backward_from_result<Element>(gradients..., x);
+                       }) {
+    return formula.template backward_from_result<Element>(gradients..., x);
   } else if constexpr (!FromResult && Formula::kTraits.saves != Saves::kOutput &&
                        requires { formula.template backward<Element>(gradients..., x); }) {
     return formula.template backward<Element>(gradients..., x);

@@ -27,11 +27,19 @@ struct Hardshrink {
   explicit constexpr Hardshrink(const double* parameters) : lambd(parameters[0]) {}
 
   template <class Element, int Order>
-  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = Wide<Element>;
-    const T beyond = Order == 0 ? x : T{Order == 1};
-    const T result = magnitude(x) <= static_cast<T>(lambd) ? T{0} : beyond;
-    return is_nan(x) ? x : result;
+    if constexpr (Order == 0) {
+      return finish(x, magnitude(x) <= static_cast<T>(lambd) ? T{0} : x);
+    } else {
+      return is_nan(x) ? x : T{0};
+    }
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    using T = Wide<Element>;
+    return finish(x, magnitude(x) <= static_cast<T>(lambd) ? T{0} : g);
   }
 };
 

@@ -26,7 +26,7 @@ struct Hardtanh : Clamp {
        .holds = [](const double* parameters) { return !(parameters[0] > parameters[1]); },
        .is_value_error = true}};
 
-  explicit constexpr Hardtanh(const double* parameters) : Clamp{parameters[0], parameters[1]} {}
+  explicit Hardtanh(const double* parameters) : Clamp(parameters[0], parameters[1]) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

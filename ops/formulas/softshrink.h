@@ -1,7 +1,7 @@
 // Softshrink: f(x) = x - lambd for x > lambd, x + lambd for x < -lambd, else 0.
 //
 // Range: every input. softshrink(-0.0) = +0.0. A negative or NaN lambd is an error, as in PyTorch.
-// In 16 bits lambd is rounded to float32.
+// Except in float64, lambd is rounded to float32.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
 //   bfloat16       0.5  0.5  0.5  0.5
@@ -31,14 +31,19 @@ struct Softshrink {
   explicit constexpr Softshrink(const double* parameters) : lambd(parameters[0]) {}
 
   template <class Element, int Order>
-  FASTACT_INLINE Compute<Element> derivative(Wide<Element> x) const {
-    using T = Compute<Element>;
-    const T wide = static_cast<T>(x);
+  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+    using T = Wide<Element>;
     const T limit = static_cast<T>(lambd);
-    const T shift = wide > T{0} ? limit : -limit;
-    const T beyond = Order == 0 ? wide - shift : T{Order == 1};
-    const T result = magnitude(wide) <= limit ? T{0} : beyond;
-    return is_nan(wide) ? wide : result;
+    const T shift = x > T{0} ? limit : -limit;
+    const T beyond = Order == 0 ? x - shift : T{0};
+    const T result = magnitude(x) <= limit ? T{0} : beyond;
+    return is_nan(x) ? x : result;
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    using T = Wide<Element>;
+    return finish(x, magnitude(x) <= static_cast<T>(lambd) ? T{0} : g);
   }
 };
 

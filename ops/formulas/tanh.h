@@ -5,7 +5,7 @@
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
-//   float32        0.75  0.501 0.5   0.5
+//   float32        0.75  0.5   0.5   0.5
 //   float64        0.8   0.5   0.5   0.5
 //
 // The derivatives are functions of the result y, and their bounds those of d(y) = 1 - y^2 and its
@@ -47,7 +47,7 @@ struct Tanh {
     using T = Compute<Element>;
     const auto wide = static_cast<T>(y);
     if constexpr (Order == 1) {
-      return fma(-wide, wide, T{1});
+      return fma(-y, y, Wide<Element>{1});
     } else if constexpr (Order == 2) {
       return T{-2} * wide;
     } else {

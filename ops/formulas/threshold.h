@@ -32,9 +32,15 @@ struct Threshold {
   FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
     using T = Wide<Element>;
     const T below = Order == 0 ? static_cast<T>(value) : T{0};
-    const T above = Order == 0 ? x : T{Order == 1};
+    const T above = Order == 0 ? x : T{0};
     const T result = x <= static_cast<T>(threshold) ? below : above;
     return is_nan(x) ? x : result;
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    using T = Wide<Element>;
+    return finish(x, x <= static_cast<T>(threshold) ? T{0} : g);
   }
 };
 

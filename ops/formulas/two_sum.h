@@ -1,0 +1,35 @@
+// Quotients and products by way of the sum of two numbers, for results that are off by half a ULP
+// and hardly more.
+#pragma once
+
+#include "ops/formulas/arithmetic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+// high + low, of one sign: a product with zero then has the right one.
+struct TwoSum {
+  float high;
+  float low;
+
+  FASTACT_INLINE float times(float g) const { return fma(high, g, low * finite(g)); }
+};
+
+// high + rest inverse.
+template <class T>
+struct Quotient {
+  T high;
+  T rest;
+  T inverse;
+
+  FASTACT_INLINE T value() const { return fma(rest, inverse, high); }
+  FASTACT_INLINE TwoSum sum() const { return {high, rest * inverse}; }
+};
+
+// (a + rest) / divisor. For sum() the inverse has to be a few ULP nearer to zero than 1 / divisor.
+template <class T>
+FASTACT_INLINE Quotient<T> divide(T a, T rest, T divisor, T inverse) {
+  const T high = a * inverse;
+  return {high, fma(-divisor, high, a) + rest, inverse};
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

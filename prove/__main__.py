@@ -43,7 +43,7 @@ def parse(arguments):
         prog="prove", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    names = [act.id for act in ACTIVATIONS]
+    names = [*(act.id for act in ACTIVATIONS), digest.PRELU]
     dtypes = [dtype_name(d) for d in DTYPES]
     add("--op", action="append", choices=names, help="an activation (repeatable)")
     add("--dtype", action="append", choices=dtypes, help="a dtype (repeatable)")
@@ -77,6 +77,10 @@ def parse(arguments):
         parser.error("expected a GPU for --device cuda, but torch finds none")
     if options.device == "cuda" and options.isa:
         parser.error("expected --isa with --device cpu, but got cuda")
+    if not options.digest and digest.PRELU in (options.op or ()):
+        parser.error(
+            f"expected --digest with --op {digest.PRELU}: its tests have the exact results"
+        )
     if not library_path().exists():
         parser.error(f"expected the library at {library_path()}: run make build")
     if options.workers is not None and options.workers < 1:
@@ -181,6 +185,8 @@ def compare_digests(options):
         for dtype in options.dtypes
         for kernel in digest.kernels(act, dtype, TOP_ORDER)
     ]
+    if not options.op or digest.PRELU in options.op:
+        wanted += [k for dtype in options.dtypes for k in digest.prelu_kernels(dtype)]
     # A GPU is one, and the path that sets the number of threads wants all cores.
     alone = options.device == "cuda" or options.path == "threads"
     workers = 1 if alone else options.workers
@@ -192,7 +198,7 @@ def compare_digests(options):
             value = digest.compute(
                 kernel, options.device, part, digest.PATHS[options.path], workers, bar.update
             )
-            entry = reference.setdefault(kernel.act.id, {}).setdefault(dtype_name(kernel.dtype), {})
+            entry = reference.setdefault(kernel.name, {}).setdefault(dtype_name(kernel.dtype), {})
             entry = entry.setdefault(kernel.form, {})
             size = "part" if part else "all"
             if options.update:
@@ -200,7 +206,7 @@ def compare_digests(options):
             elif entry.get(size) != value:
                 differing += 1
                 bar.write(
-                    f"DIFFERS: {kernel.act.id} {dtype_name(kernel.dtype)} {kernel.form}, {size} of "
+                    f"DIFFERS: {kernel.name} {dtype_name(kernel.dtype)} {kernel.form}, {size} of "
                     f"{kernel.space.description}: expected {entry.get(size)}, but got {value}",
                     file=sys.stdout,
                 )

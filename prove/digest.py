@@ -6,6 +6,7 @@ So the results may be computed in any order and on any device.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -33,19 +34,13 @@ def digest_of(results, first):
 
 @dataclass(frozen=True)
 class Kernel:
-    """An operator of the derivative ladder over a space."""
+    """An operator over a space."""
 
-    act: object
+    name: str  # the activation's, with its parameters
     dtype: torch.dtype
     form: str  # "value", "derivative_1", "derivative_1_from_result", "gradients_1", ...
-    order: int
-    options: dict
+    operator: Callable
     space: Space
-
-    def __call__(self, *operands):
-        if self.order == 0:
-            return self.act.op(*operands)
-        return self.act.ladder(*operands, **self.options)
 
     def ranges(self, part, step):
         """(first, count) of the pieces of the space, or of its part, in steps of so many blocks."""
@@ -65,22 +60,38 @@ GRADIENT_ORDERS = (1, 2)
 
 def kernels(act, dtype, top_order):
     """All that has a digest, for one activation and dtype."""
-    yield Kernel(act, dtype, "value", 0, {}, unary_space(dtype, 0))
+    yield Kernel(act.id, dtype, "value", act.op, unary_space(dtype, 0))
     for order in range(1, top_order + 1):
         for options in act.derivative_options:
             suffix = "_from_result" if options else ""
+            operator = partial(act.ladder, **options)
             space = unary_space(dtype, order)
-            yield Kernel(act, dtype, f"derivative_{order}{suffix}", order, options, space)
+            yield Kernel(act.id, dtype, f"derivative_{order}{suffix}", operator, space)
     for order in GRADIENT_ORDERS:
         space = gradient_space(dtype, order)
-        yield Kernel(act, dtype, f"gradients_{order}", order, {}, space)
+        yield Kernel(act.id, dtype, f"gradients_{order}", act.ladder, space)
+
+
+PRELU = "prelu"
+
+
+def prelu_kernels(dtype):
+    """The elementwise operators of which prelu and its derivatives are made."""
+    family = torch.ops.fastact
+    for form, operator, operands in (
+        ("value", family._prelu, 2),
+        ("gradients_by_input", family._prelu_backward, 3),
+        ("gradients_by_weight", family._prelu_weight_backward, 2),
+        ("second_by_weight", family._prelu_weight_double_backward, 3),
+    ):
+        yield Kernel(PRELU, dtype, form, operator, gradient_space(dtype, operands - 1))
 
 
 # ---- The ways to compute a piece: all give the same bits
 
 
 def dense(kernel, operands):
-    return kernel(*operands)
+    return kernel.operator(*operands)
 
 
 def strided(kernel, operands):
@@ -88,7 +99,7 @@ def strided(kernel, operands):
     spread = [
         t.new_zeros(len(t) * (step + 2))[:: step + 2].copy_(t) for step, t in enumerate(operands)
     ]
-    return kernel(*spread).contiguous()
+    return kernel.operator(*spread).contiguous()
 
 
 def offset(kernel, operands):
@@ -96,13 +107,13 @@ def offset(kernel, operands):
     shifted = [
         t.new_empty(len(t) + 2 * i + 1)[2 * i + 1 :].copy_(t) for i, t in enumerate(operands)
     ]
-    return kernel(*shifted)
+    return kernel.operator(*shifted)
 
 
 def tails(kernel, operands):
     """Pieces whose length, a prime, is a multiple of no vector and no packet."""
     pieces = zip(*(t.split(4099) for t in operands))
-    return torch.cat([kernel(*piece) for piece in pieces])
+    return torch.cat([kernel.operator(*piece) for piece in pieces])
 
 
 def threads(kernel, operands):
@@ -113,7 +124,7 @@ def threads(kernel, operands):
     try:
         for count in (7, 2):
             torch.set_num_threads(count)
-            results += kernel(*twice).chunk(2)
+            results += kernel.operator(*twice).chunk(2)
     finally:
         torch.set_num_threads(before)
     for other in results[1:]:

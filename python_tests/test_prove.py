@@ -166,14 +166,21 @@ def test_a_digest_sees_one_bit_and_one_exchange():
 
 
 def test_the_reference_knows_no_other_operators():
-    assert set(REFERENCE) <= {act.id for act in ACTIVATIONS}
+    assert set(REFERENCE) <= {*(act.id for act in ACTIVATIONS), digest.PRELU}
 
 
 def test_every_operator_has_reference_digests(act, dtype):
     if act.id not in REFERENCE:
         pytest.skip(f"{act.id} has none yet: prove --digest --update, see CONTRIBUTING.md")
-    stored = REFERENCE[act.id][dtype_name(dtype)]
-    kernels = list(digest.kernels(act, dtype, TOP_ORDER))
+    assert_all_stored(REFERENCE[act.id][dtype_name(dtype)], digest.kernels(act, dtype, TOP_ORDER))
+
+
+def test_prelu_has_reference_digests(dtype):
+    assert_all_stored(REFERENCE["prelu"][dtype_name(dtype)], digest.prelu_kernels(dtype))
+
+
+def assert_all_stored(stored, kernels):
+    kernels = list(kernels)
     assert set(stored) == {k.form for k in kernels}
     for kernel in kernels:
         assert stored[kernel.form]["of"] == kernel.space.description
@@ -193,6 +200,13 @@ def test_results_have_the_reference_digest_on_every_path(act, device, dtype, pat
         kernel = kernel_of(act, dtype, form)
         value = digest.compute(kernel, torch.device(device).type, True, digest.PATHS[path])
         assert value == REFERENCE[act.id][dtype_name(dtype)][form]["part"], form
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_prelu_has_the_reference_digests(device, dtype):
+    for kernel in digest.prelu_kernels(dtype):
+        value = digest.compute(kernel, torch.device(device).type, True)
+        assert value == REFERENCE["prelu"][dtype_name(dtype)][kernel.form]["part"], kernel.form
 
 
 # ---- Verdicts
@@ -271,6 +285,7 @@ def test_the_contract_is_read_from_the_header(act):
         (("--isa", "sse9"), "invalid choice: 'sse9'"),
         (("--device", "cuda", "--isa", "avx2"), "expected"),
         (("--digest", "--report"), "not allowed with"),
+        (("--op", "prelu"), "expected --digest with --op prelu"),
         (("--workers", "0"), "expected at least 1 for --workers, but got 0"),
     ),
 )

@@ -144,6 +144,15 @@ def test_gradient_at_minus_infinity(act, device, dtype):
     assert (gradient[:2].abs() <= torch.finfo(dtype).eps).all()
 
 
+def test_leaky_relu_with_a_slope_beyond_float(device, dtype):
+    """It overflows with the smallest input, in every type but float64; PyTorch raises an error."""
+    least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    x = torch.tensor([-1.0, -least, least, 1.0], dtype=dtype, device=device)
+    below_zero = [-1e300, -least * 1e300] if dtype == torch.float64 else [-math.inf] * 2
+    expected = torch.tensor([*below_zero, *x[2:]], dtype=dtype, device=device)
+    assert_same_bits(torch.ops.fastact.leaky_relu(x, 1e300), expected)
+
+
 def test_elu_with_an_input_scale_of_zero_or_nan(device, dtype):
     """0 everywhere below 0, where ATen has NaN for -inf; NaN everywhere below 0."""
     x = torch.tensor([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf], dtype=dtype, device=device)

@@ -78,9 +78,11 @@ struct LeakyRelu {
   }
 
  private:
+  // Beyond float's range it is infinite.
   static float towards_zero(double x) {
     const float nearest = static_cast<float>(x);
-    return magnitude(nearest) > magnitude(x) ? std::nextafter(nearest, 0.0f) : nearest;
+    const bool is_beyond = magnitude(nearest) > magnitude(x) && !std::isinf(nearest);
+    return is_beyond ? std::nextafter(nearest, 0.0f) : nearest;
   }
 
   template <class Element>

@@ -176,7 +176,7 @@ def test_every_operator_has_reference_digests(act, dtype):
 
 
 def test_prelu_has_reference_digests(dtype):
-    assert_all_stored(REFERENCE["prelu"][dtype_name(dtype)], digest.prelu_kernels(dtype))
+    assert_all_stored(REFERENCE[digest.PRELU][dtype_name(dtype)], digest.prelu_kernels(dtype))
 
 
 def assert_all_stored(stored, kernels):
@@ -206,7 +206,7 @@ def test_results_have_the_reference_digest_on_every_path(act, device, dtype, pat
 def test_prelu_has_the_reference_digests(device, dtype):
     for kernel in digest.prelu_kernels(dtype):
         value = digest.compute(kernel, torch.device(device).type, True)
-        assert value == REFERENCE["prelu"][dtype_name(dtype)][kernel.form]["part"], kernel.form
+        assert value == REFERENCE[digest.PRELU][dtype_name(dtype)][kernel.form]["part"], kernel.form
 
 
 # ---- Verdicts

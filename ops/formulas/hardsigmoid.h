@@ -14,8 +14,8 @@
 // slope of Howard et al., "Searching for MobileNetV3", 2019).
 #pragma once
 
+#include "ops/formulas/double_float.h"
 #include "ops/formulas/formula.h"
-#include "ops/formulas/two_sum.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
@@ -50,7 +50,7 @@ struct Hardsigmoid {
   }
 
  private:
-  FASTACT_INLINE static TwoSum sixth() { return {0x1.55555p-3f, 0x1.555556p-25f}; }
+  FASTACT_INLINE static DoubleFloat sixth() { return {0x1.55555p-3f, 0x1.555556p-25f}; }
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

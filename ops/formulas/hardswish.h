@@ -15,8 +15,8 @@
 // Source: Howard et al., "Searching for MobileNetV3", 2019.
 #pragma once
 
+#include "ops/formulas/double_float.h"
 #include "ops/formulas/formula.h"
-#include "ops/formulas/two_sum.h"
 
 namespace fastact::inline FASTACT_TARGET {
 

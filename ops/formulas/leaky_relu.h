@@ -1,6 +1,7 @@
 // Leaky ReLU: f(x) = x for x > 0, negative_slope x for x <= 0.
 //
-// Range: every input. leaky_relu(-0.0) = -0.0 for a positive slope.
+// Range: every input. leaky_relu(-0.0) = -0.0 for a positive slope. Except in float64, a slope
+// beyond float32's range is infinite.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
 //   bfloat16       0.5  0.5  0.5  0.5
@@ -21,8 +22,8 @@
 
 #include <cmath>
 
+#include "ops/formulas/double_float.h"
 #include "ops/formulas/formula.h"
-#include "ops/formulas/two_sum.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
@@ -31,7 +32,7 @@ struct LeakyRelu {
   static constexpr bool result_suffices(const double* parameters) { return parameters[0] >= 0; }
 
   double slope;
-  // The same as a sum of one sign.
+  // The same as a sum of one sign, of which float32 takes the first two.
   float high;
   float middle;
   float low;
@@ -39,7 +40,7 @@ struct LeakyRelu {
   explicit LeakyRelu(const double* parameters)
       : slope(parameters[0]),
         high(towards_zero(slope)),
-        middle(with_sign_of(is_nan(slope - slope) ? 0.0f : towards_zero(slope - high), high)),
+        middle(with_sign_of(std::isfinite(slope) ? towards_zero(slope - high) : 0.0f, high)),
         low(static_cast<float>(slope - high - middle)) {}
 
   template <class Element, int Order>
@@ -81,8 +82,8 @@ struct LeakyRelu {
   // Beyond float's range it is infinite.
   static float towards_zero(double x) {
     const float nearest = static_cast<float>(x);
-    const bool is_beyond = magnitude(nearest) > magnitude(x) && !std::isinf(nearest);
-    return is_beyond ? std::nextafter(nearest, 0.0f) : nearest;
+    const bool is_too_large = magnitude(nearest) > magnitude(x) && !std::isinf(nearest);
+    return is_too_large ? std::nextafter(nearest, 0.0f) : nearest;
   }
 
   template <class Element>
@@ -90,7 +91,7 @@ struct LeakyRelu {
     if constexpr (std::is_same_v<Element, double>) {
       return slope * x;
     } else if constexpr (std::is_same_v<Element, float>) {
-      return TwoSum{high, middle}.times(x);
+      return DoubleFloat{high, middle}.times(x);
     } else {
       // 0.01 x is within 2^-55 of a tie for many x whose result is subnormal: the product's rest
       // decides. Times 2^40 it is not below float's range.

@@ -6,8 +6,8 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// high + low, of one sign: a product with zero then has the right one.
-struct TwoSum {
+// A number as high + low, of one sign: a product with zero then has the right one.
+struct DoubleFloat {
   float high;
   float low;
 
@@ -22,7 +22,7 @@ struct Quotient {
   T inverse;
 
   FASTACT_INLINE T value() const { return fma(rest, inverse, high); }
-  FASTACT_INLINE TwoSum sum() const { return {high, rest * inverse}; }
+  FASTACT_INLINE DoubleFloat sum() const { return {high, rest * inverse}; }
 };
 
 // (a + rest) / divisor. For sum() the inverse has to be a few ULP nearer to zero than 1 / divisor.

@@ -133,7 +133,9 @@ template <class Formula, class Element, int Order>
 constexpr bool has_segments() {
   if constexpr (std::is_same_v<Element, float> &&
                 requires { Formula::template kSegmentTable<Order>; }) {
-    return !std::is_null_pointer_v<decltype(Formula::template kSegmentTable<Order>)>;
+    // Without a reference: nvcc 13.0 gives GCC 13 decltype((table)), whatever is written here.
+    using Table = std::remove_cvref_t<decltype(Formula::template kSegmentTable<Order>)>;
+    return !std::is_null_pointer_v<Table>;
   } else {
     return false;
   }

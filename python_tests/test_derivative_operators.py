@@ -83,6 +83,21 @@ def test_mixed_dtypes_promote(act, device, pair):
     )
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_mixed_dtypes_lie_as_pytorchs(act, device, layout):
+    """On a CPU PyTorch converts operands before it chooses strides, on a GPU it does not."""
+    x = make(layout, device=device)
+    grads = [x.to(torch.bfloat16), values(*x.shape, device=device).to(torch.bfloat16)]
+    if x.dim() == 4:  # expanded beside channels-last with dimensions of one
+        x = x[:1, :2, :1, :1].to(memory_format=torch.channels_last)
+        grads = [values(1, device=device).to(torch.bfloat16).expand_as(x)]
+    for grad in grads:
+        for operands in ((grad, x), (x, grad)):
+            expected, result = torch.mul(*operands), act.ladder(*operands)
+            assert (result.shape, result.stride()) == (expected.shape, expected.stride())
+            assert_same_bits(result, act.ladder(*(t.float() for t in operands)))
+
+
 def test_zero_dim_operand_does_not_widen(act, device):
     grad = torch.tensor(1.5, dtype=torch.float64, device=device)
     x = values(5, dtype=torch.float32, device=device)

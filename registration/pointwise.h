@@ -28,10 +28,10 @@ struct Pointwise {
     at::Tensor out;
     if (equally_dense(order, tensors)) {
       out = empty_like_dense(*tensors[order]);
-      Backend::run_dense(family, kernel_id(order, tensors, parameters), parameters, out, tensors);
+      Backend::run_dense(family, kernel_id(order, out.scalar_type(), parameters), parameters, out,
+                         tensors);
     } else {
-      promote(order, tensors,
-              [&](TensorPointers promoted) { iterate(family, order, promoted, parameters, out); });
+      iterate(family, order, tensors, parameters, out);
     }
     return out;
   }
@@ -41,7 +41,8 @@ struct Pointwise {
     const at::Tensor* tensors[] = {&self};
     check_inputs(family, 0, tensors, parameters);
     if (self.is_non_overlapping_and_dense()) {
-      Backend::run_dense(family, kernel_id(0, tensors, parameters), parameters, self, tensors);
+      Backend::run_dense(family, kernel_id(0, self.scalar_type(), parameters), parameters, self,
+                         tensors);
     } else {
       at::assert_no_internal_overlap(self);
       iterate(family, 0, tensors, parameters, self);
@@ -58,10 +59,10 @@ struct Pointwise {
     check_overlap(order, tensors, out);
     if (out.scalar_type() == type && equally_dense(order, tensors) &&
         lies_like(out, *tensors[order])) {
-      Backend::run_dense(family, kernel_id(order, tensors, parameters), parameters, out, tensors);
+      Backend::run_dense(family, kernel_id(order, out.scalar_type(), parameters), parameters, out,
+                         tensors);
     } else if (out.scalar_type() == type) {
-      promote(order, tensors,
-              [&](TensorPointers promoted) { iterate(family, order, promoted, parameters, out); });
+      iterate(family, order, tensors, parameters, out);
     } else {
       // Rounded to the result type first, then to out's: ATen's order.
       const at::Tensor result = functional(keys, family, order, tensors, parameters);
@@ -73,8 +74,8 @@ struct Pointwise {
   }
 
  private:
-  static KernelId kernel_id(int order, TensorPointers tensors, const CallParameters& parameters) {
-    return {order, parameters.from_result, *engine_type(tensors[order]->scalar_type())};
+  static KernelId kernel_id(int order, c10::ScalarType type, const CallParameters& parameters) {
+    return {order, parameters.from_result, *engine_type(type)};
   }
 
   // Whether every tensor is dense, and element i of one is element i of all in memory order.
@@ -100,22 +101,6 @@ struct Pointwise {
     return Backend::empty_strided(self);
   }
 
-  // f(tensors of one type): those that are of another are converted, as ATen converts them.
-  template <class Function>
-  static void promote(int order, TensorPointers tensors, const Function& f) {
-    const c10::ScalarType type = promoted_type(order, tensors);
-    at::Tensor converted[kTopOrder + 1];
-    const at::Tensor* promoted[kTopOrder + 1];
-    for (int i = 0; i <= order; ++i) {
-      promoted[i] = tensors[i];
-      if (tensors[i]->scalar_type() != type) {
-        converted[i] = tensors[i]->to(type);
-        promoted[i] = &converted[i];
-      }
-    }
-    f(promoted);
-  }
-
   // at::TensorIterator's check, on the tensors of the call: a converted one has memory of its own.
   static void check_overlap(int order, TensorPointers tensors, const at::Tensor& out) {
     at::assert_no_internal_overlap(out);
@@ -124,12 +109,16 @@ struct Pointwise {
     }
   }
 
-  // Broadcasts, allocates or resizes the output, merges dimensions, and runs. The inputs are of one
-  // type, which is also out's if it is defined.
+  // Promotes, broadcasts, allocates or resizes the output, merges dimensions, and runs. An output
+  // that is defined has the type to which the inputs promote.
   static void iterate(const Family& family, int order, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor& out) {
+    const c10::ScalarType type = tensors[order]->scalar_type();
+    const bool mixed = std::any_of(tensors, tensors + order, [&](const at::Tensor* gradient) {
+      return gradient->scalar_type() != type;
+    });
     at::TensorIteratorConfig config;
-    config.set_check_mem_overlap(false);
+    config.set_check_mem_overlap(false).promote_inputs_to_common_dtype(mixed);
     if (out.defined()) {
       config.add_output(out);
     } else {
@@ -137,9 +126,21 @@ struct Pointwise {
     }
     for (int i = 0; i <= order; ++i) config.add_const_input(*tensors[i]);
     at::TensorIterator iterator = config.build();
-    if (iterator.numel() != 0)
-      Backend::run(family, kernel_id(order, tensors, parameters), parameters, iterator);
     if (!out.defined()) out = iterator.output();
+    if (iterator.numel() == 0) return;
+    if (mixed && !iterator.device(0).is_cpu()) {
+      // The iterator has converted nothing: ATen's other kernels read every type. Strides are
+      // chosen by now, for the inputs as they were.
+      at::Tensor converted[kTopOrder + 1];
+      const at::Tensor* promoted[kTopOrder + 1];
+      for (int i = 0; i <= order; ++i) {
+        converted[i] = tensors[i]->to(iterator.common_dtype());
+        promoted[i] = &converted[i];
+      }
+      iterate(family, order, promoted, parameters, out);
+      return;
+    }
+    Backend::run(family, kernel_id(order, iterator.dtype(0), parameters), parameters, iterator);
   }
 };
 

@@ -590,11 +590,19 @@ def tanhshrink(m, x, k):
         g = z / c
         return x * g / (1 + g)
 
-    def beyond(x):
+    def near(x):
         return x - m.tanh(x)
 
+    # Far out any precision would take tanh(x) for 1, and x - 1 for halfway between two numbers:
+    # 1 - |tanh(x)|, which is below 2^-287, may as well be 2^-140.
+    def above(x):
+        return m.where(x < 100, near, lambda x: x - 1 + 2.0**-140, x)
+
+    def below(x):
+        return m.where(x > -100, near, lambda x: x + 1 - 2.0**-140, x)
+
     if k == 0:
-        return m.where(x < 1, lambda x: m.where(x > -1, series, beyond, x), beyond, x)
+        return m.where(x < 1, lambda x: m.where(x > -1, series, below, x), above, x)
     t = m.tanh(x)
     e = m.where(x > 0, lambda x: m.exp(-2 * x), lambda x: m.exp(2 * x), x)
     s = 4 * e / ((1 + e) * (1 + e))  # 1 - t^2

@@ -76,12 +76,20 @@ struct Tanhshrink {
   FASTACT_INLINE static float approximate_value(float x) {
     const float size = magnitude(x);
     const float e = approximate_exp2(size * (2.0f * kLog2E));
-    const float beyond = fma(approximate_reciprocal(e + 1.0f), 2.0f, size - 1.0f);
+    const float limit = size > kFar ? kAlmostOne16<Element> : 1.0f;
+    const float beyond = fma(approximate_reciprocal(e + 1.0f), 2.0f, size - limit);
     return with_sign_of(size < 1.0f ? near_zero_16<Element>(size) : beyond, x);
   }
 #endif
 
  private:
+  // A 16-bit x - 1 may lie halfway between two numbers, and x - tanh(x) is just above that: so far
+  // out tanh is 1 less one of float's last places at the largest such x, 2^9 and 2^12.
+  static constexpr float kFar = 32.0f;
+  template <class Element>
+  static constexpr float kAlmostOne16 =
+      std::is_same_v<Element, BFloat16> ? 1.0f - 0x1p-15f : 1.0f - 0x1p-12f;
+
   FASTACT_INLINE static double value(double x) {
     const double size = magnitude(x);
     // The series, all in two parts: (1 - tanh(x) / x) / x^2 = p + p_rest by x^2.
@@ -168,7 +176,8 @@ struct Tanhshrink {
     } else {
       const float near_zero = near_zero_16<Element>(size);
       const float beyond = fma(m, reciprocal(2.0f + m), size);
-      return with_sign_of(size < 1.0f ? near_zero : beyond, x);
+      const float far = size - kAlmostOne16<Element>;
+      return with_sign_of(size < 1.0f ? near_zero : size > kFar ? far : beyond, x);
     }
   }
 };

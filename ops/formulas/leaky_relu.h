@@ -32,16 +32,20 @@ struct LeakyRelu {
   static constexpr bool result_suffices(const double* parameters) { return parameters[0] >= 0; }
 
   double slope;
-  // The same as a sum of one sign, of which float32 takes the first two.
+  // The same as a sum of one sign.
   float high;
-  float middle;
   float low;
+  // For 16 bits: the float next to the slope, further from zero, and the least float with its sign;
+  // the slope itself and a zero, if it is a float.
+  float beyond;
+  float least;
 
   explicit LeakyRelu(const double* parameters)
       : slope(parameters[0]),
         high(towards_zero(slope)),
-        middle(with_sign_of(std::isfinite(slope) ? towards_zero(slope - high) : 0.0f, high)),
-        low(static_cast<float>(slope - high - middle)) {}
+        low(with_sign_of(std::isfinite(slope) ? towards_zero(slope - high) : 0.0f, high)),
+        beyond(beyond_of(slope, high)),
+        least(with_sign_of(beyond == slope ? 0.0f : 0x1p-149f, high)) {}
 
   template <class Element, int Order>
   FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
@@ -86,18 +90,25 @@ struct LeakyRelu {
     return is_too_large ? std::nextafter(nearest, 0.0f) : nearest;
   }
 
+  // At the ends of float's range, where the next float is far off or infinite, the nearest one.
+  static float beyond_of(double slope, float high) {
+    const float next = std::nextafter(high, std::copysign(INFINITY, high));
+    const bool is_ordinary = magnitude(high) >= 0x1p-126f && !std::isinf(next);
+    return is_ordinary && magnitude(slope) > magnitude(high) ? next : static_cast<float>(slope);
+  }
+
   template <class Element>
   FASTACT_INLINE Wide<Element> times_slope(Wide<Element> x) const {
     if constexpr (std::is_same_v<Element, double>) {
       return slope * x;
     } else if constexpr (std::is_same_v<Element, float>) {
-      return DoubleFloat{high, middle}.times(x);
+      return DoubleFloat{high, low}.times(x);
     } else {
-      // 0.01 x is within 2^-55 of a tie for many x whose result is subnormal: the product's rest
-      // decides. Times 2^40 it is not below float's range.
-      const float product = high * x;
-      const float rest = fma(high * 0x1p40f, x, product * -0x1p40f);
-      return round_to_odd(product, fma(low * 0x1p40f, x, fma(middle * 0x1p40f, x, rest)));
+      // 0.01 x is within 2^-55 of a tie for many x whose result is subnormal, always on the side
+      // away from zero: there is the product with a slightly larger slope as well. Below float's
+      // range that product is rounded to a tie; the least float moves it on.
+      const uint32_t sign = to_bits(x) & 0x80000000u;
+      return fma(beyond, x, from_bits(to_bits(least) ^ sign));
     }
   }
 };

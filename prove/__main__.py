@@ -153,6 +153,8 @@ def prove(options):
 
 def summary(job, state, held):
     def columns(found):
+        if found["max_ulp"] < 0:
+            return f"{'none':>9} {'':11} {'':7}"
         special = sum(found[name] for name in ("infinity", "zero", "subnormal", "nan"))
         return f"{found['max_ulp']:9.6g} {found['misrounded']:11d} {special:7d}"
 

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 from accuracy import PROFILE_BITS
-from op_table import ACTIVATIONS
+from op_table import ACTIVATIONS, OPERATORS
 from pages import put_between_markers
 from support import DTYPES, dtype_name
 
@@ -18,32 +18,32 @@ KINDS = (("infinity", "±inf"), ("zero", "±0"), ("subnormal", "subnormal"), ("n
 
 
 def write(results: Path) -> int:
-    """Writes the page from the newest complete set of results; 1 if there is none."""
-    complete = [
-        (folder, states) for folder in sorted(results.glob("*")) if (states := read(folder))
-    ]
-    if not complete:
-        print(f"expected the results of a whole run in {results}, but got none: run make prove")
+    """Writes the page from every complete state in the folders of `results`; 1 if there is none."""
+    machines = [states for folder in sorted(results.glob("*")) if (states := read(folder))]
+    if not machines:
+        print(f"expected results in {results}, but got none that is complete: run make prove")
         return 1
+    machines.sort(key=len, reverse=True)
+    # One machine's result is that of all (`prove --digest`): the first's that has it.
+    any_machine = {key: state for states in reversed(machines) for key, state in states.items()}
     FIGURES.mkdir(parents=True, exist_ok=True)
-    for act in ACTIVATIONS:
-        draw(act, complete)
-    PAGE.write_text(page(complete))
-    put_between_markers("accuracy", "make accuracy-report", summary(complete))
-    print(f"written: {PAGE.relative_to(ROOT)}, README.md and {len(ACTIVATIONS)} figures")
+    shown = [a for a in OPERATORS if all((a.id, "float32", k) in any_machine for k in (0, 1))]
+    for act in shown:
+        draw(act, any_machine)
+    PAGE.write_text(page(machines, any_machine, shown))
+    put_between_markers("accuracy", "make accuracy-report", summary(machines, any_machine, shown))
+    print(f"written: {PAGE.relative_to(ROOT)}, README.md and {len(shown)} figures")
     return 0
 
 
 def read(folder):
-    """The states of a folder by (activation, dtype, order), if value and derivative of all are
-    complete."""
+    """The complete states of a folder by (activation, dtype, order)."""
     states = {}
     for path in folder.glob("*.json"):
         state = json.loads(path.read_text())
         if state["inputs"] == state["of"]:
             states[state["activation"], state["dtype"], state["order"]] = state
-    wanted = [(a.id, dtype_name(d), k) for a in ACTIVATIONS for d in DTYPES for k in (0, 1)]
-    return states if all(key in states for key in wanted) else None
+    return states
 
 
 def ulp(value):
@@ -55,7 +55,9 @@ def ulp(value):
     return f"{value:.6f}".rstrip("0").rstrip(".") if value < 0.51 else f"{value:.3g}"
 
 
-def title(environment):
+def title(states):
+    """The machine of a folder's states."""
+    environment = next(iter(states.values()))["environment"]
     where = environment["device"]
     if environment["instruction_set"]:
         where += f", {environment['instruction_set']}"
@@ -79,13 +81,12 @@ at 0: that counts here.
 """
 
 
-def page(complete):
+def page(machines, any_machine, shown):
     lines = [INTRODUCTION]
-    for _, states in complete:
-        environment = next(iter(states.values()))["environment"]
+    for states in machines:
         seconds = sum(state["seconds"] for state in states.values())
         lines += [
-            f"## {title(environment)}",
+            f"## {title(states)}",
             "",
             f"{sum(s['inputs'] for s in states.values()):,} inputs in {seconds / 60:.0f} min.",
             "",
@@ -101,14 +102,29 @@ def page(complete):
                     if (act.id, dtype, order) in states
                 ]
         lines.append("")
+    lines += missing(any_machine)
     lines += ["## Error against x", ""]
-    for act in ACTIVATIONS:
+    for act in shown:
         lines += [f"![{act.id}: error in ULP against x](accuracy/{act.id}.svg)", ""]
     return "\n".join(lines)
 
 
+def missing(any_machine):
+    """What of the values and first derivatives no machine has done."""
+    names = [
+        f"{act.id} {dtype} {ORDERS[order]}"
+        for act in OPERATORS
+        for dtype in map(dtype_name, DTYPES)
+        for order in (0, 1)
+        if (act.id, dtype, order) not in any_machine
+    ]
+    return ["## Not in these results", "", ", ".join(names) + ".", ""] if names else []
+
+
 def row(state):
     def found(name):
+        if state[name]["max_ulp"] < 0:
+            return ["none", "", ""]
         special = [f"{state[name][kind]:,} {label}" for kind, label in KINDS if state[name][kind]]
         return [
             ulp(state[name]["max_ulp"]),
@@ -121,32 +137,32 @@ def row(state):
     return "| " + " | ".join(cells + found("fastact") + found("pytorch")) + " |"
 
 
-def summary(complete):
+def summary(machines, any_machine, shown):
     """README's table: a row for each activation, ours and PyTorch's."""
-    _, states = complete[0]
     lines = [
         "| | float32 f, largest error (misrounded): FastAct | PyTorch | "
         "float32 f': FastAct | PyTorch | bfloat16, float16: FastAct | PyTorch |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for act in ACTIVATIONS:
-        cells = [act.id]
+    for act in shown:
+        cells = [act.name]
         for order in (0, 1):
-            state = states[act.id, "float32", order]
+            state = any_machine[act.id, "float32", order]
             cells += [
                 f"{ulp(state[name]['max_ulp'])} ULP "
                 f"({100 * state[name]['misrounded'] / state['inputs']:.2g} %)"
                 for name in ("fastact", "pytorch")
             ]
+        small = [any_machine.get((act.id, d, k)) for d in SMALL for k in (0, 1)]
         cells += [
-            f"{sum(states[act.id, d, k][name]['misrounded'] for d in SMALL for k in (0, 1)):,}"
+            f"{sum(state[name]['misrounded'] for state in small):,}" if all(small) else "-"
             for name in ("fastact", "pytorch")
         ]
         lines.append("| " + " | ".join(cells) + " |")
-    environment = next(iter(states.values()))["environment"]
+    where = "; ".join(map(title, machines))
     note = (
         "All 2^32 inputs of float32; of the 16-bit types, the misrounded results among all f and "
-        f"f'. {title(environment)}."
+        f"f'. {where}."
     )
     return "\n".join([*lines, "", note, ""])
 
@@ -162,14 +178,13 @@ def points(state, name):
     return sorted(pairs)
 
 
-def draw(act, complete):
+def draw(act, states):
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "fastact"  # the same file from the same results
     from matplotlib import pyplot
 
-    _, states = complete[0]
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
     for order, axis in enumerate(axes):
         state = states[act.id, "float32", order]

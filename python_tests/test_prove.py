@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from op_table import ACTIVATIONS, TOP_ORDER, contract
+from op_table import ACTIVATIONS, OPERATORS, TOP_ORDER, contract
 from oracle import FORMATS, bits
 from support import DTYPES, REPOSITORY, dtype_name, library_path
 
@@ -27,6 +27,7 @@ import digest  # noqa: E402
 import exact  # noqa: E402
 import inputs  # noqa: E402
 import oracle  # noqa: E402
+import report  # noqa: E402
 from enclosure import DOUBLE, EXTENDED, Enclosing  # noqa: E402
 
 REFERENCE = json.loads((PROVE / "digests.json").read_text())
@@ -272,6 +273,44 @@ def test_the_contract_is_read_from_the_header(act):
     for dtype in DTYPES:
         (line,) = (t for t in text.splitlines() if t.startswith(f"//   {dtype_name(dtype)} "))
         assert line.split()[2:] == [f"{bound:g}" for bound in contract(act.name)[dtype]]
+
+
+def test_pytorch_may_have_no_derivative():
+    (hard,) = (a for a in ACTIVATIONS if a.name == "hardsigmoid")
+    job = accuracy.Job(hard, torch.bfloat16, 2, "cpu")
+    ours, theirs = job.piece(0, 1 << 16)
+    assert ours.beyond_contract == 0 and theirs == accuracy.Tally()
+
+
+def test_the_report_says_what_it_lacks(tmp_path, monkeypatch):
+    act = OPERATORS[0]
+
+    def save(machine, dtype, order, done):
+        job = accuracy.Job(act, dtype, order, "cpu")
+        where = {"device": machine, "instruction_set": "", "torch": "2"}
+        tally = accuracy.Tally(max_ulp=0.25 + order, misrounded=order, profile={"520": 0.25})
+        path = tmp_path / machine / f"{job.name}.json"
+        tallies = {"fastact": tally, "pytorch": accuracy.Tally()}
+        accuracy.save_state(path, job, where, done, 60.0, tallies)
+
+    for order in (0, 1):
+        save("some", torch.float32, order, 1 << 32)
+    save("other", torch.bfloat16, 0, 1 << 16)
+    save("other", torch.float16, 0, 1 << 15)  # interrupted
+    monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
+    monkeypatch.setattr(report, "FIGURES", tmp_path / "figures")
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    readme = {}
+    monkeypatch.setattr(report, "put_between_markers", lambda *text: readme.update({text[0]: text}))
+    assert report.write(tmp_path) == 0
+    page = (tmp_path / "accuracy.md").read_text()
+    head, lacking = page.split("## Not in these results")
+    assert head.index("## some, torch 2") < head.index("## other, torch 2")
+    assert f"| {act.id} float32 f' | 4,294,967,296 | " in head and "| 1.25 | 1 | 0 | none |" in head
+    assert f"{act.id} bfloat16 f " not in lacking and f"{act.id} float16 f," in lacking
+    assert f"| {act.name} | 0.25 ULP (0 %) |" in readme["accuracy"][2]
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == [f"{act.id}.svg"]
+    assert report.write(tmp_path / "figures") == 1
 
 
 # ---- The command

@@ -131,7 +131,7 @@ def test_mixed_inputs_do_not_depend_on_how_they_are_cut(dtype):
 
 
 def test_float64_inputs_are_dense_around_the_branch_points(act):
-    x = accuracy.inputs_of(act, torch.float64, 0, 1 << 23, "cpu")
+    x = accuracy.inputs_of(act, torch.float64, 0, 1 << 21, "cpu")
     for point in (*act.kinks, *act.branch_points):
         near = bits(x[(x - point).abs() <= 2.0**-40 * max(abs(point), 2.0**-1000)])
         assert len(near) > 1000, point
@@ -188,7 +188,18 @@ def assert_all_stored(stored, kernels):
         assert stored[kernel.form].keys() == {"of", "all", "part"}
 
 
-@pytest.mark.parametrize("path", digest.PATHS)
+# test_bits has every form on the other paths, with fewer elements.
+FORMS_ON = {
+    "dense": ("value", "derivative_1", "gradients_1"),
+    "strided": ("value",),
+    "offset": ("derivative_1",),
+    "tails": ("value",),
+    "threads": ("derivative_1",),
+}
+assert FORMS_ON.keys() == digest.PATHS.keys()
+
+
+@pytest.mark.parametrize("path", FORMS_ON)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_results_have_the_reference_digest_on_every_path(act, device, dtype, path):
     """A few forms over a part of their spaces; `make digests` takes all."""
@@ -196,8 +207,7 @@ def test_results_have_the_reference_digest_on_every_path(act, device, dtype, pat
         pytest.skip(f"{act.id} has no reference digests yet, see CONTRIBUTING.md")
     if path == "threads" and device == "cuda":
         pytest.skip("a GPU has no number of threads")
-    forms = ["value", "derivative_1"] + (["gradients_1"] if path == "dense" else [])
-    for form in forms:
+    for form in FORMS_ON[path]:
         kernel = kernel_of(act, dtype, form)
         value = digest.compute(kernel, torch.device(device).type, True, digest.PATHS[path])
         assert value == REFERENCE[act.id][dtype_name(dtype)][form]["part"], form
@@ -253,19 +263,18 @@ def spoil(results, x, kind):
     return results
 
 
-@pytest.mark.parametrize("kind", ("nan", "infinity", "zero", "subnormal", "misrounded"))
 @pytest.mark.parametrize("dtype", DTYPES[2:], ids=dtype_name)
-def test_a_tally_counts_each_kind_of_mistake(act, dtype, kind):
+def test_a_tally_counts_each_kind_of_mistake(act, dtype):
     x = inputs.every_pattern(dtype, 0, 1 << 16, "cpu")
     target = exact.exact(act, x, 0)
     right = target.expected.clone()
     right.view(FORMATS[dtype].integer)[x.isnan()] = FORMATS[dtype].nan
     before = accuracy.tally(x, right, target, 0.5, True)
-    after = accuracy.tally(x, spoil(right, x, kind), target, 0.5, True)
-    assert getattr(before, kind) == 0 and getattr(after, kind) == 1
-    assert after.beyond_contract == before.beyond_contract + 1
-    if kind == "misrounded":
-        assert after.max_ulp > 0.5 and after.max_at == 1.5
+    for kind in ("nan", "infinity", "zero", "subnormal", "misrounded"):
+        after = accuracy.tally(x, spoil(right, x, kind), target, 0.5, True)
+        assert getattr(before, kind) == 0 and getattr(after, kind) == 1, kind
+        assert after.beyond_contract == before.beyond_contract + 1, kind
+    assert after.max_ulp > 0.5 and after.max_at == 1.5  # the misrounded one
 
 
 def test_the_contract_is_read_from_the_header(act):

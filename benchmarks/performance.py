@@ -36,26 +36,48 @@ the copy beside them does.
 
 
 def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
-    """Writes the page, its figures and README's part."""
+    """Writes the page, its figures and README's part. The sections of machines that are not among
+    the results stay; and README's part, if one of them is a GPU's and none of the results is."""
     stored = combined(stored)
     figures = page.parent / FIGURES
-    lines = [INTRODUCTION]
+    sections = kept_sections(page, {result["machine"]["name"] for result in stored})
     drawn_of = []
     for result in stored:
         drawn = draw(result, figures)
         drawn_of.append(drawn)
-        lines += section(result)
+        lines = section(result)
         lines += [f"![{path.stem}]({FIGURES}/{path.name})\n" for path in drawn]
-    page.write_text("\n".join(lines))
+        sections.append("\n".join(lines))
+    sections.sort(key=lambda text: bool(OF_A_GPU.match(text)))  # CPUs first
+    page.write_text("\n".join([INTRODUCTION, *sections]))
+    print(f"written: {page} and {sum(map(len, drawn_of))} figures")
     # A GPU's figures say more about kernels that are bound by memory.
-    first = next((i for i, r in enumerate(stored) if r["machine"]["device"] == "cuda"), 0)
+    gpus = [i for i, result in enumerate(stored) if result["machine"]["device"] == "cuda"]
+    if not gpus and any(map(OF_A_GPU.match, sections)):
+        return 0
+    first = gpus[0] if gpus else 0
     text = summary(stored[first])
     if plots := drawn_of[first] or [path for drawn in drawn_of for path in drawn]:
         text += f"\n![{plots[0].stem}](docs/{FIGURES}/{plots[0].name})\n"
     text += "\n[docs/performance.md](docs/performance.md) has every size, form and layout.\n"
     put_between_markers("performance", COMMAND, text, readme)
-    print(f"written: {page}, {readme.name} and {sum(map(len, drawn_of))} figures")
+    print(f"written: {readme.name}")
     return 0
+
+
+OF_A_GPU = re.compile("## .*, CUDA ")
+
+
+def kept_sections(page: Path, measured: set[str]) -> list[str]:
+    """The page's sections of other machines than those."""
+    if not page.exists():
+        return []
+    _, *sections = re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE)
+    return [
+        text.rstrip("\n") + "\n"
+        for text in sections
+        if not any(text.startswith(f"## {name}, ") for name in measured)
+    ]
 
 
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> list[str]:

@@ -353,6 +353,26 @@ def test_several_runs_on_a_machine_are_one_part_of_the_report(tmp_path):
     assert "): the cost of a call, memory.\n" in text and "**1.100**" in text
 
 
+def test_other_machines_keep_their_part_of_the_report(tmp_path):
+    readme = tmp_path / "README.md"
+    begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
+    cpu, gpu = (json.loads(json.dumps(a_result())) for _ in range(2))
+    gpu["machine"] |= {"device": "cuda", "name": "Some GPU", "cuda": "13.0"}
+    page = tmp_path / "performance.md"
+    performance.write([gpu, cpu], page, readme)
+    both, summary = page.read_text(), readme.read_text()
+    assert both.index(results.title(cpu)) < both.index("## Some GPU, CUDA 13.0")
+    assert "Some GPU" in summary
+    cpu["machine"]["date"] = "2099-01-01 00:00 UTC"
+    performance.write([cpu], page, readme)
+    date = gpu["machine"]["date"]
+    assert page.read_text() == both.replace(date, "2099-01-01 00:00 UTC", 1)
+    assert readme.read_text() == summary and date in summary
+    performance.write([gpu], page, readme)
+    assert page.read_text().count("\n## ") == 2 and "2099-01-01" in page.read_text()
+
+
 def test_readme_has_the_place_for_the_report():
     text = (REPOSITORY / "README.md").read_text()
     assert f"<!-- performance: written by `{performance.COMMAND}` -->" in text

@@ -137,8 +137,7 @@ FUNCTIONS = {
             ),
         ),
     },
-    "logistic": {
-        "Logistic": Function("1 / (1 + e^-a)", logistic, 18.0, (1,)),
+    "softplus": {
         "Softplus": Function(
             "log(1 + e^-a) e^a", lambda a: mp.log1p(mp.exp(-a)) * mp.exp(a), 18.0, (1,)
         ),

@@ -186,6 +186,35 @@ FASTACT_INLINE Compute<Element> times_exponential(Compute<Element> factor, Compu
   }
 }
 
+// (high + low) late, with low > 0: late is below 1 where the product would be too small for a
+// float, and waits until the gradient is there.
+struct SplitExponential {
+  float high;
+  float low;
+  float late;
+
+  FASTACT_INLINE float times(float g) const { return fma(g, high, g * low) * late; }
+};
+
+// (factor + factor_low) e^x for -104 < x <= 0. `square` are the coefficients of factor (e^r - 1 -
+// r) / r^2.
+template <class... Coefficients>
+FASTACT_INLINE SplitExponential split_exponential(float x, float factor, float factor_low,
+                                                  Coefficients... square) {
+  const auto [r, r_low, scale] = reduce_split(x);
+  // factor e^r = linear + tail, where linear is factor (1 + r) rounded.
+  const float linear = fma(factor, r, factor);
+  const float linear_low = fma(factor, r_low, fma(factor, r, (factor - linear) + factor_low));
+  const float tail = fma(r * r, polynomial(r, square...), linear_low);
+  // One less in the last place, so that low is positive: an infinite gradient times it is then the
+  // same infinity as times high.
+  const float high = from_bits(to_bits(linear + tail) - 1);
+  const float low = (linear - high) + tail;
+  const bool deep = x < -45.0f;
+  const float raised = from_bits(to_bits(scale) + (deep ? uint32_t{60} << 23 : 0u));
+  return {high * raised, low * raised, deep ? 0x1p-60f : 1.0f};
+}
+
 // a = high + low - n ln2 for a >= 0, where high is exact; r = high + low, rounded;
 // scale = 2^(n + guard), where n <= 0. So e^-a = 2^n / e^r.
 template <class T>

@@ -40,7 +40,8 @@
 //     float derivative_in(const Segment& segment, float x) const;
 //
 //     // Optional: a formula that takes the place of this one for the parameters that people use,
-//     // where it is in segments.
+//     in
+//     // the types and orders for which OtherAct::stands_in<Element, Order>() is true.
 //     using Default = OtherAct;
 //     static constexpr bool is_default(const double* parameters);
 //
@@ -147,8 +148,8 @@ inline constexpr bool kInSegments = !FromResult && has_segments<Formula, Element
 // Whether Formula::Default stands in for a formula.
 template <class Formula, class Element, int Order, bool FromResult>
 constexpr bool has_default() {
-  if constexpr (requires { typename Formula::Default; }) {
-    return kInSegments<typename Formula::Default, Element, Order, FromResult>;
+  if constexpr (!FromResult && requires { typename Formula::Default; }) {
+    return Formula::Default::template stands_in<Element, Order>();
   } else {
     return false;
   }

@@ -28,18 +28,15 @@ struct Hardswish {
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = std::conditional_t<(Order < 2), Wide<Element>, Compute<Element>>;
-    T between = 0;
-    T beyond = 0;
     if constexpr (Order == 0) {
-      between = value_between<Element>(x);
-      beyond = x;
+      const T between = value_between<Element>(x);
+      const T outside = x < T{0} ? T{0} : x;  // a NaN too
+      return magnitude(x) < T{3} ? between : outside;
     } else if constexpr (Order == 1) {
-      between = slope_between<Element>(x);
-      beyond = 1;
-    } else if constexpr (Order == 2) {
-      between = static_cast<T>(kThird);
+      return either(x, slope_between<Element>(x), T{1});
+    } else {
+      return either(static_cast<T>(x), static_cast<T>(Order == 2 ? kThird : 0.0), T{0});
     }
-    return either(static_cast<T>(x), between, beyond);
   }
 
   template <class Element>

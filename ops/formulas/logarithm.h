@@ -7,7 +7,7 @@
 #include "ops/formulas/approximate.h"
 #include "ops/formulas/logistic.h"
 #include "ops/formulas/segments.h"
-#include "ops/formulas/tables/logistic.h"
+#include "ops/formulas/tables/softplus.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
@@ -29,7 +29,8 @@ struct GuardedSum {
 // log(1 + e^(z + rest)) for z up to 40; beyond, what it is not used for. `rest` is z's, not |z|'s.
 FASTACT_INLINE GuardedSum log_1p_exponential(double z, double rest = 0.0) {
   const double size_rest = z < 0.0 ? -rest : rest;
-  const auto tail = logistic_tail(clamp_magnitude(z, kLogisticEnd<double>), size_rest, 0.5);
+  const auto tail =
+      logistic_tail_of_share(0.5, clamp_magnitude(z, kLogisticEnd<double>), size_rest);
   const double t = tail.inverse * (tail.scale * (0.5 * kUnguard<double>));
   const double square = t * t;
   const double correction =
@@ -60,10 +61,10 @@ FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
   return fma(e, p, z < 0.0f ? 0.0f : z);
 }
 
-// The same in float32, and its derivative: a formula that has them in segments.
+// The same in float32: a formula that has it in segments.
 struct LogarithmInSegments {
   template <int Order>
-  static constexpr auto kSegmentTable = table_of<Order>(&kSoftplusSegments, &kLogisticSegments);
+  static constexpr auto kSegmentTable = table_of<Order>(&kSoftplusSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

@@ -31,23 +31,39 @@ struct LogisticTail {
   }
 };
 
-// For a + rest. With another share than 1, s / (share s + e^r).
-template <class T>
-FASTACT_INLINE LogisticTail<T> logistic_tail(T a, T rest = 0, T share = 1) {
+// For a, or a + rest: s / (share s + e^r).
+template <class T, class... Rest>
+FASTACT_INLINE LogisticTail<T> logistic_tail_of_share(T share, T a, Rest... rest) {
   const Pieces<T> x = reduce_in_pieces(a);
   const T s = x.scale * (share * kUnguard<T>);
-  const T r = x.r + rest;
+  const T r = (x.r + ... + rest);
   const T high = (T{1} + s) + x.high;
   const T lost = (s - (high - T{1})) + x.high;
-  const T low = fma(r * r, exponential_tail(r), (lost + x.low) + rest);
+  const T low = fma(r * r, exponential_tail(r), ((lost + x.low) + ... + rest));
   return {high, low, reciprocal(high + low), x.scale};
 }
 
-// x / (1 + e^-w) where w has the sign of x: |w| = argument + rest, |x| = size, clamped alike.
+template <class T, class... Rest>
+FASTACT_INLINE LogisticTail<T> logistic_tail(T a, Rest... rest) {
+  return logistic_tail_of_share(T{1}, a, rest...);
+}
+
+// 1 / (1 + e^-w) where |w| = size, or size + rest, clamped: to less than an ULP.
+template <class T, class... Rest>
+FASTACT_INLINE T logistic_of(T w, T size, Rest... rest) {
+  const auto tail = logistic_tail(size, rest...);
+  const T near = tail.of_one() * tail.scale;
+  const T base = w < T{0} ? T{0} : T{1};
+  const T factor = w < T{0} ? kUnguard<T> : -kUnguard<T>;
+  return fma(near, factor, base);
+}
+
+// x / (1 + e^-w) where w has the sign of x: |w| = argument, or argument + rest, |x| = size, clamped
+// alike.
 // Beyond zero it is x less what the mirrored input gives.
-template <class T>
-FASTACT_INLINE T gate(T x, T size, T argument, T rest = 0) {
-  const auto tail = logistic_tail(argument, rest);
+template <class T, class... Rest>
+FASTACT_INLINE T gate(T x, T size, T argument, Rest... rest) {
+  const auto tail = logistic_tail(argument, rest...);
   const T mirrored = tail.of(size) * tail.scale;
   return fma(mirrored, -kUnguard<T>, x < T{0} ? with_sign_of(T{0}, x) : x);
 }

@@ -33,11 +33,7 @@ struct Sigmoid {
     if constexpr (kIs16Bit<Element>) {
       return logistic_16<Element>(x);
     } else {
-      const auto tail = logistic_tail(clamp_magnitude(x, kLogisticEnd<T>));
-      const T near = tail.of_one() * tail.scale;
-      const T base = x < T{0} ? T{0} : T{1};
-      const T factor = x < T{0} ? kUnguard<T> : -kUnguard<T>;
-      return fma(near, factor, base);
+      return logistic_of(x, clamp_magnitude(x, kLogisticEnd<T>));
     }
   }
 

@@ -6,42 +6,6 @@
 // clang-format off
 namespace fastact {
 
-// 1 / (1 + e^-a), to 2^-29.2.
-inline constexpr SegmentTable<16> kLogisticSegments = {
-    0x1.a38e38p-5f,
-    {0x1.166ebcp+0f, 0x1.f375d8p+0f, 0x1.27b66ap+1f, 0x1.7fc5bp+1f,
-      0x1.dc07a2p+1f, 0x1.4c529ep+2f, 0x1.922048p+2f, 0x1.e1fc2ep+2f,
-      0x1.28b056p+3f, 0x1.74a488p+3f, 0x1.caa6f6p+3f, 0x1.0a2e2ap+4f,
-      0.0f, 0x1.5615dep-4f, 0x1.8d25aap-2f, 0x1.6eaffep-1f},
-    {{0x1.7ef14ap-1f, 0x1.c04912p-1f, 0x1.d1c72ep-1f, 0x1.e7ad4p-1f,
-      0x1.f3dfaep-1f, 0x1.fd2b8cp-1f, 0x1.ff0bb2p-1f, 0x1.ffb9c2p-1f,
-      0x1.fff3acp-1f, 0x1.fffedap-1f, 0x1.ffffecp-1f, 0x1.fffffep-1f,
-      0x1p+0f, 0x1.0aaf18p-1f, 0x1.3107c4p-1f, 0x1.57f1cep-1f},
-     {0x1.821b2ep-3f, 0x1.be494p-4f, 0x1.5064bp-4f, 0x1.72af0ap-5f,
-      0x1.7ad994p-6f, 0x1.68398p-8f, 0x1.e7b2ep-10f, 0x1.18d17ap-11f,
-      0x1.8a7994p-14f, 0x1.260096p-17f, 0x1.400556p-21f, 0x1.ff9eaap-25f,
-      0.0f, 0x1.ff1bb4p-3f, 0x1.ed380ep-3f, 0x1.c39384p-3f},
-     {-0x1.7eea94p-5f, -0x1.4f364cp-5f, -0x1.13a7f4p-5f, -0x1.4f76d6p-6f,
-      -0x1.68e7dep-7f, -0x1.643ep-9f, -0x1.e5e07cp-11f, -0x1.18842ep-12f,
-      -0x1.8a4d3cp-15f, -0x1.25f048p-18f, -0x1.4070b4p-22f, -0x1.f84b88p-26f,
-      0.0f, -0x1.554b24p-8f, -0x1.79daf8p-6f, -0x1.36437p-5f},
-     {-0x1.0e08dcp-8f, 0x1.9c19c8p-8f, 0x1.c70206p-8f, 0x1.680facp-8f,
-      0x1.b30024p-9f, 0x1.d06fc6p-11f, 0x1.417e2ep-12f, 0x1.753324p-14f,
-      0x1.067d88p-16f, 0x1.87bebap-20f, 0x1.aa5ff8p-24f, 0x1.54c4cep-27f,
-      0.0f, -0x1.52effap-6f, -0x1.24a3d2p-6f, -0x1.84f8f4p-7f},
-     {0x1.420a8cp-8f, 0x1.12f842p-10f, -0x1.4f80f8p-15f, -0x1.9899ep-11f,
-      -0x1.5b23ep-11f, -0x1.bbaf36p-13f, -0x1.3d067cp-14f, -0x1.73eacap-16f,
-      -0x1.088306p-18f, -0x1.8b3c1ap-22f, -0x1.a02ffp-26f, -0x1.aa7928p-29f,
-      0.0f, 0x1.c6231p-11f, 0x1.dd0d24p-9f, 0x1.54e516p-8f},
-     {-0x1.4e1d52p-11f, -0x1.94f4acp-11f, -0x1.d3377p-12f, -0x1.6daffcp-15f,
-      0x1.3157d6p-14f, 0x1.444ca6p-15f, 0x1.eeab3cp-17f, 0x1.299186p-18f,
-      0x1.b6921cp-21f, 0x1.43882ap-24f, 0x1.64394p-28f, 0x1.1f6f4ep-31f,
-      0.0f, 0x1.04b9eap-9f, 0x1.821c34p-10f, 0x1.df48c4p-12f},
-     {-0x1.c0043ep-13f, 0x1.fade76p-14f, 0x1.0a18eep-13f, 0x1.a9b9b6p-15f,
-      0x1.7be48ep-23f, -0x1.572e64p-18f, -0x1.173a42p-19f, -0x1.67717p-21f,
-      -0x1.ed8b9ap-24f, -0x1.5b91c4p-27f, -0x1.2cfbdcp-30f, 0x1.329a04p-33f,
-      0.0f, 0x1.1c1ef8p-16f, -0x1.2685aep-11f, -0x1.abe768p-11f}}};
-
 // log(1 + e^-a) e^a, to 2^-26.1.
 inline constexpr SegmentTable<16> kSoftplusSegments = {
     0x1.a38e38p-5f,

@@ -63,7 +63,7 @@ demo: build  ## train on handwritten digits in Python, run the archives in C++
 	python examples/digits/demo.py --prefix $(LOCAL_PREFIX) --build-dir $(BUILD)/digits
 
 # Several processes share the cores: a thread of torch's that waits by spinning takes the time of another
-# (the tests of numbers, bits, the proof and torch.compile: 282 s, without it 223 s).
+# (numbers, bits, the proof and torch.compile on two cores: 282 s with spinning, 223 s without).
 test: setup  ## GoogleTest, the installed package, pytest
 	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON -DFASTACT_WERROR=ON
 	$(COMPILE)

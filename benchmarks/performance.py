@@ -15,6 +15,7 @@ from support import REPOSITORY
 PAGE = REPOSITORY / "docs" / "performance.md"
 FIGURES = "performance"  # beside the page
 COMMAND = "make performance-report"
+OF_A_GPU = re.compile("## .*, CUDA ")  # a section of the page
 FEWEST_SIZES = 3  # in a figure, whose one axis is the size
 SUMMARY_FORMS = ("forward", "in-place", "backward")
 
@@ -63,9 +64,6 @@ def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
     put_between_markers("performance", COMMAND, text, readme)
     print(f"written: {readme.name}")
     return 0
-
-
-OF_A_GPU = re.compile("## .*, CUDA ")
 
 
 def kept_sections(page: Path, measured: set[str]) -> list[str]:

@@ -63,10 +63,9 @@ def assert_compiled_equals_eager(compiled, function, act, device, shapes=((4, 6)
 
 
 @forms
-@pytest.mark.parametrize(
-    "backend, dynamic", (("eager", None), *(("aot_eager", d) for d in (None, True, False)))
-)
-def test_backends(act, device, form, backend, dynamic):
+@pytest.mark.parametrize("dynamic", (None, True, False))
+@pytest.mark.parametrize("backend", ("eager", "aot_eager"))
+def test_backends(act, device, form, dynamic, backend):
     function = form(act)
     compiled = compile_whole(function, backend, dynamic)
     assert_compiled_equals_eager(compiled, function, act, device)

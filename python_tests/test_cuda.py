@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from op_table import OPERATORS
 from oracle import bits
 from support import assert_same_bits, error_of, values
 
@@ -128,6 +129,24 @@ def same_in_chunks(actual, function, chunk=1 << 28):
     for start in range(0, actual.numel(), chunk):
         part = slice(start, start + chunk)
         assert torch.equal(bits(actual[part]), bits(function(part))), start
+
+
+@pytest.mark.parametrize("act", OPERATORS, ids=lambda act: act.id)
+def test_sizes_where_the_launch_changes(act, dtype):
+    """Of 4 MiB and of 2^23 elements on, a thread takes other numbers of packets (policy.h), also of
+    the rows of a strided tensor: a short tensor's bits, repeated."""
+    pattern = values(10007, dtype=dtype, device="cuda")
+    forms = (act.op, lambda x: act.ladder(x, x))
+    expected = [function(pattern) for function in forms]
+    middle, many = (4 << 20) // dtype.itemsize, 1 << 23
+    for size in (middle - 9, middle, middle + 1, 2 * middle + 77, many - 1, many, many + 1029):
+        repeats = -(-size // len(pattern))
+        x = pattern.repeat(repeats)[:size]
+        for function, short in zip(forms, expected):
+            assert torch.equal(bits(function(x)), bits(short.repeat(repeats)[:size])), size
+    rows = pattern.repeat(8500)[: 1029 * 8320].view(1029, 8320)[:, 64:8256]
+    for function in forms:
+        assert torch.equal(bits(function(rows)), bits(function(rows.contiguous())))
 
 
 @pytest.mark.parametrize("step", (1, 2), ids=("dense", "strided"))

@@ -272,14 +272,14 @@ struct Layout {
   }
 };
 
-template <class Formula, class Element, int Order, bool FromResult, int Count, class Index>
+template <class Formula, class Element, int Order, bool FromResult, int Count, int PacketsPerThread,
+          class Index>
 __global__ void __launch_bounds__(kThreads)
     strided(const Formula formula, const Pointers<Order> pointers, const Index packets,
             const __grid_constant__ Layout<Order, Index> layout) {
-  constexpr int kPackets = Count == 1 ? kElementsPerThread : 1;
   using Vector = Packet<Element, Count>;
   share_segments<Formula, Element, Order, FromResult>();
-  for_each_packet<kPackets>(packets, [&](auto count, int64_t packet) {
+  for_each_packet<PacketsPerThread>(packets, [&](auto count, int64_t packet) {
     Vector inputs[count.value][Order + 1];
     Vector* outputs[count.value];
 #pragma unroll
@@ -341,6 +341,12 @@ struct Launch {
       const int head = static_cast<int>(to_boundary < size ? to_boundary : size);
       constexpr int kFew = kPacketsPerThread<Order + 1>;
       constexpr int kMany = many_packets();
+      if constexpr (kSmoothValue && !kInSegments<Formula, Element, Order, FromResult>) {
+        if (size * kElementBytes <= kOnePacketBytes) {
+          launch_packets<1>(formula, pointers, size, head, stream);
+          return;
+        }
+      }
       if (kMany > kFew && size >= kManyPacketsElements) {
         launch_packets<kMany>(formula, pointers, size, head, stream);
       } else {
@@ -363,11 +369,15 @@ struct Launch {
         <<<blocks == 0 ? 1 : blocks, kThreads, 0, stream>>>(formula, pointers, size, head);
   }
 
+  static constexpr bool kSmoothValue =
+      Order == 0 && sizeof(Element) <= 4 && !Formula::kTraits.piecewise_polynomial;
+
   // Packets of a thread where the tensor is large, as the formula says.
   static constexpr int many_packets() {
     constexpr Traits kTraits = Formula::kTraits;
     int packets = 0;
     if (Order == 0 && std::is_same_v<Element, float>) packets = kTraits.value_packets;
+    if (Order == 0 && kIs16Bit<Element>) packets = kTraits.value_packets_16;
     if (Order == 1 && sizeof(Element) <= 4 && !FromResult) packets = kTraits.slope_packets;
     return packets > kPacketsPerThread<Order + 1> ? packets : kPacketsPerThread<Order + 1>;
   }
@@ -419,10 +429,19 @@ struct Launch {
             operands.strides[i][d] * (d == 0 ? Count : 1));
       }
     }
-    constexpr int kPackets = Count == 1 ? kElementsPerThread : 1;
-    strided<Formula, Element, Order, FromResult, Count>
-        <<<blocks_for(packets, kThreads * kPackets), kThreads, 0, stream>>>(formula, pointers,
-                                                                            packets, layout);
+    const auto launch = [&](auto packets_per_thread) {
+      constexpr int kPackets = packets_per_thread.value;
+      strided<Formula, Element, Order, FromResult, Count, kPackets>
+          <<<blocks_for(packets, kThreads * kPackets), kThreads, 0, stream>>>(formula, pointers,
+                                                                              packets, layout);
+    };
+    if constexpr (kSmoothValue && Count > 1 && sizeof(Index) == 4) {
+      if (operands.size >= kManyPacketsElements) {
+        launch(std::integral_constant<int, kPacketsOfRows>{});
+        return;
+      }
+    }
+    launch(std::integral_constant<int, Count == 1 ? kElementsPerThread : 1>{});
   }
 };
 

@@ -9,7 +9,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Clamp {
-  static constexpr Traits kTraits = {.saves = Saves::kResult};
+  static constexpr Traits kTraits = {.saves = Saves::kResult, .piecewise_polynomial = true};
 
   Clamp(double min, double max) : low(min), high(max) {}
 

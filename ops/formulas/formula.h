@@ -108,10 +108,13 @@ struct Traits {
   // place of D_k's last gradient: D_1(w, x) = f(w, x), D_2(g, w, x) = g df/dx, both by backward().
   // Their derivatives by w are D_1 and D_2 of the part behind this one in the catalogue.
   bool weighted = false;
+  // Few operations an element: no way of moving the elements has to make time for them.
+  bool piecewise_polynomial = false;
   // 16-byte packets of each input that a thread of a GPU takes at once where the tensor is large:
-  // of float32's value, and of the first derivative. 0 for those of ops/cuda/policy.h, which says
-  // what more of them are good for.
+  // of float32's value, of the 16-bit types', and of the first derivative. 0 for those of
+  // ops/cuda/policy.h, which says what more of them are good for.
   int value_packets = 0;
+  int value_packets_16 = 0;
   int slope_packets = 0;
 };
 

@@ -30,7 +30,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct Gelu {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 4, .slope_packets = 4};
+      .saves = Saves::kInput, .value_packets = 5, .slope_packets = 5};
 
   explicit constexpr Gelu(const double* /*parameters*/) {}
 

@@ -20,7 +20,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Hardsigmoid {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .piecewise_polynomial = true};
 
   explicit constexpr Hardsigmoid(const double* /*parameters*/) {}
 

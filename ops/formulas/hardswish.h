@@ -21,7 +21,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Hardswish {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .piecewise_polynomial = true};
 
   explicit constexpr Hardswish(const double* /*parameters*/) {}
 

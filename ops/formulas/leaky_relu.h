@@ -28,7 +28,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct LeakyRelu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .gradient_from_result = true, .piecewise_polynomial = true};
   static constexpr bool result_suffices(const double* parameters) { return parameters[0] >= 0; }
 
   double slope;

@@ -28,7 +28,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct Mish {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 4};
+      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 6};
 
   explicit constexpr Mish(const double* /*parameters*/) {}
 
@@ -201,9 +201,9 @@ struct Mish {
       return with_sign_of(y, x);
     } else {
       constexpr float kOne = 1.0f / kUnguard16<Element>;
-      const float tau = (small ? n : -2.0f * kOne) * inverse;
+      const float tau = fma(small ? n : -2.0f * kOne, inverse, small ? 0.0f : kOne);
       const float slope = 4.0f * fma(guarded, w, guarded) * inverse * inverse;
-      float y = fma(bounded, slope, small ? tau : kOne + tau) * kUnguard16<Element>;
+      float y = fma(bounded, slope, tau) * kUnguard16<Element>;
       if constexpr (std::is_same_v<Element, Float16>) {
         y = corrected_at(x, 0x1.18p-11f, y, -0x1p-20f);
         y = corrected_at(x, -0x1.5dcp3f, y, 0x1p-30f);

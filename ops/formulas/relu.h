@@ -20,7 +20,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Relu {
-  static constexpr Traits kTraits = {.saves = Saves::kResult};
+  static constexpr Traits kTraits = {.saves = Saves::kResult, .piecewise_polynomial = true};
 
   explicit constexpr Relu(const double* /*parameters*/) {}
 

@@ -20,7 +20,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Softshrink {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .piecewise_polynomial = true};
   static constexpr Requirement kRequirements[] = {
       {.parameter = 0, .expected = "at least 0", .holds = [](const double* parameters) {
          return parameters[0] >= 0;

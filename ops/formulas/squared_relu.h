@@ -18,7 +18,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct SquaredRelu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .piecewise_polynomial = true};
 
   explicit constexpr SquaredRelu(const double* /*parameters*/) {}
 

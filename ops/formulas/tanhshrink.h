@@ -29,7 +29,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct Tanhshrink {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 3};
+      .saves = Saves::kInput, .value_packets = 3, .value_packets_16 = 3, .slope_packets = 3};
 
   explicit constexpr Tanhshrink(const double* /*parameters*/) {}
 

@@ -7,7 +7,7 @@
     python prove --report                                docs/accuracy.md from the results
 
 Without --digest, every result is compared with the exact one: all inputs of float32 and of the
-16-bit types, 2^27 of float64. An interrupted run goes on where it was. Exit code: 0 if every
+16-bit types, 2^27 of float64 or as many as --float64-inputs says. An interrupted run goes on where it was. Exit code: 0 if every
 contract of the formulas' headers holds, 1 if one does not, 2 for a wrong command line, 130 after an
 interrupt.
 
@@ -30,6 +30,7 @@ import torch  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import digest  # noqa: E402
+from inputs import FLOAT64_INPUTS  # noqa: E402
 from op_table import ACTIVATIONS, TOP_ORDER  # noqa: E402
 from support import DTYPES, build_info, dtype_name, library_path, processor  # noqa: E402
 
@@ -63,6 +64,8 @@ def parse(arguments):
     add = accuracy.add_argument
     add("--order", action="append", type=int, choices=range(TOP_ORDER + 1),
         help="0: value, 1: derivative, ... (repeatable; default 0, 1, 2)")  # fmt: skip
+    add("--float64-inputs", type=int, default=FLOAT64_INPUTS, metavar="N",
+        help="2^N inputs of float64 (default: %(default)s)")  # fmt: skip
     add("--fresh", action="store_true", help="forget what an earlier run has done")
     add("--results", type=Path, default=ROOT / "build" / "prove", help="where results are kept")
     digests = parser.add_argument_group("digests")
@@ -85,6 +88,8 @@ def parse(arguments):
         parser.error(f"expected the library at {library_path()}: run make build")
     if options.workers is not None and options.workers < 1:
         parser.error(f"expected at least 1 for --workers, but got {options.workers}")
+    if not 17 <= options.float64_inputs <= 40:
+        parser.error(f"expected 17 to 40 for --float64-inputs, but got {options.float64_inputs}")
     if options.workers is None:
         options.workers = len(os.sched_getaffinity(0))
     options.activations = [a for a in ACTIVATIONS if not options.op or a.id in options.op]
@@ -128,7 +133,7 @@ def prove(options):
     info = load(options.isa)
     where = environment(options, info)
     jobs = [
-        accuracy.Job(act, dtype, order, options.device)
+        accuracy.Job(act, dtype, order, options.device, options.float64_inputs)
         for act in options.activations
         for dtype in options.dtypes
         for order in options.order or DEFAULT_ORDERS
@@ -137,7 +142,7 @@ def prove(options):
     print(f"{where['device']}, {where['instruction_set'] or 'CUDA'}, torch {where['torch']}")
     print(f"{'':27} {'inputs':>10} | {'max ULP':>9} {'misrounded':>11} {'special':>7} | PyTorch's")
     failed = False
-    with progress_bar(sum(accuracy.elements(job.dtype) for job in jobs), "proving") as bar:
+    with progress_bar(sum(job.inputs for job in jobs), "proving") as bar:
         for job in jobs:
             path = folder / f"{job.name}.json"
             if options.fresh:

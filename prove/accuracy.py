@@ -8,11 +8,10 @@ from pathlib import Path
 import torch
 
 from exact import exact, exact_error, exactly
-from inputs import counters, every_pattern, mix_, mixed
+from inputs import FLOAT64_INPUTS, counters, every_pattern, mix_, mixed
 from oracle import FORMATS
 from workers import each, each_in_threads
 
-FLOAT64_INPUTS = 1 << 27
 # Leading bits of an element that choose its bin in the profile: sign, exponent, and of float32's
 # fraction two.
 PROFILE_BITS = 11
@@ -23,10 +22,6 @@ SAVED_EVERY = 5.0  # seconds
 
 
 # ---- Inputs
-
-
-def elements(dtype):
-    return FLOAT64_INPUTS if dtype == torch.float64 else 1 << 8 * dtype.itemsize
 
 
 def inputs_of(act, dtype, first, count, device):
@@ -183,6 +178,14 @@ class Job:
     dtype: torch.dtype
     order: int
     device: str
+    float64_inputs: int = FLOAT64_INPUTS
+
+    @property
+    def inputs(self):
+        """How many there are to try."""
+        return 1 << (
+            self.float64_inputs if self.dtype == torch.float64 else 8 * self.dtype.itemsize
+        )
 
     @property
     def name(self):
@@ -222,7 +225,7 @@ def save_state(path, job, environment, done, seconds, tallies):
         "order": job.order,
         "contract": job.bound,
         "inputs": done,
-        "of": elements(job.dtype),
+        "of": job.inputs,
         "seconds": round(seconds, 3),
         "environment": environment,
         **{name: asdict(t) for name, t in tallies.items()},
@@ -238,7 +241,7 @@ def run(job, path: Path, environment: dict, workers: int, progress):
     """Runs a job to its end, from where an earlier run was interrupted; its state."""
     done, seconds, tallies = load_state(path, job, environment)
     progress(done)
-    total = elements(job.dtype)
+    total = job.inputs
     # The exact values of float64 are the CPU's work in any case.
     on_cpu = job.device == "cpu" or job.dtype == torch.float64
     size = min(CPU_PIECE if on_cpu else CUDA_PIECE, total)

@@ -228,9 +228,9 @@ def test_16_bit_contracts_hold_for_every_input(act, device, dtype, order):
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_wide_contracts_hold_on_a_sample(act, device, dtype, order):
     job = accuracy.Job(act, dtype, order, torch.device(device).type)
-    # float32: -0.0 and its neighbours, ordinary values of both signs, infinity and NaN.
-    firsts = (0,) if dtype == torch.float64 else (0x80000000, 0xC0000000, 0x3F800000, 0x7F7F0000)
-    for first in firsts:
+    # float32: -0.0 and its neighbours, ordinary values, the largest, infinity and NaN of both signs.
+    firsts = (0x80000000, 0xC0000000, 0x3F800000, 0x7F7F0000, 0xFF7F0000)
+    for first in firsts if dtype == torch.float32 else (0,):
         ours, _ = job.piece(first, 1 << 17)
         assert ours.beyond_contract == 0, (hex(first), ours)
 
@@ -272,6 +272,16 @@ def test_the_contract_is_read_from_the_header(act):
     for dtype in DTYPES:
         (line,) = (t for t in text.splitlines() if t.startswith(f"//   {dtype_name(dtype)} "))
         assert line.split()[2:] == [f"{bound:g}" for bound in contract(act.name)[dtype]]
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=dtype_name)
+def test_values_beyond_the_enclosures_range(dtype):
+    """Where e^-x overflows double and the 80-bit format."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "elu" and a.parameters["input_scale"] == -1)
+    x = torch.tensor([-3e38, -1.0, -3e38], dtype=dtype)
+    for order in range(TOP_ORDER + 1):
+        expected = exact.exact(act, x, order).expected
+        assert expected[[0, 2]].abs().isinf().all() and expected[1].isfinite()
 
 
 def test_pytorch_may_have_no_derivative():
@@ -325,6 +335,7 @@ def test_the_report_says_what_it_lacks(tmp_path, monkeypatch):
         (("--digest", "--report"), "not allowed with"),
         (("--op", "prelu"), "expected --digest with --op prelu"),
         (("--workers", "0"), "expected at least 1 for --workers, but got 0"),
+        (("--float64-inputs", "41"), "expected 17 to 40 for --float64-inputs, but got 41"),
     ),
 )
 def test_wrong_command_lines(arguments, sentence):
@@ -340,9 +351,8 @@ def test_a_broken_contract_ends_with_exit_code_1(act, tmp_path, monkeypatch, cap
     spec.loader.exec_module(main)
     options = main.parse(
         ["--op", act.id, "--dtype", "float64", "--order", "0", "--results", str(tmp_path)]
-        + ["--workers", "1"]
+        + ["--workers", "1", "--float64-inputs", "18"]
     )
-    monkeypatch.setattr(accuracy, "FLOAT64_INPUTS", 1 << 18)
     threads = torch.get_num_threads()
     try:
         assert main.prove(options) == 0

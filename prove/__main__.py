@@ -7,9 +7,9 @@
     python prove --report                                docs/accuracy.md from the results
 
 Without --digest, every result is compared with the exact one: all inputs of float32 and of the
-16-bit types, 2^27 of float64 or as many as --float64-inputs says. An interrupted run goes on where it was. Exit code: 0 if every
-contract of the formulas' headers holds, 1 if one does not, 2 for a wrong command line, 130 after an
-interrupt.
+16-bit types, 2^27 of float64 or as many as --float64-inputs says. An interrupted run goes on where
+it was. Exit code: 0 if every contract of the formulas' headers holds, 1 if one does not, 2 for a
+wrong command line, 130 after an interrupt.
 
 With --digest, 64-bit digests of whole spaces of results are compared with digests.json.
 """

@@ -170,7 +170,7 @@ struct Mish {
   template <class Element, int Order>
   FASTACT_INLINE static float derivative_16(float x) {
     const float above = clamp_below(x, -kEnd16<Element>);
-    const float bounded = above > 14.0f ? 14.0f : above;
+    const float bounded = clamp_above(above, 14.0f);
     float guarded;
     if constexpr (std::is_same_v<Element, BFloat16> && Order == 0) {
       guarded = exponential_16<Element>(bounded, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f,
@@ -188,10 +188,10 @@ struct Mish {
     // n / (n + 2) = 1 - 2 / (n + 2) is better as the difference where it is not small.
     const bool small = x < -1.0f;
     const float w = guarded * kUnguard16<Element>;
-    const float n = guarded * (w + 2.0f);
-    const float inverse = reciprocal(fma(n, kUnguard16<Element>, 2.0f));
+    const float half_n = guarded * fma(w, 0.5f, 1.0f);
+    const float inverse = reciprocal(fma(half_n, kUnguard16<Element>, 1.0f));
     if constexpr (Order == 0) {
-      const float part = (small ? n * kUnguard16<Element> : -2.0f) * inverse;
+      const float part = (small ? half_n * kUnguard16<Element> : -1.0f) * inverse;
       float y = fma(bounded, part, small ? 0.0f : x);
       if constexpr (std::is_same_v<Element, Float16>) {
         y = corrected_at(x, 0x1.a14p-10f, y, 0x1p-29f);
@@ -201,8 +201,8 @@ struct Mish {
       return with_sign_of(y, x);
     } else {
       constexpr float kOne = 1.0f / kUnguard16<Element>;
-      const float tau = fma(small ? n : -2.0f * kOne, inverse, small ? 0.0f : kOne);
-      const float slope = 4.0f * fma(guarded, w, guarded) * inverse * inverse;
+      const float tau = fma(small ? half_n : -kOne, inverse, small ? 0.0f : kOne);
+      const float slope = fma(guarded, w, guarded) * inverse * inverse;
       float y = fma(bounded, slope, tau) * kUnguard16<Element>;
       if constexpr (std::is_same_v<Element, Float16>) {
         y = corrected_at(x, 0x1.18p-11f, y, -0x1p-20f);

@@ -75,9 +75,9 @@ struct Tanhshrink {
   template <class Element>
   FASTACT_INLINE static float approximate_value(float x) {
     const float size = magnitude(x);
-    const float e = approximate_exp2(size * (2.0f * kLog2E));
-    const float limit = size > kFar ? kAlmostOne16<Element> : 1.0f;
-    const float beyond = fma(approximate_reciprocal(e + 1.0f), 2.0f, size - limit);
+    const float exponent = clamp_above(size * (2.0f * kLog2E), kAlmostOneExponent16<Element>);
+    const float e = approximate_exp2(exponent);
+    const float beyond = fma(approximate_reciprocal(e + 1.0f), 2.0f, size - 1.0f);
     return with_sign_of(size < 1.0f ? near_zero_16<Element>(size) : beyond, x);
   }
 #endif
@@ -89,6 +89,9 @@ struct Tanhshrink {
   template <class Element>
   static constexpr float kAlmostOne16 =
       std::is_same_v<Element, BFloat16> ? 1.0f - 0x1p-15f : 1.0f - 0x1p-12f;
+  // Of e^2x, as a power of two, where 1 - 2 / (e^2x + 1) is about that.
+  template <class Element>
+  static constexpr float kAlmostOneExponent16 = std::is_same_v<Element, BFloat16> ? 16.0f : 13.0f;
 
   FASTACT_INLINE static double value(double x) {
     const double size = magnitude(x);

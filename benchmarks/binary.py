@@ -9,6 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 from support import REPOSITORY, build_info, library_path
 
 LOADS = 5
@@ -29,7 +31,7 @@ def measure(with_build: bool, jobs: int) -> dict:
     }
     print(f"{library.name}: {result['bytes'] / 2**20:.2f} MiB")
     for architecture, size in result["bytes_by_architecture"].items():
-        print(f"  of it for {architecture}: {size / 2**20:.2f} MiB")
+        print(f"  its code for {architecture}, uncompressed: {size / 2**20:.2f} MiB")
     print(f"loading it into a process that has torch: {1e3 * result['load_seconds']:.1f} ms")
     if with_build:
         result["build_seconds"] = build_seconds(jobs)
@@ -39,9 +41,16 @@ def measure(with_build: bool, jobs: int) -> dict:
 
 
 def device_code(library: Path) -> dict[str, int]:
-    """Bytes of GPU code by architecture, where the library has some and cuobjdump is there."""
-    cuobjdump = shutil.which("cuobjdump") or "/usr/local/cuda/bin/cuobjdump"
-    if build_info()["cuda"] == "none" or not Path(cuobjdump).is_file():
+    """Bytes of GPU code by architecture, uncompressed, where the library has some and cuobjdump is
+    there: on the PATH, with the CUDA Toolkit or with the Triton that torch brings."""
+    beside_torch = Path(torch.__file__).parents[1] / "triton" / "backends" / "nvidia" / "bin"
+    places = (
+        shutil.which("cuobjdump"),
+        "/usr/local/cuda/bin/cuobjdump",
+        beside_torch / "cuobjdump",
+    )
+    cuobjdump = next((place for place in places if place and Path(place).is_file()), None)
+    if build_info()["cuda"] == "none" or cuobjdump is None:
         return {}
     sizes: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -222,7 +222,7 @@ def peaks(rows: list[dict]) -> list[str]:
 
 def library(found: dict) -> list[str]:
     by = "".join(
-        f"; {size / 2**20:.2f} MiB of it for {name}"
+        f"; its code for {name}, uncompressed, {size / 2**20:.2f} MiB"
         for name, size in found["bytes_by_architecture"].items()
     )
     built = (

@@ -327,7 +327,11 @@ def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
     assert "Slower than PyTorch: 1 of 5 cells" in text
     assert f"| {ACT} forward float32 2^16 1 thread | 3 ms (" in text
     assert "Unsteady: x pytorch: 1.00 to 13.00 ns." in text
-    assert "**1.100**" in text and "| 1.00 | 2.00 |" in text and "0.50 MiB of it for sm_90" in text
+    assert (
+        "**1.100**" in text
+        and "| 1.00 | 2.00 |" in text
+        and "code for sm_90, uncompressed, 0.50 MiB" in text
+    )
     figures = sorted((tmp_path / "performance").glob("*.svg"))
     drawn = 2 if importlib.util.find_spec("matplotlib") else 0  # a GPU machine may have none
     assert len(figures) == drawn and all(f"performance/{f.name})" in text for f in figures)

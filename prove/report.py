@@ -72,7 +72,8 @@ Written by `make accuracy-report` from what `make prove` measured; the figures t
 Errors are in ULP, units in the last place of the exact value, for gradients of 1. A result is
 misrounded if it is not the number nearest to the exact one: its error is then above 0.5. The exact
 values are enclosures in double (for float64: 80-bit) arithmetic, and MPFR's wherever an enclosure
-leaves two answers. The contract is the table in the header of each formula.
+leaves two answers. The contract is the table in the header of each formula; **bold**: FastAct
+breaks it.
 
 Wrong special values: results beyond the contract for infinite and zero inputs and where the input
 or the result is subnormal, and NaN inputs whose result is not FastAct's one NaN (for PyTorch: not a
@@ -125,9 +126,12 @@ def row(state):
     def found(name):
         if state[name]["max_ulp"] < 0:
             return ["none", "", ""]
+        worst = ulp(state[name]["max_ulp"])
+        if name == "fastact" and state[name]["beyond_contract"]:
+            worst = f"**{worst}**"
         special = [f"{state[name][kind]:,} {label}" for kind, label in KINDS if state[name][kind]]
         return [
-            ulp(state[name]["max_ulp"]),
+            worst,
             f"{state[name]['misrounded']:,}",
             ", ".join(special) or "0",
         ]

@@ -7,7 +7,7 @@
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
 //   float32        1.2   1.3   0.501 0.501
-//   float64        1     5.5   4     4
+//   float64        0.9   5     4     4
 //
 // Terms cancel (float64): f'
 //

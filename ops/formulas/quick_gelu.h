@@ -7,7 +7,7 @@
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
 //   float32        1.7   1.7   0.6   0.7
-//   float64        1.1   7     10    23
+//   float64        1     7     10    23
 //
 // Terms cancel (float64): f', f'', f'''
 //

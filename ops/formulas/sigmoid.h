@@ -7,7 +7,7 @@
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
 //   float32        0.9   0.5   0.501 0.5
-//   float64        0.95  1.5   0.5   0.5
+//   float64        0.8   1.5   0.5   0.5
 //
 // The derivatives are functions of the result y, and their bounds those of d(y) = y (1 - y) and its
 // derivatives for any y.

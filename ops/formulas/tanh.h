@@ -6,7 +6,7 @@
 //   bfloat16       0.5   0.5   0.5   0.5
 //   float16        0.5   0.5   0.5   0.5
 //   float32        0.75  0.5   0.5   0.5
-//   float64        0.85  0.5   0.5   0.5
+//   float64        0.8   0.5   0.5   0.5
 //
 // The derivatives are functions of the result y, and their bounds those of d(y) = 1 - y^2 and its
 // derivatives for any y.

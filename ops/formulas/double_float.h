@@ -11,7 +11,8 @@ struct DoubleFloat {
   float high;
   float low;
 
-  FASTACT_INLINE float times(float g) const { return fma(high, g, low * finite(g)); }
+  // No product of a zero with an infinity; -0.0 is what leaves the sign of another zero as it is.
+  FASTACT_INLINE float times(float g) const { return fma(high, g, low == 0.0f ? -0.0f : low * g); }
 };
 
 // high + rest inverse.

@@ -103,14 +103,19 @@ struct Gelu {
   // f' = Phi(x) + x phi(x), f'' = (2 - x^2) phi(x), f''' = (x^3 - 4x) phi(x).
   template <class Element, int Order>
   FASTACT_INLINE static double derivative_in_double(double x) {
-    constexpr double kDensity = 0x1.9884533d43651p-2;  // phi(0) = 1 / sqrt(2 pi)
+    // phi(0) = 1 / sqrt(2 pi) as the sum of two.
+    constexpr double kDensity = 0x1.9884533d43651p-2;
+    constexpr double kDensityRest = -0x1.cbc0d30ebfd15p-56;
     const double size = clamp_magnitude(x, kDerivativeStop<Element>);
     const double square = size * size;
     const double square_rest = fma(size, size, -square);
     const Exponential e = exponential<Element>(-0.5 * square, -0.5 * square_rest);
     if constexpr (Order == 1) {
+      // Both terms of Phi(-a) / e - a phi(0) in two parts, as they cancel.
       const auto [ratio, ratio_rest] = normal_ratio(size, reciprocal_for<Element>(size + 4.0));
-      const double slope = fma(size, -kDensity, reciprocal_for<Element>(ratio));
+      const double inverse = reciprocal_for<Element>(ratio);
+      const double inverse_rest = inverse * fma(-ratio_rest, inverse, fma(-ratio, inverse, 1.0));
+      const double slope = fma(size, -kDensity, inverse) + fma(size, -kDensityRest, inverse_rest);
       const double base = x < 0.0 ? 0.0 : 1.0;
       const double sign = x < 0.0 ? kDerivativeUnguard<Element> : -kDerivativeUnguard<Element>;
       return fma(sign * slope, e.guarded, base);
@@ -131,22 +136,22 @@ struct Gelu {
     float mills;
     if constexpr (std::is_same_v<Element, BFloat16>) {
       size = clamp_magnitude(x, 14.27f);
-      e = exponential_16<Element>(size * size * -0.5f, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f,
-                                  0x1.570f42p-5f, 0x1.12727cp-7f);
+      e = gaussian_16<Element>(size * size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f,
+                               0x1.12727cp-7f);
       mills = polynomial(reciprocal(size + 3.0f), -0x1.04c366p-14f, 0x1.9c879p-2f, 0x1.18121cp+0f,
                          0x1.29ae86p+2f, -0x1.3efbbp+2f, 0x1.1e1458p+6f, -0x1.27f90cp+7f,
                          0x1.70cc06p+6f);
     } else if constexpr (Order == 0) {
       size = clamp_magnitude(x, 13.27f);
-      e = exponential_16<Element>(size * size * -0.5f, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f,
-                                  0x1.55546cp-5f, 0x1.124002p-7f, 0x1.6daa9p-10f);
+      e = gaussian_16<Element>(size * size, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546cp-5f,
+                               0x1.124002p-7f, 0x1.6daa9p-10f);
       mills = polynomial(reciprocal(size + 3.0f), -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap+0f,
                          0x1.b853aap+1f, 0x1.c27926p+2f, -0x1.0270e2p+1f, 0x1.0952f6p+7f,
                          -0x1.16c932p+9f, 0x1.a095ap+9f, -0x1.c4d5bep+8f);
     } else {
       size = clamp_magnitude(x, 13.27f);
-      e = exponential_16<Element>(size * size * -0.5f, 0x1.ffffbp-1f, 0x1.fffeb2p-2f,
-                                  0x1.555b46p-3f, 0x1.555434p-5f, 0x1.123f1ep-7f, 0x1.6dafb4p-10f);
+      e = gaussian_16<Element>(size * size, 0x1.ffffbp-1f, 0x1.fffeb2p-2f, 0x1.555b46p-3f,
+                               0x1.555434p-5f, 0x1.123f1ep-7f, 0x1.6dafb4p-10f);
       mills = polynomial(reciprocal(size + 3.0f), -0x1.5a390ap-15f, 0x1.9a614ap-2f, 0x1.2a3e3ap0f,
                          0x1.b8538ap1f, 0x1.c27866p2f, -0x1.0271bp1f, 0x1.0952bcp7f, -0x1.16c912p9f,
                          0x1.a095aap9f, -0x1.c4d3e4p8f);

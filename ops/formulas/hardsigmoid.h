@@ -25,16 +25,17 @@ struct Hardsigmoid {
   explicit constexpr Hardsigmoid(const double* /*parameters*/) {}
 
   template <class Element, int Order>
-  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = Wide<Element>;
     if constexpr (Order == 0) {
-      const T above = x < T{-3} ? T{-3} : x;
-      const T clamped = above > T{3} ? T{3} : above;
-      const T sum = clamped + T{3};
       if constexpr (std::is_same_v<Element, float>) {
-        return divide(sum, clamped - (sum - 3.0f), 6.0f, sixth().high).value();
+        const float clamped = clamp_ordered(x, -3.0f, 3.0f);
+        const float sum = clamped + 3.0f;
+        return finish(x, divide(sum, clamped - (sum - 3.0f), 6.0f, sixth().high).value());
       } else {
-        return sum * static_cast<T>(0x1.5555555555555p-3);
+        const T above = x < T{-3} ? T{-3} : x;
+        const T clamped = above > T{3} ? T{3} : above;
+        return (clamped + T{3}) * static_cast<T>(0x1.5555555555555p-3);
       }
     } else {
       const T slope = magnitude(x) < T{3} ? T{Order == 1} / T{6} : T{0};

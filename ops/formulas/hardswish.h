@@ -29,9 +29,8 @@ struct Hardswish {
   FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = std::conditional_t<(Order < 2), Wide<Element>, Compute<Element>>;
     if constexpr (Order == 0) {
-      const T between = value_between<Element>(x);
-      const T outside = x < T{0} ? T{0} : x;  // a NaN too
-      return magnitude(x) < T{3} ? between : outside;
+      const T below = x < T{3} ? value_between<Element>(x) : x;  // a NaN too
+      return x <= T{-3} ? T{0} : below;
     } else if constexpr (Order == 1) {
       return either(x, slope_between<Element>(x), T{1});
     } else {
@@ -41,9 +40,11 @@ struct Hardswish {
 
   template <class Element>
     requires std::is_same_v<Element, float>
-  FASTACT_INLINE float backward(float g, float x) const {
+  FASTACT_INLINE auto backward(float g, float x) const {
     const auto slope = quotient_between(x);
-    return either(x, slope.high == 0.0f ? 0.0f : slope.sum().times(g), g);
+    const float between = slope.high == 0.0f ? 0.0f : slope.sum().times(g);
+    const float below = x < 3.0f ? between : g;
+    return finish(x, x <= -3.0f ? 0.0f : below);
   }
 
  private:
@@ -66,16 +67,12 @@ struct Hardswish {
     const T sum = x + T{3};
     if constexpr (kIs16Bit<Element>) {
       // For tiny x it is just above x / 2, which may be half a subnormal number: a tie.
-      const T above_half = round_to_odd(T{0.5} * x, T{1});
-      const T value = x * sum * static_cast<T>(kSixth);
-      return magnitude(x) <= T{0x1p-23} ? above_half : value;
+      constexpr float kAboveTie = std::is_same_v<Element, BFloat16> ? 0x1p-147f : 0x1p-40f;
+      return with_sign_of(fma(x * sum, static_cast<T>(kSixth), kAboveTie), x);
     } else {
-      // With the rests of the sum and of the product; x / 2 for tiny x, whose zeros have signs.
-      constexpr T kTiny = std::is_same_v<T, double> ? T{0x1p-60} : T{0x1p-25};
-      const T product = x * sum;
-      const T rest = fma(x, sum, -product) + x * (x - (sum - T{3}));
-      const T value = divide(product, rest, T{6}, T{0.5} * kInverseOf3<T>).value();
-      return magnitude(x) <= kTiny ? T{0.5} * x : value;
+      // x times (x + 3) / 6, the quotient in two parts; it is 1/2 exactly where x is tiny.
+      const auto quotient = divide(sum, x - (sum - T{3}), T{6}, static_cast<T>(kSixth));
+      return fma(x, quotient.high, x * (quotient.rest * quotient.inverse));
     }
   }
 
@@ -90,10 +87,9 @@ struct Hardswish {
 
   template <class T>
   FASTACT_INLINE static Quotient<T> quotient_between(T x) {
+    // What the sum loses: it is exact below -0.75, and sum - 1.5 is from there on.
     const T sum = x + T{1.5};
-    const T of_x = sum - T{1.5};
-    const T rest = (x - of_x) + (T{1.5} - (sum - of_x));
-    return divide(sum, rest, T{3}, kInverseOf3<T>);
+    return divide(sum, x - (sum - T{1.5}), T{3}, kInverseOf3<T>);
   }
 };
 

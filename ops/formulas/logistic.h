@@ -37,8 +37,15 @@ FASTACT_INLINE LogisticTail<T> logistic_tail_of_share(T share, T a, Rest... rest
   const Pieces<T> x = reduce_in_pieces(a);
   const T s = x.scale * (share * kUnguard<T>);
   const T r = (x.r + ... + rest);
-  const T high = (T{1} + s) + x.high;
-  const T lost = (s - (high - T{1})) + x.high;
+  const T one = T{1} + s;
+  const T high = one + x.high;
+  T lost;
+  if constexpr (std::is_same_v<T, double>) {
+    // All of it: a quarter of an ULP where s is the last place of 1.
+    lost = (x.high - (high - one)) + (s - (one - T{1}));
+  } else {
+    lost = (s - (high - T{1})) + x.high;
+  }
   const T low = fma(r * r, exponential_tail(r), ((lost + x.low) + ... + rest));
   return {high, low, reciprocal(high + low), x.scale};
 }

@@ -146,15 +146,20 @@ struct Mish {
     const double e = exponential_.value;
     const double square = e * e;
     const double n = negative ? fma(e, e, e + e) : fma(2.0, e, 1.0);
-    const double inverse = reciprocal_for<Element>(negative ? n + 2.0 : fma(2.0, square, n));
+    const double denominator = negative ? n + 2.0 : fma(2.0, square, n);
+    const double inverse = reciprocal_for<Element>(denominator);
     const double one_e = 1.0 + e;
-    const double guarded = (negative ? exponential_.guarded : exponential_.guarded * e);
-    const double slope = 4.0 * guarded * (one_e * inverse * inverse);
     if constexpr (Order == 1) {
-      const double own =
-          negative ? exponential_.guarded * (e + 2.0) : n * (1.0 / kDerivativeUnguard<Element>);
-      return fma(own, inverse, bounded * slope) * kDerivativeUnguard<Element>;
+      // (n (n + 2) + 4 x w (1 + w)) / (n + 2)^2. For a negative x its terms cancel, and are summed
+      // as w (4 + 4x + w (6 + 4x + w (4 + w))).
+      const double four_x = 4.0 * bounded;
+      const double canceling = fma(e, fma(e, e + 4.0, 6.0) + four_x, 4.0 + four_x);
+      const double numerator = negative ? canceling : fma(four_x * square, one_e, n * denominator);
+      const double own = negative ? exponential_.guarded : 1.0 / kDerivativeUnguard<Element>;
+      return own * (numerator * inverse * inverse) * kDerivativeUnguard<Element>;
     } else {
+      const double guarded = (negative ? exponential_.guarded : exponential_.guarded * e);
+      const double slope = 4.0 * guarded * (one_e * inverse * inverse);
       const double sigma = (negative ? e : 1.0) * reciprocal_for<Element>(one_e);
       const double h = (negative ? e * one_e : one_e) * inverse;
       const double l = fma(-4.0, h, 1.0 + sigma);
@@ -176,8 +181,8 @@ struct Mish {
       guarded = exponential_16<Element>(bounded, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f,
                                         0x1.570f42p-5f, 0x1.12727cp-7f);
     } else if constexpr (std::is_same_v<Element, BFloat16>) {
-      guarded = exponential_16<Element>(bounded, 0x1.fffe14p-1f, 0x1.ffe406p-2f, 0x1.5529fep-3f,
-                                        0x1.56fb7p-5f, 0x1.12814ep-7f);
+      guarded = exponential_16<Element>(bounded, 0x1.fffea8p-1f, 0x1.ffe5b8p-2f, 0x1.551d78p-3f,
+                                        0x1.56f5bcp-5f, 0x1.12797ep-7f);
     } else if constexpr (Order == 0) {
       guarded = exponential_16<Element>(bounded, 0x1.fffffcp-1f, 0x1.0000d4p-1f, 0x1.5558bcp-3f,
                                         0x1.54c04p-5f, 0x1.1188f8p-7f, 0x1.6dd5d4p-10f);
@@ -200,10 +205,12 @@ struct Mish {
       }
       return with_sign_of(y, x);
     } else {
+      // tau + x tau' with tau' = w (1 + w) inverse^2. A bfloat16 near a tie takes the 1 just below.
       constexpr float kOne = 1.0f / kUnguard16<Element>;
-      const float tau = fma(small ? half_n : -kOne, inverse, small ? 0.0f : kOne);
-      const float slope = fma(guarded, w, guarded) * inverse * inverse;
-      float y = fma(bounded, slope, tau) * kUnguard16<Element>;
+      constexpr float kBase = std::is_same_v<Element, BFloat16> ? 0x1.fffffep19f : 1.0f;
+      const float bend = bounded * fma(guarded, w, guarded);
+      const float part = fma(bend, inverse, small ? half_n : -kOne);
+      float y = fma(inverse, part, small ? 0.0f : kBase) * kUnguard16<Element>;
       if constexpr (std::is_same_v<Element, Float16>) {
         y = corrected_at(x, 0x1.18p-11f, y, -0x1p-20f);
         y = corrected_at(x, -0x1.5dcp3f, y, 0x1p-30f);

@@ -23,8 +23,9 @@ struct SquaredRelu {
   explicit constexpr SquaredRelu(const double* /*parameters*/) {}
 
   template <class Element, int Order>
-  FASTACT_INLINE Compute<Element> derivative(Wide<Element> x) const {
-    using T = Compute<Element>;
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
+    // A square is rounded once in any type; 2x times a gradient needs float's range to be larger.
+    using T = std::conditional_t<Order == 0, Wide<Element>, Compute<Element>>;
     const T wide = static_cast<T>(x);
     T positive = 0;
     if constexpr (Order == 0) {

@@ -163,3 +163,11 @@ def test_elu_with_an_input_scale_of_zero_or_nan(device, dtype):
         assert torch.equal(torch.ops.aten.elu(x, alpha, 1.0, 0.0)[1:], expected[1:])
     nan = torch.ops.fastact.elu(x, 1.0, 1.0, math.nan)
     assert nan[:2].isnan().all() and torch.equal(nan[2:], x[2:])
+
+
+def test_elu_overflows_to_infinity(device, dtype):
+    """With a negative input_scale e^z is beyond the type's range, and at last beyond double's."""
+    start = math.log(torch.finfo(dtype).max) + 1
+    x = -torch.linspace(start, start + 1000, 100_001, dtype=torch.float64).to(device, dtype)
+    y = torch.ops.fastact.elu(x, 1.0, 1.0, -1.0)
+    assert_same_bits(y, torch.full_like(y, math.inf))

@@ -46,7 +46,9 @@ FASTACT_INLINE double guarded_normal_tail_moment(double a) {
   const double r = x.r + half_rest;
   const double one = 1.0 + x.high;
   const double lost = x.high - (one - 1.0);
-  const double rest = fma(r * r, exponential_tail(r), (lost + x.low) + half_rest);
+  const double lost_of_r = ((x.high - r) + x.low) + half_rest;
+  const double linear = fma(r, lost_of_r, (lost + x.low) + half_rest);
+  const double rest = fma(r * r, exponential_tail(r), linear);
   const double e = one + rest;
   const double e_rest = rest - (e - one);
   // R e^r = d + d_rest.

@@ -91,16 +91,17 @@ FASTACT_INLINE double exponential_tail(double r) {
                     0x1.1ed9995fc8858p-29);
 }
 
-// z from -20 to 710, and something between for a NaN. On a GPU by the upper half of its bits, with
-// one instruction for each bound: beyond -20 by up to 2^-20 of it.
+// z from -20 to 709, whose power of two is still finite, and something between for a NaN. On a GPU
+// by the upper half of its bits, with one instruction for each bound: beyond them by up to 2^-20 of
+// each.
 FASTACT_INLINE double bounded_argument(double z) {
 #if defined(__CUDA_ARCH__)
   const auto high = static_cast<unsigned>(__double2hiint(z));
   const auto above = static_cast<int>(min(high, 0xc0340000u));  // negative ones, by their size
-  return __hiloint2double(min(above, 0x40863000), __double2loint(z));
+  return __hiloint2double(min(above, 0x40862800), __double2loint(z));
 #else
   const double above = clamp_below(z, -20.0);
-  return above > 710.0 ? 710.0 : above;
+  return above > 709.0 ? 709.0 : above;
 #endif
 }
 

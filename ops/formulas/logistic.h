@@ -46,7 +46,12 @@ FASTACT_INLINE LogisticTail<T> logistic_tail_of_share(T share, T a, Rest... rest
   } else {
     lost = (s - (high - T{1})) + x.high;
   }
-  const T low = fma(r * r, exponential_tail(r), ((lost + x.low) + ... + rest));
+  T linear = ((lost + x.low) + ... + rest);
+  if constexpr (std::is_same_v<T, double>) {
+    // What r's rounding takes from r^2 / 2.
+    linear = fma(r, (((x.high - r) + x.low) + ... + rest), linear);
+  }
+  const T low = fma(r * r, exponential_tail(r), linear);
   return {high, low, reciprocal(high + low), x.scale};
 }
 

@@ -106,7 +106,8 @@ struct Mish {
     const double r = negative ? -a.r : a.r;
     const double rest = negative ? -a.low : a.low;
     const double one = 1.0 + high;
-    const double m_low = fma(r * r, exponential_tail(r), (high - (one - 1.0)) + rest);
+    const double linear = fma(r, (high - r) + rest, (high - (one - 1.0)) + rest);
+    const double m_low = fma(r * r, exponential_tail(r), linear);
     const double m = one + m_low;
     const double m_rest = m_low - (m - one);
     // The sum beside it, and their product.

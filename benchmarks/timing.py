@@ -1,5 +1,6 @@
 """Times of several contestants that take turns: one sample of each a round."""
 
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -44,14 +45,24 @@ def slower(a: dict, b: dict, margin: float = 0.0) -> bool:
 
 
 class CpuClock:
-    """Seconds a call by the processor's clock. Short calls are timed by the dozen."""
+    """Seconds a call by the processor's clock. Short calls are timed by the dozen.
+
+    Where a new result lies can cost a third of the time (ReLU of 2^16 float32 on a Zen 4: 6.8 or
+    9.2 us), and an allocator may keep to one place for one contestant and to another for the next.
+    So a block of a random size is taken before each sample.
+    """
 
     SHORTEST_SAMPLE = 50e-6
+    LARGEST_BLOCK = 1 << 18  # bytes
 
     def __init__(self) -> None:
         self._numbers: dict[Contestant, int] = {}
+        self._random = random.Random(0)
+        self._block: torch.Tensor | None = None
 
     def sample(self, contestant: Contestant) -> float:
+        size = self._random.randrange(self.LARGEST_BLOCK)
+        self._block = torch.empty(size, dtype=torch.uint8)
         number = self._numbers.get(contestant)
         if number is None:
             once = self._run(contestant, 1)
@@ -77,7 +88,9 @@ class CudaClock:
     the GPU's work and not how fast Python submits it.
     """
 
-    WAIT_CYCLES = 400_000  # 0.2 ms at 2 GHz, in which an autograd round trip is submitted
+    # 0.5 ms at 2 GHz, in which an autograd round trip is submitted. On a host that was slow to
+    # submit, 0.2 ms were too short for four cells of training.
+    WAIT_CYCLES = 1_000_000
 
     def __init__(self) -> None:
         cache = torch.cuda.get_device_properties(0).L2_cache_size

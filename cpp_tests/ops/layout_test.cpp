@@ -123,7 +123,7 @@ TEST_P(LayoutTest, InPlaceOnEachInput) {
 // ---- Large
 
 // The first activation's value and derivative, in every dtype: outputs so large that they go around
-// the caches, beginning and ending off a cache line.
+// the caches, beginning and ending off a cache line, and as large ones in place, which do not.
 TEST(StreamedTest, SameBitsAsInParts) {
   constexpr size_t kPart = 4099;
   for (const KernelCase& kernel : all_kernels()) {
@@ -157,6 +157,12 @@ TEST(StreamedTest, SameBitsAsInParts) {
         ASSERT_TRUE(std::all_of(memory[0].data(), operands[0], untouched));
         ASSERT_TRUE(std::all_of(end, memory[0].data() + memory[0].size(), untouched));
       }
+      std::vector<char> in_place(operands[inputs], operands[inputs] + expected.size());
+      char* shared[kMaxOperands];
+      std::copy_n(operands, inputs, shared);
+      shared[0] = shared[inputs] = in_place.data();
+      run_dense(kernel, set, shared, static_cast<int64_t>(count));
+      ASSERT_TRUE(in_place == expected);
     }
   }
 }

@@ -186,6 +186,14 @@ using BFloat16Pair [[gnu::may_alias, gnu::aligned(2)]] = uint32_t;
 FASTACT_INLINE float low_half(uint32_t pair) { return from_bits(pair << 16); }
 FASTACT_INLINE float high_half(uint32_t pair) { return from_bits(pair & 0xffff0000u); }
 
+// round_to<BFloat16>() in the upper half, where one of the two stays; the lower half is anything.
+FASTACT_INLINE uint32_t rounded_upper_half(float y) {
+  const uint32_t bits = to_bits(y);
+  const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return is_nan(y) ? to_bits(canonical_nan<float>()) : rounded;
+}
+FASTACT_INLINE uint32_t rounded_upper_half(Finished<float> y) { return to_bits(y.value); }
+
 template <int Order, bool FromResult, class Formula, class... Gradients>
 void dense_pairs(const Formula formula, BFloat16* out, int64_t n, const BFloat16* x,
                  const Gradients*... gradients) {
@@ -194,15 +202,11 @@ void dense_pairs(const Formula formula, BFloat16* out, int64_t n, const BFloat16
   };
   FASTACT_INDEPENDENT_ITERATIONS
   for (int64_t i = 0; i < n / 2; ++i) {
-    const uint32_t low =
-        round_to<BFloat16>(evaluate<BFloat16, Order, FromResult>(formula, low_half(load(x, i)),
-                                                                 low_half(load(gradients, i))...))
-            .bits;
-    const uint32_t high =
-        round_to<BFloat16>(evaluate<BFloat16, Order, FromResult>(formula, high_half(load(x, i)),
-                                                                 high_half(load(gradients, i))...))
-            .bits;
-    reinterpret_cast<BFloat16Pair*>(out)[i] = low | high << 16;
+    const uint32_t low = rounded_upper_half(evaluate<BFloat16, Order, FromResult>(
+        formula, low_half(load(x, i)), low_half(load(gradients, i))...));
+    const uint32_t high = rounded_upper_half(evaluate<BFloat16, Order, FromResult>(
+        formula, high_half(load(x, i)), high_half(load(gradients, i))...));
+    reinterpret_cast<BFloat16Pair*>(out)[i] = low >> 16 | (high & 0xffff0000u);
   }
   if (n % 2 != 0) {
     dense_elements<BFloat16, Order, FromResult>(formula, out + n - 1, 1, x + n - 1,

@@ -201,6 +201,17 @@ FASTACT_INLINE T clamp_magnitude(T x, T high) {
   return size > high ? high : size;
 }
 
+// min(|x|, high) for a constant high > 0, which it is for a NaN, too. On a CPU by the bits, where
+// it is one instruction less.
+FASTACT_INLINE float clamp_ordered_magnitude(float x, float high) {
+  const float size = magnitude(x);
+#if defined(__CUDA_ARCH__)
+  return size < high ? size : high;
+#else
+  return from_bits(to_bits(size) < to_bits(high) ? to_bits(size) : to_bits(high));
+#endif
+}
+
 // min(max(x, low), high) for constants low < 0 < high; anything for a NaN. Two instructions by the
 // bits, where comparisons with selections are four: as unsigned numbers negative floats are above
 // all others and in the opposite order, as signed ones below them.

@@ -56,12 +56,13 @@ template <const auto& kTable>
 FASTACT_INLINE uint32_t segment_index(float size) {
   constexpr float kScale = kTable.scale;
 #if defined(__CUDA_ARCH__)
-  const float v = __saturatef(fma(size, kScale, 0x1.4p-4f));  // one instruction
+  const uint32_t v = to_bits(__saturatef(fma(size, kScale, 0x1.4p-4f)));  // one instruction
 #else
-  const float sum = fma(size, kScale, 0x1.4p-4f);
-  const float v = sum < 1.0f ? sum : 1.0f;
+  // Positive numbers are in the order of their bits, whose minimum is one instruction.
+  const uint32_t sum = to_bits(fma(size, kScale, 0x1.4p-4f));
+  const uint32_t v = sum < to_bits(1.0f) ? sum : to_bits(1.0f);
 #endif
-  return (to_bits(v) >> 21) % kSegments;
+  return (v >> 21) % kSegments;
 }
 
 // The same in a table for both signs.
@@ -193,14 +194,14 @@ FASTACT_INLINE float decaying(const SegmentValue& value, const Reduced<float>& a
   return decaying(value, Pieces<float>{-a.r, 0.0f, -a.r, a.scale});
 }
 
-// max(x, -0.0): x where it is positive, else -0.0; a NaN stays NaN.
+// max(x, -0.0): x where it is positive, else -0.0; for a NaN itself or -0.0.
 FASTACT_INLINE float positive_part(float x) {
 #if defined(__CUDA_ARCH__)
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(-0.0f));
   return result;
 #else
-  return x < 0.0f ? -0.0f : x;
+  return from_bits(to_bits(x) < 0x80000000u ? to_bits(x) : 0x80000000u);  // one instruction
 #endif
 }
 
@@ -211,7 +212,13 @@ FASTACT_INLINE float mirrored_value(float x, float guarded) {
 
 FASTACT_INLINE float mirrored_slope(float x, float guarded) {
   const uint32_t sign = ~to_bits(x) & 0x80000000u;
+#if defined(__CUDA_ARCH__)
   const float base = from_bits((sign >> 31) * 0x3f800000u);
+#else
+  // A CPU has no fast product of integers.
+  const float base =
+      from_bits(~static_cast<uint32_t>(static_cast<int32_t>(to_bits(x)) >> 31) & 0x3f800000u);
+#endif
   return fma(from_bits(to_bits(guarded) ^ sign), kUnguard<float>, base);
 }
 

@@ -44,7 +44,7 @@ struct Sigmoid {
     const auto wide = static_cast<T>(y);
     if constexpr (Order == 1 && std::is_same_v<Element, BFloat16>) {
       // Far beyond [0, 1] y^2 may be a tie, which the y that float cannot add decides.
-      const float size = magnitude(y) < 0x1p100f ? magnitude(y) : 0x1p100f;
+      const float size = clamp_ordered_magnitude(y, 0x1p100f);
       const float complement = 1.0f - y;
       return y * (size > 0x1p20f ? fma(size, 0x1p-22f, complement) : complement);
     } else if constexpr (Order == 1 && std::is_same_v<Element, float>) {

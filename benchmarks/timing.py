@@ -1,4 +1,4 @@
-"""Times of several contestants that take turns: one sample of each a round."""
+"""Times of several contestants that take turns: one sample of each a round, in random order."""
 
 import random
 import statistics
@@ -110,10 +110,17 @@ class CudaClock:
 
 
 def in_turn(contestants: dict[str, Contestant], clock, seconds: float) -> dict[str, Times]:
-    """Times of all contestants within about that many seconds, at least FEWEST_ROUNDS each."""
+    """Times of all contestants within about that many seconds, at least FEWEST_ROUNDS each.
+
+    Who follows whom is drawn anew for each round: a new result may lie in memory that the one
+    before has just freed, which is there, or that the system has to bring back. ReLU of 2^16
+    float64 took 34.7 us beside PyTorch's 14.7 in one order, 19.8 beside 19.0 in random ones.
+    """
+    turns = random.Random(0)
 
     def one_round() -> dict[str, float]:
-        return {name: clock.sample(contestant) for name, contestant in contestants.items()}
+        names = turns.sample(list(contestants), len(contestants))
+        return {name: clock.sample(contestants[name]) for name in names}
 
     begin = time.perf_counter()
     for _ in range(2):  # the first calls allocate, compile and calibrate

@@ -103,6 +103,21 @@ def test_a_small_run_has_every_contestant(tmp_path):
             assert found["rounds"] >= timing.FEWEST_ROUNDS
 
 
+def test_a_round_has_each_contestant_once_in_any_order():
+    turns = []
+
+    class Clock:
+        def sample(self, contestant):
+            turns.append(contestant)
+            return float(contestant) + 1.0
+
+    found = timing.in_turn({name: name for name in "012"}, Clock(), 0.05)
+    assert {name: times.median for name, times in found.items()} == {"0": 1.0, "1": 2.0, "2": 3.0}
+    rounds = {tuple(turns[i : i + 3]) for i in range(0, len(turns), 3)}
+    assert all(sorted(order) == ["0", "1", "2"] for order in rounds)
+    assert len(rounds) == 6
+
+
 def test_a_result_of_another_format_is_refused(tmp_path):
     path = tmp_path / "other.json"
     results.write(path, {"cells": []})

@@ -101,8 +101,8 @@ class Tally:
     max_result: float = 0.0
     misrounded: int = 0
     beyond_contract: int = 0
-    # Beyond the contract among the inputs that are infinite or zero, or where the input or the
-    # result is subnormal; and wrong results for a NaN.
+    # Beyond the contract among the inputs that are infinite, or where the input or the result is
+    # subnormal; misrounded among those that are zero; and wrong results for a NaN.
     infinity: int = 0
     zero: int = 0
     subnormal: int = 0

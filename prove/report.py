@@ -75,10 +75,10 @@ values are enclosures in double (for float64: 80-bit) arithmetic, and MPFR's whe
 leaves two answers. The contract is the table in the header of each formula; **bold**: FastAct
 breaks it.
 
-Wrong special values: results beyond the contract for infinite and zero inputs and where the input
-or the result is subnormal, and NaN inputs whose result is not FastAct's one NaN (for PyTorch: not a
-NaN at all). PyTorch's derivatives pass the gradient on at NaN, and give 0 as the second derivative
-at 0: that counts here.
+Wrong special values: misrounded results for zero inputs, results beyond the contract for infinite
+ones and where the input or the result is subnormal, and NaN inputs whose result is not FastAct's
+one NaN (for PyTorch: not a NaN at all). PyTorch's derivatives pass the gradient on at NaN, and give
+0 as the second derivative at 0: that counts here.
 """
 
 

@@ -1,0 +1,39 @@
+# fastact_ops from another build folder of this tree, FASTACT_KERNELS: what is below ops/ knows no Torch, so
+# one build of it serves every torch. That folder's build runs first, so the kernels are never older than
+# their sources.
+
+if(NOT EXISTS "${FASTACT_KERNELS}/CMakeCache.txt")
+  message(FATAL_ERROR "FASTACT_KERNELS: expected a build folder of FastAct, but got '${FASTACT_KERNELS}'.")
+endif()
+load_cache("${FASTACT_KERNELS}" READ_WITH_PREFIX _fastact_other_
+  CMAKE_HOME_DIRECTORY FASTACT_ONLY FASTACT_SANITIZE FASTACT_FAST_MATH FASTACT_CUDA_REASON)
+if(NOT _fastact_other_CMAKE_HOME_DIRECTORY STREQUAL PROJECT_SOURCE_DIR)
+  message(FATAL_ERROR "FASTACT_KERNELS: expected a build of ${PROJECT_SOURCE_DIR}, but ${FASTACT_KERNELS} is one "
+                      "of '${_fastact_other_CMAKE_HOME_DIRECTORY}'.")
+endif()
+foreach(_fastact_setting IN ITEMS FASTACT_ONLY FASTACT_SANITIZE FASTACT_FAST_MATH)
+  if(NOT "${${_fastact_setting}}" STREQUAL "${_fastact_other_${_fastact_setting}}")
+    message(FATAL_ERROR "FASTACT_KERNELS: expected ${_fastact_setting} to be '${${_fastact_setting}}', but in "
+                        "${FASTACT_KERNELS} it is '${_fastact_other_${_fastact_setting}}'.")
+  endif()
+endforeach()
+if(FASTACT_CUDA AND _fastact_other_FASTACT_CUDA_REASON)
+  message(FATAL_ERROR "FASTACT_KERNELS: expected kernels with CUDA, but ${FASTACT_KERNELS} has none: "
+                      "${_fastact_other_FASTACT_CUDA_REASON}.")
+endif()
+
+set(_fastact_archive "${FASTACT_KERNELS}/lib/libfastact_ops.a")
+add_custom_target(fastact_kernels
+  COMMAND "${CMAKE_COMMAND}" --build "${FASTACT_KERNELS}" --target fastact_ops
+  BYPRODUCTS "${_fastact_archive}"
+  COMMENT "Bringing the kernels in ${FASTACT_KERNELS} up to date"
+  USES_TERMINAL VERBATIM)
+add_library(fastact_ops STATIC IMPORTED GLOBAL)
+set_target_properties(fastact_ops PROPERTIES IMPORTED_LOCATION "${_fastact_archive}")
+add_dependencies(fastact_ops fastact_kernels)
+target_include_directories(fastact_ops INTERFACE "${PROJECT_SOURCE_DIR}")
+target_compile_features(fastact_ops INTERFACE cxx_std_20)
+if(FASTACT_CUDA)
+  target_link_libraries(fastact_ops INTERFACE CUDA::cudart_static)
+endif()
+message(STATUS "FastAct: kernels from ${FASTACT_KERNELS}")

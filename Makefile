@@ -5,6 +5,16 @@ TORCH ?= $(DEFAULT_TORCH)
 PYTHON ?= python3
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# The GPU code that is built: auto (this machine's GPU; none where there is none), off, native, all (the
+# architectures that a package has), or a list, such as 90-real. scripts/build.sh says more.
+CUDA ?= auto
+# Another build folder whose kernels are used, in place of compiling them again for another torch:
+# what make test TORCH=... then tests is the rest.
+KERNELS ?=
+# One activation, or several by commas, whose tests make test runs, in place of all.
+OP ?=
+# Whether warnings are errors in what is built for tests (ON or OFF); in CI they are.
+WERROR ?= OFF
 # What make sanitize builds with: address and undefined in one build, or thread; and the activations,
 # one of each kind, as no other code is theirs than formulas without memory or branches.
 SANITIZER ?= address,undefined
@@ -17,25 +27,38 @@ SEED ?= $(shell date +%s)
 SEED := $(SEED)
 # What make performance-report reads.
 RESULTS ?= $(wildcard build/bench/cpu.json build/bench/cuda.json)
-# More CMake settings, such as CMAKE_ARGS=-DCMAKE_CUDA_ARCHITECTURES=90-real
+# More CMake settings, such as CMAKE_ARGS=-DCMAKE_CXX_COMPILER=clang++
 CMAKE_ARGS ?=
 
+# An environment of one's own, or one that this Makefile makes for each torch; a build folder for each.
+ifeq ($(origin VENV),undefined)
 ifeq ($(TORCH),$(DEFAULT_TORCH))
 VENV := .venv
-BUILD := build
+BUILD ?= build
 else
 VENV := .venv-$(TORCH)
-BUILD := build/torch-$(TORCH)
+BUILD ?= build/torch-$(TORCH)
 endif
+endif
+BUILD ?= build/$(notdir $(VENV:%/=%))
 LOCAL_PREFIX := $(BUILD)/prefix
 COMMA := ,
+NONE :=
+SPACE := $(NONE) $(NONE)
 
 # What the Python tests and the benchmarks load.
-export FASTACT_LIBRARY := $(CURDIR)/$(BUILD)/lib/libfastact.so
-export FASTACT_PREFIX := $(CURDIR)/$(LOCAL_PREFIX)
-export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-CONFIGURE = cmake -S . -B $(BUILD) -G Ninja -DPython3_EXECUTABLE=$(CURDIR)/$(VENV)/bin/python $(CMAKE_ARGS)
-COMPILE = cmake --build $(BUILD) -j $(JOBS)
+export FASTACT_LIBRARY := $(abspath $(BUILD))/lib/libfastact.so
+export FASTACT_PREFIX := $(abspath $(LOCAL_PREFIX))
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+# What scripts/build.sh and scripts/step.sh read.
+export VENV TORCH CUDA JOBS PYTHON
+FASTACT_STARTED ?= $(shell date +%s)
+export FASTACT_STARTED := $(FASTACT_STARTED)
+BUILD_ALL = @scripts/build.sh $(BUILD) $(if $(KERNELS),-DFASTACT_KERNELS=$(abspath $(KERNELS))) $(CMAKE_ARGS)
+STEP = @scripts/step.sh
+# pytest's -k and GoogleTest's filter for OP=gelu,mish
+PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
+GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
   prove-selftest bench bench-engine performance-report operator-pages lint format gpu-check clean distclean
@@ -44,43 +67,50 @@ COMPILE = cmake --build $(BUILD) -j $(JOBS)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
 	  awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
-	@echo "  TORCH=2.11.0 chooses another torch, JOBS=4 the number of compilers, PYTHON=... the Python"
+	@echo "  TORCH=2.11.0 chooses another torch, VENV=... an environment of your own, CUDA=all|off|90-real"
+	@echo "  the GPU code, BUILD=... the build folder, JOBS=4 the number of compilers, PYTHON=... the Python"
 
-setup: $(VENV)/.fastact-setup  ## the virtual environment with torch, nvcc and the build tools
+setup:  ## the virtual environment with torch and the build tools
+	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH)
 
-$(VENV)/.fastact-setup: requirements.txt scripts/setup.sh
-	@PYTHON=$(PYTHON) scripts/setup.sh $(VENV) $(TORCH)
+build:  ## build/lib/libfastact.so, for this machine
+	$(BUILD_ALL) -t fastact
 
-build: setup  ## build/lib/libfastact.so
-	$(CONFIGURE) -DFASTACT_BUILD_TESTS=OFF
-	$(COMPILE)
-
-install: build  ## install to PREFIX (/usr/local)
-	cmake --install $(BUILD) --prefix $(PREFIX)
+install: CUDA := package
+install: BUILD := $(BUILD)/package
+install:  ## build for every GPU architecture, and install to PREFIX (/usr/local)
+	$(BUILD_ALL) -t fastact
+	$(STEP) "install to $(PREFIX)" cmake --install $(BUILD) --prefix $(PREFIX)
 
 demo: build  ## train on handwritten digits in Python, run the archives in C++
-	cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
-	python examples/digits/demo.py --prefix $(LOCAL_PREFIX) --build-dir $(BUILD)/digits
+	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
+	$(STEP) "demo" python examples/digits/demo.py --prefix $(LOCAL_PREFIX) --build-dir $(BUILD)/digits
+	@scripts/summary.sh $(BUILD)
 
 # Several processes share the cores: a thread of torch's that waits by spinning takes the time of another
 # (numbers, bits, the proof and torch.compile on two cores: 282 s with spinning, 223 s without).
-test: setup  ## GoogleTest, the installed package, pytest
-	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON -DFASTACT_WERROR=ON
-	$(COMPILE)
-	cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
-	ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
-	OMP_WAIT_POLICY=passive python -m pytest python_tests -rs -n $(JOBS)
+test:  ## GoogleTest, the installed package, pytest; OP=gelu: the tests of one activation
+	$(BUILD_ALL) -DFASTACT_BUILD_TESTS=ON -DFASTACT_WERROR=$(WERROR)
+	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
+ifeq ($(OP),)
+	$(STEP) "C++ tests" ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
+else ifeq ($(KERNELS),)
+	$(STEP) "C++ tests of $(OP)" $(BUILD)/bin/fastact_ops_tests --gtest_brief=1 "--gtest_filter=$(GTEST_OF_OP)"
+endif
+	$(STEP) "Python tests" env OMP_WAIT_POLICY=passive python -m pytest python_tests -rs -n $(JOBS) \
+	  $(if $(KERNELS),-m "not kernels") $(PYTEST_OF_OP)
+	@scripts/summary.sh $(BUILD)
 
 sanitize: BUILD := $(BUILD)/$(subst $(COMMA),-,$(SANITIZER))
-sanitize: setup  ## SANITIZER=address, undefined, both or thread: build for the CPU and test with it
-	$(CONFIGURE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON \
+sanitize: CUDA := off
+sanitize:  ## SANITIZER=address, undefined, both or thread: build for the CPU and test with it
+	$(BUILD_ALL) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFASTACT_BUILD_TESTS=ON \
 	  -DFASTACT_SANITIZE=$(SANITIZER) "-DFASTACT_ONLY=$(SANITIZED)"
-	$(COMPILE)
-	ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
+	$(STEP) "tests under $(SANITIZER)" \
+	  ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
 
-fuzz: setup  ## nightly: EXAMPLES random calls a test, FUZZ_CASES of the engine, threads, leaks
-	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON
-	$(COMPILE)
+fuzz:  ## nightly: EXAMPLES random calls a test, FUZZ_CASES of the engine, threads, leaks
+	$(BUILD_ALL) -DFASTACT_BUILD_TESTS=ON
 	FASTACT_FUZZ_CASES=$(FUZZ_CASES) FASTACT_FUZZ_SEED=$(SEED) \
 	  $(BUILD)/bin/fastact_ops_tests --gtest_filter='FuzzTest.*'
 	FASTACT_FUZZ_EXAMPLES=$(EXAMPLES) FASTACT_NIGHTLY=1 python -m pytest -rs \
@@ -90,7 +120,7 @@ prove: build  ## every result against the exact one; ARGS="--op selu --dtype flo
 	python prove $(ARGS)
 
 digests: build  ## the bits of this machine's instruction sets against those of all others
-	python prove --digest $(ARGS)
+	$(STEP) "digests" python prove --digest $(ARGS)
 
 accuracy-report: setup  ## docs/accuracy.md from what make prove found
 	python prove --report $(ARGS)
@@ -98,16 +128,14 @@ accuracy-report: setup  ## docs/accuracy.md from what make prove found
 prove-selftest: setup  ## break copies of the library: the proof must notice
 	python scripts/prove_selftest.py --jobs $(JOBS)
 
-bench: setup  ## FastAct beside PyTorch and a copy; ARGS="--quick --op selu" for a part
+bench:  ## FastAct beside PyTorch and a copy; ARGS="--quick --op selu" for a part
 	scripts/google_benchmark.sh || true  # the engine's benchmark alone needs it
-	$(CONFIGURE) -DFASTACT_BUILD_BENCHMARKS=ON
-	$(COMPILE)
+	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	python benchmarks $(ARGS)
 
-bench-engine: setup  ## the CPU engine without torch; ARGS=--benchmark_filter=selu/avx512
+bench-engine:  ## the CPU engine without torch; ARGS=--benchmark_filter=selu/avx512
 	scripts/google_benchmark.sh
-	$(CONFIGURE) -DFASTACT_BUILD_BENCHMARKS=ON
-	$(COMPILE)
+	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	$(BUILD)/bin/fastact_engine_benchmark $(ARGS)
 
 performance-report: setup  ## docs/performance.md from RESULTS="CPU.json GPU.json" of make bench
@@ -116,13 +144,16 @@ performance-report: setup  ## docs/performance.md from RESULTS="CPU.json GPU.jso
 operator-pages: build  ## docs/operators/: a page and a plot for each activation
 	python scripts/operator_pages.py
 
-$(VENV)/.fastact-lint: requirements-lint.txt $(VENV)/.fastact-setup
+$(VENV)/.fastact-lint: requirements-lint.txt | setup
 	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt
 	touch $@
 
+# Each file on its own and without the compiler's precompiled headers, which would hide a missing include.
 lint: $(VENV)/.fastact-lint  ## clang-format, clang-tidy and ruff
-	$(CONFIGURE) -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON
-	scripts/lint.sh $(BUILD) $(JOBS)
+	$(STEP) "configure" cmake -S . -B $(BUILD)/lint -G Ninja --log-level=WARNING \
+	  -DPython3_EXECUTABLE=$(abspath $(VENV))/bin/python -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DFASTACT_UNITY=OFF \
+	  -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON $(CMAKE_ARGS)
+	$(STEP) "lint" scripts/lint.sh $(BUILD)/lint $(JOBS)
 
 format: $(VENV)/.fastact-lint  ## format C++, CUDA and Python in place
 	scripts/format.sh

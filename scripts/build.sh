@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Sets up the environment, configures and builds; each only where something has changed.
+#
+#   scripts/build.sh BUILD [-t TARGET]... [-D SETTING]...
+#
+# From the environment, as the Makefile exports it:
+#   VENV      the virtual environment          TORCH   the torch that setup.sh puts there
+#   CUDA      the GPU code to build: auto (for this machine's GPU, none where there is none), off, native
+#             (for this machine's GPU), all (every architecture that a package has), package (all where this
+#             torch has CUDA), or a list as CMake takes it, such as 90-real. What is asked for by name and
+#             cannot be built is an error.
+#   JOBS      compilers at a time
+#
+# A setting stays until another call gives it another value: what one target asked for does not undo what
+# another did.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/step.sh
+
+build=$1
+shift
+targets=()
+settings=("-DPython3_EXECUTABLE=$(cd "$(dirname "$VENV")" && pwd)/$(basename "$VENV")/bin/python")
+while (($#)); do
+  case $1 in
+    -t) targets+=(--target "$2") ; shift 2 ;;
+    *) settings+=("$1") ; shift ;;
+  esac
+done
+
+has_gpu() { [[ -e /dev/nvidia0 ]] || nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
+# Why there will be no GPU code, where that is known before CMake looks.
+without_cuda=
+case $CUDA in
+  auto)
+    if has_gpu; then
+      settings+=(-DFASTACT_WITH_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
+    else
+      without_cuda="this machine has no NVIDIA GPU; CUDA=all builds for GPUs all the same"
+    fi ;;
+  native)
+    has_gpu || { echo "build: expected an NVIDIA GPU for CUDA=native, but this machine has none." >&2; exit 1; }
+    settings+=(-DFASTACT_WITH_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=native) ;;
+  off) without_cuda="CUDA=off" ;;
+  package) settings+=(-DFASTACT_WITH_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=) ;;
+  all) settings+=(-DFASTACT_WITH_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=) ;;
+  *) settings+=(-DFASTACT_WITH_CUDA=ON "-DCMAKE_CUDA_ARCHITECTURES=$CUDA") ;;
+esac
+nvcc=nvcc
+if [[ -n $without_cuda ]]; then
+  echo "== no GPU code: $without_cuda"
+  settings+=(-DFASTACT_WITH_CUDA=OFF)
+  nvcc=
+fi
+
+step "set-up" scripts/setup.sh "$VENV" "$TORCH" $nvcc
+export PATH="$PWD/$VENV/bin:$PATH"
+
+# --- configure, where a setting is new ------------------------------------------------------------
+remembered=$build/settings
+changed=
+if [[ ! -f $build/build.ninja ]]; then
+  changed=yes
+  rm -f "$remembered"
+fi
+declare -A known
+if [[ -f $remembered ]]; then
+  while IFS= read -r line; do known[${line%%=*}]=$line; done <"$remembered"
+fi
+for setting in "${settings[@]}"; do
+  if [[ ${known[${setting%%=*}]:-} != "$setting" ]]; then
+    changed=yes
+    known[${setting%%=*}]=$setting
+  fi
+done
+if [[ -n $changed ]]; then
+  step "configure" cmake -S . -B "$build" -G Ninja "${settings[@]}"
+  printf '%s\n' "${known[@]}" >"$remembered"
+fi
+
+step "build" cmake --build "$build" -j "$JOBS" "${targets[@]}"
+echo "$(cat "$build/summary.txt")${without_cuda:+ (no GPU code: $without_cuda)}" >"$build/summary"
+scripts/summary.sh "$build"

@@ -1,5 +1,6 @@
 """Loads the library once and gives the fixtures over which every test is parametrised."""
 
+import gc
 import os
 
 import pytest
@@ -27,6 +28,34 @@ def missing_gpu():
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "kernels: of what is below ops/, which no torch changes")
+    config.addinivalue_line("markers", "slow: takes long, so it starts first")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Slow tests first, so that no process is left with one at the end; and without a GPU one case
+    of each test that needs one, which is skipped by name: all others would be skipped alike."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    if missing_gpu() is None:
+        return
+    seen, kept, others = set(), [], []
+    for item in items:
+        needs_gpu = getattr(item, "callspec", None) and item.callspec.params.get("device") == "cuda"
+        needs_gpu = needs_gpu or "cuda" in item.fixturenames
+        (others if needs_gpu and item.function in seen else kept).append(item)
+        if needs_gpu:
+            seen.add(item.function)
+    items[:] = kept
+    config.hook.pytest_deselected(items=others)
+
+
+def pytest_collection_finish(session):
+    """Tests that collect garbage need not look at tens of thousands of tests each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc):

@@ -12,6 +12,9 @@ from op_table import OPERATORS
 from pages import put_between_markers
 from support import DTYPES, REPOSITORY, dtype_name, run_python
 
+# The tools in benchmarks/, of which the newest torch is enough to show that they work.
+pytestmark = pytest.mark.kernels
+
 BENCHMARKS = REPOSITORY / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 

@@ -9,6 +9,8 @@ import torch
 import digests
 from support import run_python
 
+pytestmark = pytest.mark.kernels
+
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
 
 

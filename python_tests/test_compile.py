@@ -71,6 +71,7 @@ def test_backends(act, device, form, dynamic, backend):
     assert_compiled_equals_eager(compiled, function, act, device)
 
 
+@pytest.mark.slow
 def test_inductor(act, device):
     """All forms in one graph, dynamic shapes: compiling takes seconds."""
 

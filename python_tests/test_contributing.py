@@ -11,6 +11,8 @@ import pytest
 from op_table import OPERATORS
 from support import REPOSITORY
 
+pytestmark = pytest.mark.kernels
+
 SCRIPTS = REPOSITORY / "scripts"
 sys.path.append(str(SCRIPTS))
 
@@ -38,6 +40,7 @@ def blocks(page):
     return re.findall(r"^```\w+\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_an_activation_is_added_in_three_files():
     """The slowest test: it builds the library once more, for the CPU."""
     beside_python = Path(sys.executable).parent

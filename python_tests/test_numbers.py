@@ -21,6 +21,7 @@ from oracle import (
 from support import assert_same_bits, values
 
 EVERY_ACTIVATION = True
+pytestmark = pytest.mark.kernels
 
 orders = pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 derivatives = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
@@ -35,8 +36,9 @@ def finite(x):
 
 
 def float32_sample(device):
-    """Two million floats of every exponent and sign, dense where formulas change branch."""
-    grid = torch.arange(0, 1 << 32, 2099, dtype=torch.int64)
+    """Half a million floats of every exponent and sign, dense where formulas change branch. `make
+    prove` takes all, and `make digests` compares the bits of what it took."""
+    grid = torch.arange(0, 1 << 32, 8389, dtype=torch.int64)
     pieces = [grid]
 
     def around(value, count):

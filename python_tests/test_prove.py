@@ -30,6 +30,8 @@ import oracle  # noqa: E402
 import report  # noqa: E402
 from enclosure import DOUBLE, EXTENDED, Enclosing  # noqa: E402
 
+pytestmark = pytest.mark.kernels
+
 REFERENCE = json.loads((PROVE / "digests.json").read_text())
 SMALL = (torch.bfloat16, torch.float16)
 
@@ -338,17 +340,30 @@ def test_the_report_says_what_it_lacks(tmp_path, monkeypatch):
         (("--float64-inputs", "41"), "expected 17 to 40 for --float64-inputs, but got 41"),
     ),
 )
-def test_wrong_command_lines(arguments, sentence):
-    done = prove(*arguments)
+def test_wrong_command_lines(arguments, sentence, capsys):
+    """In this process; the next test starts one."""
+    with pytest.raises(SystemExit) as ended:
+        prove_main().parse(list(arguments))
+    assert ended.value.code == 2 and sentence in capsys.readouterr().err
+
+
+def test_a_wrong_command_line_ends_the_command():
+    done = prove("--op", "nothing")
     assert done.returncode == 2
-    assert sentence in done.stderr and "Traceback" not in done.stderr
+    assert "invalid choice: 'nothing'" in done.stderr and "Traceback" not in done.stderr
+
+
+def prove_main():
+    """The module that `python prove` runs."""
+    spec = importlib.util.spec_from_file_location("prove_main", PROVE / "__main__.py")
+    main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    return main
 
 
 def test_a_broken_contract_ends_with_exit_code_1(act, tmp_path, monkeypatch, capsys):
     """In this process, with a contract that no result keeps."""
-    spec = importlib.util.spec_from_file_location("prove_main", PROVE / "__main__.py")
-    main = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(main)
+    main = prove_main()
     options = main.parse(
         ["--op", act.id, "--dtype", "float64", "--order", "0", "--results", str(tmp_path)]
         + ["--workers", "1", "--float64-inputs", "18"]

@@ -54,7 +54,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export VENV TORCH CUDA JOBS PYTHON
 FASTACT_STARTED ?= $(shell date +%s)
 export FASTACT_STARTED := $(FASTACT_STARTED)
-BUILD_ALL = @scripts/build.sh $(BUILD) $(if $(KERNELS),-DFASTACT_KERNELS=$(abspath $(KERNELS))) $(CMAKE_ARGS)
+BUILD_ALL = @scripts/build.sh $(BUILD) -DFASTACT_KERNELS=$(if $(KERNELS),$(abspath $(KERNELS))) $(CMAKE_ARGS)
 STEP = @scripts/step.sh
 # pytest's -k and GoogleTest's filter for OP=gelu,mish
 PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")

@@ -20,7 +20,8 @@ source scripts/step.sh
 build=$1
 shift
 targets=()
-settings=("-DPython3_EXECUTABLE=$(cd "$(dirname "$VENV")" && pwd)/$(basename "$VENV")/bin/python")
+bin=$(cd "$(dirname "$VENV")" && pwd)/$(basename "$VENV")/bin
+settings=("-DPython3_EXECUTABLE=$bin/python")
 while (($#)); do
   case $1 in
     -t) targets+=(--target "$2") ; shift 2 ;;
@@ -54,7 +55,7 @@ if [[ -n $without_cuda ]]; then
 fi
 
 step "set-up" scripts/setup.sh "$VENV" "$TORCH" $nvcc
-export PATH="$PWD/$VENV/bin:$PATH"
+export PATH="$bin:$PATH"
 
 # --- configure, where a setting is new ------------------------------------------------------------
 remembered=$build/settings

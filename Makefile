@@ -43,8 +43,6 @@ endif
 BUILD ?= build/$(notdir $(VENV:%/=%))
 LOCAL_PREFIX := $(BUILD)/prefix
 COMMA := ,
-NONE :=
-SPACE := $(NONE) $(NONE)
 
 # What the Python tests and the benchmarks load.
 export FASTACT_LIBRARY := $(abspath $(BUILD))/lib/libfastact.so

@@ -1,8 +1,10 @@
 """Loading the library, what it says about itself, what it links to, and the README's examples."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -32,6 +34,31 @@ print(torch.ops.fastact.selu(x).shape[0])
 def test_loading_from_another_directory(tmp_path):
     script = "import os, torch; torch.ops.load_library(os.environ['FASTACT_LIBRARY']); print(1)"
     assert run_python("-c", script, cwd=tmp_path).strip() == "1"
+
+
+def test_a_torch_without_a_function_is_refused_by_a_sentence(tmp_path):
+    """A torch of the right version whose functions are others than those that were built for."""
+    name = b"assert_no_partial_overlap"
+    binary = library_path().read_bytes()
+    assert name in binary
+    changed = tmp_path / "libfastact.so"
+    changed.write_bytes(binary.replace(name, name[:-1] + b"q"))
+    script = """
+import os, torch
+torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
+print(hasattr(torch.ops.fastact, "selu"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "FASTACT_LIBRARY": str(changed)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    version = ".".join(build_info()["torch"].split(".")[:2])
+    assert re.match(
+        rf"fastact: expected torch {re.escape(version)}, for which this library was built, but got "
+        r"one without \d+ of the functions that it calls, such as _Z\w+assert_no_partial_overlaq",
+        done.stderr,
+    )
 
 
 def test_build_info():

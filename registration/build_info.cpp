@@ -3,9 +3,13 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/version.h>
 
+#include <string>
+#include <vector>
+
 #include "fastact/fastact.h"
 #include "ops/cpu/engine.h"
 #include "registration/build_config.h"
+#include "registration/torch_symbols.h"
 
 #if FASTACT_CUDA
 #include "ops/cuda/engine.h"
@@ -13,16 +17,29 @@
 
 namespace fastact {
 
-std::string torch_mismatch() {
+namespace {
+
+std::string find_mismatch() {
   // The version that torch itself reports, in its first two bytes: major, minor.
   const uint64_t version = aoti_torch_abi_version();
   const auto major = static_cast<int>(version >> 56);
   const auto minor = static_cast<int>((version >> 48) & 0xff);
-  if (major == TORCH_VERSION_MAJOR && minor == TORCH_VERSION_MINOR) return "";
-  return "fastact: expected torch " + std::to_string(TORCH_VERSION_MAJOR) + "." +
-         std::to_string(TORCH_VERSION_MINOR) +
-         ", for which this library was built, but got torch " + std::to_string(major) + "." +
-         std::to_string(minor);
+  const std::string expected = "fastact: expected torch " + std::to_string(TORCH_VERSION_MAJOR) +
+                               "." + std::to_string(TORCH_VERSION_MINOR) +
+                               ", for which this library was built, but got ";
+  if (major != TORCH_VERSION_MAJOR || minor != TORCH_VERSION_MINOR)
+    return expected + "torch " + std::to_string(major) + "." + std::to_string(minor);
+  const std::vector<std::string> missing = missing_torch_symbols();
+  if (missing.empty()) return "";
+  return expected + "one without " + std::to_string(missing.size()) +
+         " of the functions that it calls, such as " + missing.front();
+}
+
+}  // namespace
+
+const std::string& torch_mismatch() {
+  static const std::string mismatch = find_mismatch();
+  return mismatch;
 }
 
 std::string build_info() {

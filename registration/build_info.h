@@ -6,7 +6,7 @@
 namespace fastact {
 
 // Empty if the torch in this process is of the version that the library was built for (major and
-// minor); else the sentence that says so.
-std::string torch_mismatch();
+// minor) and has all that the library calls; else the sentence that says so.
+const std::string& torch_mismatch();
 
 }  // namespace fastact

@@ -42,6 +42,8 @@ struct Signature<Order, Types<P...>, std::index_sequence<I...>> {
 
 template <class... P>
 CallParameters collect(P... values) {
+  static_assert((0 + ... + (std::is_same_v<P, bool> ? 0 : 1)) <= kMaxParameters,
+                "a schema has more numbers than the kernels take");
   CallParameters result;
   [[maybe_unused]] int next = 0;
   [[maybe_unused]] const auto take = [&]<class T>(T value) {

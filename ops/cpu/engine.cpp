@@ -1,54 +1,25 @@
 #include "ops/cpu/engine.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "ops/catalogue.h"
+#include "ops/cpu/processor.h"
 #include "ops/cpu/tables.h"
 
 namespace fastact::cpu {
 namespace {
 
-#if defined(__x86_64__)
-// clang 14's __builtin_cpu_supports does not know this one.
-bool has_f16c() {
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
-}
-#endif
-
-bool processor_has(InstructionSet set) {
-  switch (set) {
-    case InstructionSet::kBaseline:
-      return true;
-#if defined(__x86_64__)
-    case InstructionSet::kAvx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-    case InstructionSet::kAvx512:
-      return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-#endif
-    default:
-      return false;
-  }
-}
-
 std::vector<InstructionSet> detect() {
   std::vector<InstructionSet> sets = {InstructionSet::kBaseline};
+  [[maybe_unused]] const ProcessorFeatures features = processor_features();
 #if FASTACT_HAS_AVX2
-  if (processor_has(InstructionSet::kAvx2)) sets.push_back(InstructionSet::kAvx2);
+  if (runs(InstructionSet::kAvx2, features)) sets.push_back(InstructionSet::kAvx2);
 #endif
 #if FASTACT_HAS_AVX512
-  if (processor_has(InstructionSet::kAvx512)) sets.push_back(InstructionSet::kAvx512);
+  if (runs(InstructionSet::kAvx512, features)) sets.push_back(InstructionSet::kAvx512);
 #endif
   return sets;
 }

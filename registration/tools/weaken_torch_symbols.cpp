@@ -4,7 +4,8 @@
 // misses: a user who loads the library into another torch reads a mangled name. With weak
 // references the library loads, compares versions before it calls anything else, and says in one
 // sentence what it expects (registration/build_info.h). In the torch that it was built for every
-// reference is found, and nothing changes.
+// reference is found, and nothing changes; where one is missing in a torch of the same version, the
+// library looks for that, too (registration/torch_symbols.h).
 //
 //   weaken_torch_symbols LIBRARY
 #include <elf.h>
@@ -16,14 +17,9 @@
 #include <string>
 #include <vector>
 
-namespace {
+#include "registration/torch_symbols.h"
 
-bool is_torch_symbol(const std::string& name) {
-  for (const char* part : {"5torch", "3c10", "2at"}) {
-    if (name.starts_with("_Z") && name.find(part) != std::string::npos) return true;
-  }
-  return false;
-}
+namespace {
 
 template <class T>
 T read_at(const std::vector<char>& file, size_t offset) {
@@ -50,7 +46,7 @@ bool weaken(std::vector<char>& file) {
       auto symbol = read_at<Elf64_Sym>(file, symbols.sh_offset + offset);
       const std::string name(file.data() + names.sh_offset + symbol.st_name);
       if (symbol.st_shndx != SHN_UNDEF || ELF64_ST_BIND(symbol.st_info) != STB_GLOBAL ||
-          !is_torch_symbol(name)) {
+          !fastact::is_torch_symbol(name)) {
         continue;
       }
       symbol.st_info = ELF64_ST_INFO(STB_WEAK, ELF64_ST_TYPE(symbol.st_info));

@@ -18,7 +18,7 @@ WERROR ?= OFF
 # What make sanitize builds with: address and undefined in one build, or thread; and the activations,
 # one of each kind, as no other code is theirs than formulas without memory or branches.
 SANITIZER ?= address,undefined
-SANITIZED ?= relu;selu;leaky_relu;hardtanh;hardswish;sigmoid;gelu
+SANITIZED ?= relu;selu;leaky_relu;hardtanh;hardswish;elu;softplus;sigmoid;gelu
 # What make fuzz tries: calls of the engine, and for each test of the operators. The seed is another
 # one at every run, and is shown.
 FUZZ_CASES ?= 100000

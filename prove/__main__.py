@@ -30,6 +30,7 @@ import torch  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import digest  # noqa: E402
+from drawn_parameters import FAMILIES, SEED, check_exact, settings  # noqa: E402
 from inputs import FLOAT64_INPUTS  # noqa: E402
 from op_table import ACTIVATIONS, TOP_ORDER  # noqa: E402
 from support import DTYPES, build_info, dtype_name, library_path, processor  # noqa: E402
@@ -67,6 +68,9 @@ def parse(arguments):
     add("--float64-inputs", type=int, default=FLOAT64_INPUTS, metavar="N",
         help="2^N inputs of float64 (default: %(default)s)")  # fmt: skip
     add("--fresh", action="store_true", help="forget what an earlier run has done")
+    add("--settings", type=int, default=256, metavar="N",
+        help="drawn parameters of an activation that has some (default: %(default)s)")  # fmt: skip
+    add("--seed", type=int, default=SEED, help="what they are drawn from (default: %(default)s)")
     add("--results", type=Path, default=ROOT / "build" / "prove", help="where results are kept")
     digests = parser.add_argument_group("digests")
     add = digests.add_argument
@@ -153,7 +157,33 @@ def prove(options):
             failed |= not held
             bar.write(summary(job, state, held), file=sys.stdout)
     print(f"results: {folder}")
+    failed |= not prove_drawn_parameters(options)
     return int(failed)
+
+
+def prove_drawn_parameters(options):
+    """Whether the activations with parameters hold their contract at drawn ones."""
+    names = {act.name for act in options.activations}
+    drawn = [
+        (setting, dtype)
+        for name in FAMILIES
+        if name in names
+        for setting in settings(name, options.settings, options.seed)
+        if setting.is_told
+        for dtype in options.dtypes
+    ]
+    broken = 0
+    for setting, dtype in tqdm(drawn, desc="drawn parameters", disable=not sys.stderr.isatty()):
+        try:
+            check_exact(setting, dtype, options.device)
+        except AssertionError as error:
+            broken += 1
+            print(f"  BROKEN: {error}")
+    print(
+        f"parameters drawn at random, --seed {options.seed} --settings {options.settings}: "
+        f"{len(drawn)} of a setting and a type, {broken} beyond the contract"
+    )
+    return broken == 0
 
 
 def summary(job, state, held):
@@ -191,6 +221,14 @@ def compare_digests(options):
         for act in options.activations
         for dtype in options.dtypes
         for kernel in digest.kernels(act, dtype, TOP_ORDER)
+    ]
+    families = {act.name for act in options.activations} & set(FAMILIES)
+    wanted += [
+        kernel
+        for name in FAMILIES
+        if name in families
+        for dtype in options.dtypes
+        for kernel in digest.drawn_kernels(name, dtype)
     ]
     if not options.op or digest.PRELU in options.op:
         wanted += [k for dtype in options.dtypes for k in digest.prelu_kernels(dtype)]

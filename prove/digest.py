@@ -5,12 +5,23 @@ So the results may be computed in any order and on any device.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 
-from inputs import BLOCK, Space, counters, gradient_space, mix_, unary_space
+from drawn_parameters import settings
+from inputs import (
+    BLOCK,
+    Space,
+    counters,
+    every_pattern,
+    gradient_space,
+    mix_,
+    mixed,
+    unary_space,
+)
+from op_table import SUFFIXES
 from workers import each
 
 # The part for slow machines and instruction sets: a fixed 256th of the blocks, scattered over the
@@ -41,10 +52,23 @@ class Kernel:
     form: str  # "value", "derivative_1", "derivative_1_from_result", "gradients_1", ...
     operator: Callable
     space: Space
+    # For operators at many settings of their parameters: the elements of each, whose index is what
+    # `operator` then takes first. A piece is of one setting.
+    elements_of_setting: int | None = None
+
+    def at(self, first):
+        """The kernel for the piece that starts there."""
+        if self.elements_of_setting is None:
+            return self
+        setting = first // self.elements_of_setting
+        return replace(self, operator=partial(self.operator, setting), elements_of_setting=None)
 
     def ranges(self, part, step):
         """(first, count) of the pieces of the space, or of its part, in steps of so many blocks."""
         elements = self.space.elements
+        if self.elements_of_setting is not None:
+            size = self.elements_of_setting
+            return [(i, size) for i in range(0, elements, size)]
         if elements <= BLOCK * PART:  # its own part
             part = False
         if not part:
@@ -70,6 +94,36 @@ def kernels(act, dtype, top_order):
     for order in GRADIENT_ORDERS:
         space = gradient_space(dtype, order)
         yield Kernel(act.id, dtype, f"gradients_{order}", act.ladder, space)
+
+
+# Of parameters drawn at random, which the digests' file is about: another seed, other digests.
+DRAWN_SETTINGS = 64
+DRAWN_SEED = 1
+DRAWN_ELEMENTS = 1 << 16
+
+
+def drawn_kernels(name, dtype):
+    """An activation's operators, each with one digest for all its drawn parameters."""
+    drawn = settings(name, DRAWN_SETTINGS, DRAWN_SEED)
+    for order, suffix in enumerate(SUFFIXES):
+        operator = getattr(torch.ops.fastact, name + suffix)
+
+        def at_setting(i, *tensors, operator=operator):
+            return operator(*tensors, *drawn[i].values)
+
+        def operands(first, count, device, number=order + 1):
+            tensors = [mixed(dtype, i, first, count, device) for i in range(number)]
+            if dtype.itemsize == 2:
+                tensors[-1] = every_pattern(dtype, 0, count, device)
+            return tensors
+
+        space = Space(
+            f"{DRAWN_SETTINGS} settings of 2^{DRAWN_ELEMENTS.bit_length() - 1} inputs",
+            DRAWN_SETTINGS * DRAWN_ELEMENTS,
+            operands,
+        )
+        form = "value" if order == 0 else f"gradients_{order}"
+        yield Kernel(f"{name}-drawn", dtype, form, at_setting, space, DRAWN_ELEMENTS)
 
 
 PRELU = "prelu"
@@ -148,7 +202,7 @@ def compute(
 
     def piece(where):
         operands = kernel.space.operands(*where, device)
-        return where[1], digest_of(path(kernel, operands), where[0])
+        return where[1], digest_of(path(kernel.at(where[0]), operands), where[0])
 
     ranges = kernel.ranges(part, CUDA_BLOCKS if device == "cuda" else 1)
     total = 0

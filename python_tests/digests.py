@@ -1,15 +1,17 @@
 """Digests of every operator's bits, for comparing processes and devices.
 
 Run as a script it first checks, for one activation of each kind, that lengths, offsets, strides and
-thread counts change no bit, then prints the digests of this process.
+thread counts change no bit, then prints the digests of this process; with --short only some.
 """
 
 import hashlib
 import json
+import sys
 
 import torch
 
-from op_table import ACTIVATIONS, REPRESENTATIVES, TOP_ORDER
+from drawn_parameters import FAMILIES, settings
+from op_table import ACTIVATIONS, OPERATORS, REPRESENTATIVES, SUFFIXES, TOP_ORDER
 from oracle import bits, from_bits
 from support import DTYPES, dtype_name, library_path
 
@@ -56,15 +58,25 @@ def same(a, b):
     return torch.equal(bits(a), bits(b))
 
 
-def digests(device="cpu"):
-    """Digest by activation, dtype and form: of every 16-bit input, and of some others."""
+def digests(device="cpu", short=False):
+    """Digest by activation, dtype and form: of every 16-bit input, and of some others. The short
+    ones are of each operator's value and gradient alone."""
     result = {}
-    for act in ACTIVATIONS:
+    for act in OPERATORS if short else ACTIVATIONS:
         for dtype in DTYPES:
             count = 1 << 16 if dtype.itemsize == 2 else 1 << 13
             for name, number, function in cases(act):
+                if short and name not in ("value", "derivative_1"):
+                    continue
                 key = f"{act.id} {dtype_name(dtype)} {name}"
                 result[key] = digest(function(*operands(dtype, count, number, device)))
+    for dtype in () if short else DTYPES:
+        for setting in (setting for name in FAMILIES for setting in settings(name)):
+            for order in range(TOP_ORDER + 1):
+                operator = getattr(torch.ops.fastact, setting.name + SUFFIXES[order])
+                tensors = operands(dtype, 1 << 13, order + 1, device)
+                key = f"{setting} {dtype_name(dtype)} {order}"
+                result[key] = digest(operator(*tensors, *setting.values))
     return result
 
 
@@ -119,5 +131,8 @@ def check_everything(device="cpu", lengths=range(LENGTHS + 1)):
 
 if __name__ == "__main__":
     torch.ops.load_library(str(library_path()))
-    check_everything(lengths=range(0, LENGTHS + 1, 7))
-    print(json.dumps({"build_info": torch.ops.fastact.build_info(), "digests": digests()}))
+    short = sys.argv[1:] == ["--short"]
+    if not short:
+        check_everything(lengths=range(0, LENGTHS + 1, 7))
+    report = {"build_info": torch.ops.fastact.build_info(), "digests": digests(short=short)}
+    print(json.dumps(report))

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from oracle import Multiprecision
+
 FORMULAS = Path(__file__).resolve().parent.parent / "ops" / "formulas"
 
 SUFFIXES = ("", "_backward", "_double_backward", "_triple_backward")
@@ -82,6 +84,8 @@ class Activation:
     branch_points: tuple = ()
     parameters: dict = field(default_factory=dict)  # passed by keyword to every form
     defaults: dict | None = None  # the schema's, where they are others than `parameters`
+    # (dtype, order): bounds with other parameters that the header gives in its text.
+    bounds_of_others: dict = field(default_factory=dict)
     # (parameters, the error's class, what the message says) that are an error.
     forbidden: tuple = ()
 
@@ -99,7 +103,11 @@ class Activation:
         others = {dtype: lambda bound: max(bound, 0.51) for dtype in ulp}
         others[torch.float64] = lambda bound: 2 * bound
         return {
-            dtype: tuple(others[dtype](bound) for bound in bounds) for dtype, bounds in ulp.items()
+            dtype: tuple(
+                self.bounds_of_others.get((dtype, order), others[dtype](bound))
+                for order, bound in enumerate(bounds)
+            )
+            for dtype, bounds in ulp.items()
         }
 
     @cached_property
@@ -355,14 +363,16 @@ def squared_relu(m, x, k):
 def elu(m, x, k, alpha, scale, rate):
     """`rate` is a function of m: 1 / alpha is no decimal number."""
     positive = {0: lambda x: m.number(scale) * x, 1: lambda x: m.number(scale)}.get(k, zero(m))
+    # Nothing, at an infinity too.
+    is_flat = not (scale and alpha and rate(Multiprecision))
 
     def negative(x):
         factor = m.number(scale) * m.number(alpha)
-        if k == 0:
-            return factor * m.expm1(rate(m) * x)
         for _ in range(k):
             factor = factor * rate(m)
-        return factor * m.exp(rate(m) * x)
+        if is_flat:
+            return factor if k else factor * m.number("-0")
+        return factor * (m.exp if k else m.expm1)(rate(m) * x)
 
     # A zero stays what it is, also where the rate is negative.
     return m.where(x >= 0 if k == 0 else x > 0, positive, negative, x)
@@ -383,13 +393,13 @@ def elu_from_result(m, r, k, alpha, scale, rate):
 FAR = 2.0**60
 
 
-def between(m, x, low, middle, high):
-    """low(x) below -FAR, high(x) beyond FAR, middle(x) between them."""
+def between(m, x, low, middle, high, far=FAR):
+    """low(x) below -far, high(x) beyond far, middle(x) between them."""
 
     def not_above(x):
-        return m.where(x < -FAR, low, middle, x)
+        return m.where(x < -far, low, middle, x)
 
-    return m.where(x > FAR, high, not_above, x)
+    return m.where(x > far, high, not_above, x)
 
 
 def limit(m, k, value, slope):
@@ -513,6 +523,9 @@ def gelu(m, x, k):
 
 def softplus(m, x, k, beta, threshold):
     """log(1 + e^(beta x)) / beta, beyond the threshold x."""
+    if beta < 0:
+        # Turned about the origin.
+        return (-1) ** (k + 1) * softplus(m, -x, k, -beta, threshold)
     rate = m.number(beta)
 
     def middle(x):
@@ -528,7 +541,8 @@ def softplus(m, x, k, beta, threshold):
         return (s.rising, rate * s.slope, rate * rate * s.slope * s.difference)[k - 1]
 
     def below(x):
-        return between(m, x, limit(m, k, 0, 0), middle, limit(m, k, "x", 1))
+        ends = limit(m, k, 0, 0), limit(m, k, "x", 1)
+        return between(m, x, ends[0], middle, ends[1], FAR / beta)
 
     return m.where(x > threshold / beta, limit(m, k, "x", 1), below, x)
 
@@ -760,7 +774,13 @@ def exponential_row(name, alpha, scale, rate, aten_rate, **rest):
         **forms,
         saves="input",
         from_result=lambda m, r, k: elu_from_result(m, r, k, alpha, scale, rate),
-        result_suffices=scale > 0 and alpha * aten_rate >= 0,
+        result_suffices=(
+            scale > 0
+            and alpha * aten_rate >= 0
+            and all(
+                v == 0 or 2**-100 <= abs(v) <= 2**100 for v in (scale, alpha * scale, aten_rate)
+            )
+        ),
         **rest,
     )
 
@@ -832,6 +852,7 @@ def softplus_row(beta, threshold):
         ),
         saves="input",
         kinks=(threshold / beta,),
+        bounds_of_others={(torch.float32, 0): 2.0},
         **others({"beta": beta, "threshold": threshold}, beta=1.0, threshold=20.0),
     )  # fmt: skip
 

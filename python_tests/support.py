@@ -146,6 +146,19 @@ def untouched(*tensors):
         assert torch.equal(whole_storage(t), memory)
 
 
+# Makes glibc choose the forms of its functions for processors without FMA.
+WITHOUT_FMA = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}
+
+
+def form_of_fma(environment):
+    """Which of its forms of fma() the C library chooses, as the place of its code."""
+    script = (
+        "import ctypes; f = ctypes.CDLL('libm.so.6').fma;"
+        "print(ctypes.cast(f, ctypes.c_void_p).value % 4096)"
+    )
+    return int(run_python("-c", script, environment=environment))
+
+
 @contextmanager
 def no_vmap_fallback():
     """Makes an operator without a batching rule an error instead of a slow loop."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import digests
-from support import run_python
+from support import WITHOUT_FMA, form_of_fma, run_python
 
 pytestmark = pytest.mark.kernels
 
@@ -38,6 +38,16 @@ def test_instruction_sets_agree(instruction_set, here):
     report = json.loads(printed)
     assert f"cpu instruction set in use: {instruction_set}" in report["build_info"]
     assert report["digests"] == here
+
+
+def test_baseline_on_a_processor_without_fma():
+    """Its fma() is then the C library's, in software."""
+    if form_of_fma(WITHOUT_FMA) == form_of_fma({}):
+        pytest.skip("the C library has one fma() here")
+    expected = digests.digests(short=True)
+    environment = {**WITHOUT_FMA, "FASTACT_CPU_ISA": "baseline"}
+    printed = run_python(Path(digests.__file__), "--short", environment=environment, timeout=600)
+    assert json.loads(printed)["digests"] == expected
 
 
 def test_cuda_agrees_with_the_cpu(cuda, here):

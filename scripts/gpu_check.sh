@@ -24,6 +24,7 @@
 #   ARCHITECTURES     native        for example "80-real;90-real" for the default build's list
 #   SANITIZER_TOOLS   memcheck racecheck initcheck synccheck
 #   SANITIZER_FILTER  *Cuda*-*CudaExhaustive*, with racecheck fewer
+#   FASTACT_SETTINGS  256           parameters drawn at random for each activation that has some
 #   CTEST_ARGS, PYTEST_ARGS, PROVE_ARGS, BENCH_ARGS   more arguments
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +36,7 @@ architectures=${ARCHITECTURES:-native}
 export FASTACT_LIBRARY=$PWD/$build/lib/libfastact.so
 export FASTACT_PREFIX=$PWD/$build/prefix
 export PYTHONUNBUFFERED=1
+export FASTACT_SETTINGS=${FASTACT_SETTINGS:-256}
 
 all_steps=(build ctest sanitizer pytest prove bench)
 steps=("$@")

@@ -73,7 +73,9 @@ class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<Ke
   const cpu::InstructionSet widest_ = cpu::available_instruction_sets().back();
 
   void launch(const cuda::Operands& operands) const {
-    ASSERT_EQ(cuda::find_kernel(kernel_.activation, kernel_.id)({}, operands, nullptr), cudaSuccess)
+    ASSERT_EQ(
+        cuda::find_kernel(kernel_.activation, kernel_.id)(kernel_.parameters, operands, nullptr),
+        cudaSuccess)
         << kernel_.name();
   }
 
@@ -177,6 +179,36 @@ TEST_P(CudaExhaustiveSampleTest, SameBitsAsTheCpu) {
     x = mixed_values(format_, 2'000'000, 62);
   }
   check_values(x);
+}
+
+// ---- Parameters
+
+// At parameters drawn at random, every kernel that has some.
+class CudaDrawnParametersTest : public CudaEnvironment {};
+
+TEST_F(CudaDrawnParametersTest, SameBitsAsTheCpu) {
+  const auto settings = static_cast<int>(from_environment("FASTACT_SETTINGS", 32));
+  const uint64_t seed = from_environment("FASTACT_SETTINGS_SEED", 1);
+  const cpu::InstructionSet widest = cpu::available_instruction_sets().back();
+  constexpr int64_t kCount = 4096;
+  for (const KernelCase& kernel : kernels_at_drawn_parameters(settings, seed)) {
+    SCOPED_TRACE(described(kernel));
+    std::vector<std::vector<char>> host(kernel.operands());
+    for (int i = 0; i < kernel.operands(); ++i)
+      host[i] = pack(kernel.format(), mixed_values(kernel.format(), kCount, 80 + i));
+    std::vector<DeviceMemory> device;
+    char* pointers[kMaxOperands];
+    cuda::Operands operands;
+    operands.size = kCount;
+    for (int i = 0; i < kernel.operands(); ++i) {
+      pointers[i] = host[i].data();
+      operands.data[i] = device.emplace_back(host[i]).data();
+    }
+    run_dense(kernel, widest, pointers, kCount);
+    ASSERT_EQ(cuda::find_kernel(kernel.activation, kernel.id)(kernel.parameters, operands, nullptr),
+              cudaSuccess);
+    ASSERT_TRUE(device[0].download() == host[0]);
+  }
 }
 
 // ---- Dense
@@ -454,8 +486,9 @@ TEST_F(CudaLaunchTest, NoElementsAreNoError) {
     cuda::Operands operands;
     operands.dimensions = dimensions;
     for (const KernelCase& kernel : all_kernels()) {
-      EXPECT_EQ(cuda::find_kernel(kernel.activation, kernel.id)({}, operands, nullptr),
-                cudaSuccess);
+      EXPECT_EQ(
+          cuda::find_kernel(kernel.activation, kernel.id)(kernel.parameters, operands, nullptr),
+          cudaSuccess);
     }
   }
 }
@@ -470,7 +503,8 @@ TEST_F(CudaLaunchTest, CanBeCapturedIntoAGraph) {
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  EXPECT_EQ(cuda::find_kernel(kernel_.activation, kernel_.id)({}, operands, stream), cudaSuccess);
+  EXPECT_EQ(cuda::find_kernel(kernel_.activation, kernel_.id)(kernel_.parameters, operands, stream),
+            cudaSuccess);
   cudaGraph_t graph = nullptr;
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   cudaGraphExec_t executable = nullptr;
@@ -547,7 +581,8 @@ TEST_F(CudaExhaustiveLargeTest, DenseInPlace) {
     operands.size = kSize;
     operands.data[0] = memory.data();
     operands.data[1] = memory.data();
-    ASSERT_EQ(cuda::find_kernel(kernel.activation, kernel.id)({}, operands, nullptr), cudaSuccess);
+    ASSERT_EQ(cuda::find_kernel(kernel.activation, kernel.id)(kernel.parameters, operands, nullptr),
+              cudaSuccess);
     expect_results(kernel, memory, 1);
   }
 }
@@ -567,7 +602,7 @@ TEST_F(CudaExhaustiveLargeTest, StridedBeyond32BitIndicesAndOffsets) {
   operands.data[1] = x.data();
   operands.strides[0][0] = 2;
   operands.strides[1][0] = 4;
-  ASSERT_EQ(function({}, operands, nullptr), cudaSuccess);
+  ASSERT_EQ(function(kernel.parameters, operands, nullptr), cudaSuccess);
   expect_results(kernel, y, 2);
 
   // Few elements, far apart.
@@ -576,7 +611,7 @@ TEST_F(CudaExhaustiveLargeTest, StridedBeyond32BitIndicesAndOffsets) {
   operands.size = kFew;
   operands.shape[0] = kFew;
   operands.strides[1][0] = stride;
-  ASSERT_EQ(function({}, operands, nullptr), cudaSuccess);
+  ASSERT_EQ(function(kernel.parameters, operands, nullptr), cudaSuccess);
   std::vector<char> got(2 * kFew);
   DeviceMemory::copy(got.data(), y.data(), got.size(), cudaMemcpyDeviceToHost);
   std::vector<uint64_t> elements(kFew);

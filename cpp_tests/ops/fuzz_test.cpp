@@ -25,11 +25,6 @@ constexpr int64_t kMaxElements = 2600;
 // The engine's first two dimensions are always there.
 constexpr int kEngineDimensions = 2;
 
-uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing writes it
-  return text == nullptr || *text == '\0' ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 using Sizes = std::vector<int64_t>;
 
 int64_t count_of(const Sizes& sizes) {
@@ -136,8 +131,7 @@ std::vector<Range> random_pieces(Random& random, int64_t count) {
 struct FuzzCase {
   uint64_t seed = 0;
   KernelCase kernel;
-  Parameters parameters;
-  // Whether the oracle can tell the results: gradients are 1 and parameters 0.
+  // Whether the oracle can tell the results: gradients are 1.
   bool told_by_oracle = false;
   // The first dimension is the one that the engine steps along first.
   Sizes sizes;
@@ -158,7 +152,7 @@ std::ostream& operator<<(std::ostream& stream, const FuzzCase& fuzz) {
     stream << ')';
   };
   stream << fuzz.kernel.name() << ", parameters";
-  for (const double value : fuzz.parameters.values) stream << ' ' << value;
+  for (const double value : fuzz.kernel.parameters.values) stream << ' ' << value;
   stream << (fuzz.told_by_oracle ? ", unit gradients" : "") << ", sizes ";
   list(fuzz.sizes);
   for (size_t i = 0; i < fuzz.operands.size(); ++i) {
@@ -181,10 +175,8 @@ FuzzCase fuzz_case(uint64_t seed) {
   fuzz.seed = seed;
   fuzz.kernel = kernels[seed % kernels.size()];
   fuzz.told_by_oracle = random() % 4 == 0 && !with_oracle({fuzz.kernel}).empty();
-  if (!fuzz.told_by_oracle) {
-    std::uniform_real_distribution<double> parameter(-2, 2);
-    std::ranges::generate(fuzz.parameters.values, [&] { return parameter(random); });
-  }
+  // One in four at the defaults, which formulas have kernels of their own for.
+  if (random() % 4 != 0) fuzz.kernel.parameters = draw_parameters(random);
   fuzz.sizes = random_sizes(random);
   const bool all_contiguous = random() % 4 == 0;
   for (int i = 0; i <= fuzz.inputs(); ++i) {
@@ -239,7 +231,7 @@ void run_piece(const FuzzCase& fuzz, cpu::InstructionSet set, Memory& memory, Ra
       const int source = i == 0 ? fuzz.in_place : i;
       data[i] = memory[source].data() + fuzz.operands[source].at(index) * bytes;
     }
-    kernel(fuzz.parameters, data, strides, size0, size1);
+    kernel(fuzz.kernel.parameters, data, strides, size0, size1);
     piece.begin += size0 * size1;
   }
 }
@@ -271,8 +263,8 @@ void check(const FuzzCase& fuzz) {
     for (int i = 1; i <= fuzz.inputs(); ++i) {
       elements[i - 1] = contents[i][fuzz.operands[i].at(index)];
     }
-    const uint64_t result = run_one(kernel, cpu::InstructionSet::kBaseline,
-                                    std::span(elements, fuzz.inputs()), fuzz.parameters);
+    const uint64_t result =
+        run_one(kernel, cpu::InstructionSet::kBaseline, std::span(elements, fuzz.inputs()));
     // One element in sixteen: the oracle is slow where it needs 113 bits.
     if (fuzz.told_by_oracle && position % 16 == 0) {
       const uint64_t x = elements[fuzz.inputs() - 1];

@@ -288,8 +288,8 @@ class StridedTest : public LayoutTest {
       strides[i] = block.stride0 * format_.bytes;
       strides[kernel_.operands() + i] = block.stride1 * format_.bytes;
     }
-    cpu::find_kernel(kernel_.activation, kernel_.id, set)({}, operands, strides, call.size0,
-                                                          call.size1);
+    cpu::find_kernel(kernel_.activation, kernel_.id, set)(kernel_.parameters, operands, strides,
+                                                          call.size0, call.size1);
     for (int i = 0; i <= inputs_; ++i) {
       const std::vector<char> packed = pack(format_, i == output ? expected : contents[i]);
       ASSERT_TRUE(std::ranges::equal(packed, std::span(memory[i]->data(), packed.size())))

@@ -10,12 +10,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <ostream>
 #include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -195,6 +198,12 @@ class GuardedMemory {
 
 // ---- Inputs
 
+// A number that an environment variable may set.
+inline uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing writes it
+  return text == nullptr || *text == '\0' ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
 // Seeded by each test, so that every run tries the same.
 using Random = std::mt19937_64;
 inline Random seeded(uint64_t seed) { return Random(seed); }
@@ -245,12 +254,64 @@ inline std::vector<char> pack(const Format& format, std::span<const uint64_t> va
   return memory;
 }
 
+// ---- Parameters
+
+// What the schema says, "float alpha=1.0, float scale=1.0"; 0.5, 0.25, ... where it says nothing.
+inline Parameters default_parameters(const Activation& activation) {
+  Parameters parameters;
+  std::string_view rest = activation.parameters;
+  for (int i = 0; !rest.empty(); ++i) {
+    const size_t end = std::min(rest.find(','), rest.size());
+    const size_t equals = rest.substr(0, end).find('=');
+    parameters.values[i] = equals == std::string_view::npos
+                               ? std::ldexp(1.0, -1 - i)
+                               : std::stod(std::string(rest.substr(equals + 1, end - equals - 1)));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return parameters;
+}
+
+// A number of ordinary size, or one that is tiny, huge, zero, subnormal or not finite.
+inline double draw_parameter(Random& random) {
+  const auto size = [&](double low, double high) {
+    return std::exp2(std::uniform_real_distribution<double>(low, high)(random));
+  };
+  const double sign = random() % 4 == 0 ? -1 : 1;
+  switch (random() % 16) {
+    case 0:
+      return sign * size(-126, -20);
+    case 1:
+      return sign * size(20, 127);
+    case 2:
+      return sign * size(-149, -126);
+    case 3:
+      return sign * size(-1074, -149);
+    case 4:
+      return sign * size(127, 1023);
+    case 5:
+      return sign * 0.0;
+    case 6:
+      return sign * std::numeric_limits<double>::infinity();
+    case 7:
+      return std::numeric_limits<double>::quiet_NaN();
+    default:
+      return sign * size(-4, 4);
+  }
+}
+
+inline Parameters draw_parameters(Random& random) {
+  Parameters parameters;
+  for (double& value : parameters.values) value = draw_parameter(random);
+  return parameters;
+}
+
 // ---- Kernels
 
 // One kernel of one activation.
 struct KernelCase {
   int activation = 0;
   KernelId id;
+  Parameters parameters = default_parameters(catalogue()[activation]);
 
   [[nodiscard]] const Activation& info() const { return catalogue()[activation]; }
   [[nodiscard]] const Format& format() const { return format_of(id.dtype); }
@@ -264,6 +325,13 @@ struct KernelCase {
 
 inline void PrintTo(const KernelCase& kernel, std::ostream* stream) { *stream << kernel.name(); }
 
+// With its parameters, which a name has no room for.
+inline std::string described(const KernelCase& kernel) {
+  std::string text = kernel.name() + " at";
+  for (const double value : kernel.parameters.values) text += ' ' + std::to_string(value);
+  return text;
+}
+
 inline std::vector<KernelCase> all_kernels() {
   std::vector<KernelCase> kernels;
   for (int activation = 0; activation < static_cast<int>(catalogue().size()); ++activation) {
@@ -273,6 +341,20 @@ inline std::vector<KernelCase> all_kernels() {
         kernels.push_back({activation, {order, false, format.dtype}});
         if (with_result && order > 0) kernels.push_back({activation, {order, true, format.dtype}});
       }
+    }
+  }
+  return kernels;
+}
+
+// The kernels whose results depend on parameters, each at `count` drawn ones.
+inline std::vector<KernelCase> kernels_at_drawn_parameters(int count, uint64_t seed) {
+  std::vector<KernelCase> kernels;
+  Random random = seeded(seed);
+  for (KernelCase kernel : all_kernels()) {
+    if (kernel.info().parameters.empty()) continue;
+    for (int i = 0; i < count; ++i) {
+      kernel.parameters = draw_parameters(random);
+      kernels.push_back(kernel);
     }
   }
   return kernels;
@@ -293,23 +375,23 @@ struct KernelCaseName {
 
 // The kernel on n dense elements: output, gradients, x.
 inline void run_dense(const KernelCase& kernel, cpu::InstructionSet set,
-                      std::span<char* const> operands, int64_t n,
-                      const Parameters& parameters = {}) {
+                      std::span<char* const> operands, int64_t n) {
   int64_t strides[2 * kMaxOperands] = {};
   std::fill_n(strides, kernel.operands(), kernel.format().bytes);
-  cpu::find_kernel(kernel.activation, kernel.id, set)(parameters, operands.data(), strides, n, 1);
+  cpu::find_kernel(kernel.activation, kernel.id, set)(kernel.parameters, operands.data(), strides,
+                                                      n, 1);
 }
 
 // The kernel's result for one element: `inputs` are the gradients, then x.
 inline uint64_t run_one(const KernelCase& kernel, cpu::InstructionSet set,
-                        std::span<const uint64_t> inputs, const Parameters& parameters = {}) {
+                        std::span<const uint64_t> inputs) {
   alignas(8) char elements[kMaxOperands][8] = {};
   char* operands[kMaxOperands];
   for (int i = 0; i < kernel.operands(); ++i) {
     operands[i] = elements[i];
     if (i > 0) kernel.format().store(elements[i], inputs[i - 1]);
   }
-  run_dense(kernel, set, operands, 1, parameters);
+  run_dense(kernel, set, operands, 1);
   return kernel.format().load(elements[0]);
 }
 

@@ -145,6 +145,16 @@ FASTACT_INLINE float round_to_odd(double x) {
   return static_cast<float>(from_bits((bits | (sticky & (kBelowFloat + 1))) & ~kBelowFloat));
 }
 
+// What a double result is returned as: 16-bit results need one rounding in all.
+template <class Element>
+FASTACT_INLINE auto narrowed(double y) {
+  if constexpr (kIs16Bit<Element>) {
+    return round_to_odd(y);
+  } else {
+    return y;
+  }
+}
+
 // c0 + c1*x + c2*x^2 + ... by Horner's rule, one fma a step.
 template <class T>
 FASTACT_INLINE T polynomial(T /*x*/, T last) {

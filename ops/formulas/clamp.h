@@ -1,7 +1,8 @@
 // min(max(x, low), high) for two bounds, which hardtanh and relu6 are.
 //
 // The bounds are rounded to the element's type first: then the result is at a bound exactly where
-// the input is at or beyond it, and serves in the input's place in every derivative.
+// the input is at or beyond it, and serves in the input's place in every derivative. With a bound
+// that is NaN so is every value, as in PyTorch.
 #pragma once
 
 #include "ops/formulas/formula.h"
@@ -11,7 +12,8 @@ namespace fastact::inline FASTACT_TARGET {
 struct Clamp {
   static constexpr Traits kTraits = {.saves = Saves::kResult, .piecewise_polynomial = true};
 
-  Clamp(double min, double max) : low(min), high(max) {}
+  // Each is NaN if the other is.
+  Clamp(double min, double max) : low(max == max ? min : max), high(min == min ? max : min) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(Wide<Element> x) const {
@@ -20,7 +22,7 @@ struct Clamp {
       const T lower = low.template in<Element>();
       const T upper = high.template in<Element>();
       const T above = x < lower ? lower : x;
-      return finish(x, above > upper ? upper : above);
+      return finish(x, above < upper ? above : upper);
     } else {
       return is_nan(x) ? x : T{0};
     }

@@ -15,7 +15,12 @@
 // From the result (in-place calls), f' = input_scale (y + scale alpha) carries the rounding of y
 // and of the sum: together about an ULP of scale alpha, absolute, which is much where f' is small.
 // With a negative scale, or alpha and input_scale of different signs, the result's sign does not
-// tell the input's: in place the input is kept then.
+// tell the input's: in place the input is kept then, as it is with numbers that are neither 0 nor
+// from 2^-100 to 2^100 in size.
+//
+// The bounds are the defaults'. With any other finite numbers the 16-bit types and float32 are
+// within 0.51, float64 within twice the bound, where the result depends on scale, scale alpha and
+// input_scale alone: scale alpha is rounded to float64.
 //
 // Source: Clevert, Unterthiner and Hochreiter, "Fast and Accurate Deep Network Learning by
 // Exponential Linear Units", 2015; the scales are ATen's.
@@ -25,20 +30,31 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-struct Elu : ExponentialLinear {
-  static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .gradient_from_result = true, .slope_packets = 3};
-  // alpha, scale, input_scale
-  static constexpr bool result_suffices(const double* parameters) {
-    return parameters[1] > 0 && parameters[0] * parameters[2] >= 0;
-  }
+struct OrdinaryElu : OrdinaryExponentialLinear {
+  explicit constexpr OrdinaryElu(const double* parameters)
+      : OrdinaryExponentialLinear(parameters[1], parameters[0] * parameters[1], parameters[2],
+                                  0.0) {}
 
   static constexpr bool is_default(const double* parameters) {
     return parameters[0] == 1.0 && parameters[1] == 1.0 && parameters[2] == 1.0;
   }
+};
 
-  explicit constexpr Elu(const double* parameters)
-      : ExponentialLinear(parameters[1], parameters[0] * parameters[1], parameters[2], 0.0) {}
+struct Elu : ExponentialLinear {
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .gradient_from_result = true, .slope_packets = 3};
+  using Default = OrdinaryElu;
+
+  // alpha, scale, input_scale
+  static constexpr bool is_default(const double* parameters) {
+    return OrdinaryElu::is_ordinary(parameters[1], parameters[0] * parameters[1], parameters[2]);
+  }
+  static constexpr bool result_suffices(const double* parameters) {
+    return ExponentialLinear::result_suffices(parameters[1], parameters[0], parameters[2]);
+  }
+
+  explicit Elu(const double* parameters)
+      : ExponentialLinear(parameters[1], parameters[0], scaled(parameters[2]), {0.0, 0.0}) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

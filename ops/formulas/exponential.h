@@ -91,33 +91,27 @@ FASTACT_INLINE double exponential_tail(double r) {
                     0x1.1ed9995fc8858p-29);
 }
 
-// z from -20 to 709, whose power of two is still finite, and something between for a NaN. On a GPU
-// by the upper half of its bits, with one instruction for each bound: beyond them by up to 2^-20 of
-// each.
+// max(z, -40) for z <= 0, anything for another z. On a GPU by the upper half of the bits, with one
+// instruction: beyond the bound by up to 2^-20 of it, where e^z - 1 is -1 in double either way.
 FASTACT_INLINE double bounded_argument(double z) {
 #if defined(__CUDA_ARCH__)
   const auto high = static_cast<unsigned>(__double2hiint(z));
-  const auto above = static_cast<int>(min(high, 0xc0340000u));  // negative ones, by their size
-  return __hiloint2double(min(above, 0x40862800), __double2loint(z));
+  const unsigned above = min(high, 0xc0440000u);  // negative ones, by their size
+  return __hiloint2double(static_cast<int>(above), __double2loint(z));
 #else
-  const double above = clamp_below(z, -20.0);
-  return above > 709.0 ? 709.0 : above;
+  return clamp_below(z, -40.0);
 #endif
 }
 
-// e^z - 1. In double, rest is what was rounded off z. Of a NaN it is a number.
+// e^z - 1 for z <= 0; anything for another z. In double, rest is what was rounded off z.
 template <class Element>
 FASTACT_INLINE Compute<Element> exponential_minus_one(Compute<Element> z, double rest) {
   if constexpr (std::is_same_v<Element, double>) {
-    const double above = clamp_below(z, -40.0);
-    const double limited = above > 710.0 ? 710.0 : above;
-    // By half of it where 2^n may be infinite.
-    const bool large = limited > 600.0;
+    const double limited = clamp_below(z, -40.0);
     const auto [reduced, scale] = reduce(limited);
     const double r = reduced + (limited == z ? rest : 0.0);
-    const double power = from_bits(to_bits(scale) - (large ? uint64_t{1} << 52 : uint64_t{0}));
-    const double half = fma(power, fma(r * r, exponential_tail(r), r), power - (large ? 0.5 : 1.0));
-    return half * (large ? 2.0 : 1.0);
+    const double p = fma(r * r, exponential_tail(r), r);
+    return fma(scale, p, scale - 1.0);
   } else if constexpr (std::is_same_v<Element, float>) {
     const auto [r, scale] = reduce_short(bounded_argument(z));
     // Minimax of degree 9, by Remez' algorithm: none of the 2^31 negative inputs is misrounded to
@@ -129,10 +123,7 @@ FASTACT_INLINE Compute<Element> exponential_minus_one(Compute<Element> z, double
     return fma(scale, r * p, scale - 1.0);
   } else {
     // The shortest minimax polynomials that leave 0 of the 65,536 inputs misrounded.
-    const float above = clamp_below(z, -20.0f);
-    const float limited = above > 89.0f ? 89.0f : above;
-    const bool large = limited > 60.0f;
-    const auto [r, scale] = reduce<Element>(limited);
+    const auto [r, scale] = reduce<Element>(clamp_below(z, -20.0f));
     float p;
     if constexpr (std::is_same_v<Element, BFloat16>) {
       p = polynomial(r, 0x1p0f, 0x1.fffe5ap-2f, 0x1.55541cp-3f, 0x1.570bb8p-5f, 0x1.126fc6p-7f);
@@ -140,31 +131,27 @@ FASTACT_INLINE Compute<Element> exponential_minus_one(Compute<Element> z, double
       p = polynomial(r, 0x1p0f, 0x1p-1f, 0x1.55547cp-3f, 0x1.555470p-5f, 0x1.123d96p-7f,
                      0x1.6da776p-10f);
     }
-    const float power = from_bits(to_bits(scale) - (large ? uint32_t{1} << 23 : uint32_t{0}));
-    const float half = fma(power * r, p, power - (large ? 0.5f : 1.0f));
-    return half * (large ? 2.0f : 1.0f);
+    return fma(scale * r, p, scale - 1.0f);
   }
 }
 
-// factor e^z: rounded once where it is subnormal, and zero for z = -inf. In double, rest is what
-// was rounded off z.
+// factor e^z for z <= 0, anything for a positive z: rounded once where it is subnormal, and zero
+// for z = -inf. In double, rest is what was rounded off z.
 template <class Element>
 FASTACT_INLINE Compute<Element> times_exponential(Compute<Element> factor, Compute<Element> z,
                                                   double rest) {
   if constexpr (std::is_same_v<Element, double>) {
-    const double above = clamp_below(z, -1100.0);
-    const double limited = above > 710.0 ? 710.0 : above;
+    const double limited = clamp_below(z, -1100.0);
     const bool tiny = limited < -600.0;
-    const auto [reduced, scale] = reduce<-1>(limited);
+    const auto [reduced, scale] = reduce(limited);
     const double r = reduced + (limited == z ? rest : 0.0);
     const double p = fma(r * r, exponential_tail(r), r);
-    const double power = from_bits(to_bits(scale) + (tiny ? uint64_t{601} << 52 : uint64_t{0}));
-    return fma(factor, p, factor) * power * (tiny ? 0x1p-600 : 2.0);
+    const double power = from_bits(to_bits(scale) + (tiny ? uint64_t{600} << 52 : uint64_t{0}));
+    return fma(factor, p, factor) * power * (tiny ? 0x1p-600 : 1.0);
   } else if constexpr (std::is_same_v<Element, float>) {
     // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
     // float32's needs it to be from far above on.
-    const double above = clamp_below(z, -709.125);
-    const auto [r, scale] = reduce_short(above > 710.0 ? 710.0 : above);
+    const auto [r, scale] = reduce_short(clamp_below(z, -709.125));
     // Minimax of degree 8.
     const double p =
         polynomial(r, 0x1.ffffffffff7a2p-1, 0x1.ffffffffd55b9p-1, 0x1.00000000880a9p-1,
@@ -172,10 +159,9 @@ FASTACT_INLINE Compute<Element> times_exponential(Compute<Element> factor, Compu
                    0x1.6c18b35303637p-10, 0x1.a1a82f47548f3p-13, 0x1.9edaa0d959235p-16);
     return factor * p * scale;
   } else {
-    const float above = clamp_below(z, -150.0f);
-    const float limited = above > 89.0f ? 89.0f : above;
+    const float limited = clamp_below(z, -150.0f);
     const bool tiny = limited < -60.0f;
-    const auto [r, scale] = reduce<Element, -1>(limited);
+    const auto [r, scale] = reduce<Element>(limited);
     float p;
     if constexpr (std::is_same_v<Element, BFloat16>) {
       p = polynomial(r, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
@@ -183,8 +169,8 @@ FASTACT_INLINE Compute<Element> times_exponential(Compute<Element> factor, Compu
       p = polynomial(r, 0x1.000004p0f, 0x1.000064p-1f, 0x1.5554eap-3f, 0x1.5554aep-5f,
                      0x1.123ffap-7f, 0x1.6daafp-10f);
     }
-    const float power = from_bits(to_bits(scale) + (tiny ? uint32_t{101} << 23 : uint32_t{0}));
-    return factor * fma(power * r, p, power) * (tiny ? 0x1p-100f : 2.0f);
+    const float power = from_bits(to_bits(scale) + (tiny ? uint32_t{100} << 23 : uint32_t{0}));
+    return factor * fma(power * r, p, power) * (tiny ? 0x1p-100f : 1.0f);
   }
 }
 

@@ -1,11 +1,10 @@
 // f(x) = positive x for x > 0, negative (e^(rate x) - 1) for x <= 0: what ELU and CELU are.
 //
-// Any finite numbers will do; the bounds in the headers of both hold with |negative rate^k| up to
-// 2^60 (16-bit types), 2^300 (float32) and 2^200 (float64), beyond which intermediate results
-// overflow or vanish too early.
+// Three forms, of which a call's parameters choose one: the defaults' in float, that of ordinary
+// parameters, and one for any others, which takes about twice as long.
 #pragma once
 
-#include "ops/formulas/exponential.h"
+#include "ops/formulas/any_rate.h"
 #include "ops/formulas/formula.h"
 
 namespace fastact::inline FASTACT_TARGET {
@@ -15,9 +14,9 @@ namespace fastact::inline FASTACT_TARGET {
 struct ExponentialLinearOfOne {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
 
-  template <class Element, int Order>
+  template <class Element, int Order, bool FromResult>
   static constexpr bool stands_in() {
-    return std::is_same_v<Element, float> && Order == 1;
+    return std::is_same_v<Element, float> && Order == 1 && !FromResult;
   }
 
   explicit constexpr ExponentialLinearOfOne(const double* /*parameters*/) {}
@@ -36,39 +35,44 @@ struct ExponentialLinearOfOne {
   }
 };
 
-struct ExponentialLinear {
+// Of ordinary parameters: with a rate above 0, so that the exponential is at most 1, and with
+// factors of a size that no type's intermediate results overflow or vanish too early, nor 16-bit
+// types' rounding of the rate to float is seen in the result.
+struct OrdinaryExponentialLinear {
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .gradient_from_result = true, .slope_packets = 3};
   using Default = ExponentialLinearOfOne;
 
-  // The rate is rate + rate_low.
-  constexpr ExponentialLinear(double positive_, double negative_, double rate_, double rate_low_)
-      : positive(positive_),
-        negative(negative_),
-        rate(rate_),
-        rate_low(rate_low_),
-        value_negative(rate == 0.0 ? (negative < 0.0 ? -0.0 : 0.0)
-                                   : (rate == rate ? negative : rate)),
-        value_rate(rate == 0.0 ? 1.0 : rate) {}
+  template <class Element, int Order, bool FromResult>
+  static constexpr bool stands_in() {
+    return !FromResult;
+  }
 
-  double positive;
-  double negative;
-  double rate;
-  double rate_low;
-  // The value's own, as exponential_minus_one() makes a number of a NaN: where the rate is 0, so is
-  // the value, at -inf too; where it is NaN, so is the value.
-  double value_negative;
-  double value_rate;
+  static constexpr bool is_ordinary(double positive, double negative, double rate) {
+    const auto is_moderate = [](double x) {
+      const double size = x < 0.0 ? -x : x;
+      return size >= 0x1p-20 && size <= 0x1p20;
+    };
+    // Of the factors negative rate^k the first and the last.
+    return rate > 0.0 && is_moderate(rate) && is_moderate(positive) && is_moderate(negative) &&
+           is_moderate(negative * rate * rate * rate);
+  }
+
+  // The rate is rate + rate_low.
+  constexpr OrdinaryExponentialLinear(double positive_, double negative_, double rate_,
+                                      double rate_low_)
+      : positive(positive_), negative(negative_), rate(rate_), rate_low(rate_low_) {}
 
   template <class Element, int Order>
   FASTACT_INLINE Compute<Element> derivative(Wide<Element> x) const {
     using T = Compute<Element>;
     const T wide = static_cast<T>(x);
-    const T z = static_cast<T>(Order == 0 ? value_rate : rate) * wide;
+    const T z = static_cast<T>(rate) * wide;
     T rest = 0;
-    if constexpr (std::is_same_v<Element, double>)
-      rest = fma(Order == 0 ? value_rate : rate, x, -z) + rate_low * x;
+    if constexpr (std::is_same_v<Element, double>) rest = fma(rate, x, -z) + rate_low * x;
     if constexpr (Order == 0) {
       // -0.0 and a NaN go the way of the positive, which keeps them.
-      const T below_zero = static_cast<T>(value_negative) * exponential_minus_one<Element>(z, rest);
+      const T below_zero = static_cast<T>(negative) * exponential_minus_one<Element>(z, rest);
       return x < 0 ? below_zero : static_cast<T>(positive) * wide;
     } else {
       const T beyond_zero = Order == 1 ? static_cast<T>(positive) : T{0};
@@ -76,25 +80,6 @@ struct ExponentialLinear {
       // A NaN goes the way of the negative, which keeps it.
       return wide > T{0} ? beyond_zero : below_zero;
     }
-  }
-
-  // d(y) = rate (y + negative) below zero, positive beyond. Never negative, also where y was
-  // rounded to or below its limit.
-  template <class Element, int Order>
-  FASTACT_INLINE Compute<Element> derivative_from_result(Wide<Element> y) const {
-    using T = Compute<Element>;
-    const T wide = static_cast<T>(y);
-    T below_zero = 0;
-    T beyond_zero = 0;
-    if constexpr (Order == 1) {
-      below_zero = static_cast<T>(rate) * (wide + static_cast<T>(negative));
-      below_zero = below_zero > T{0} ? below_zero : T{0};
-      beyond_zero = static_cast<T>(positive);
-    } else if constexpr (Order == 2) {
-      below_zero = static_cast<T>(rate);
-    }
-    const T result = wide <= T{0} ? below_zero : beyond_zero;
-    return is_nan(wide) ? wide : result;
   }
 
 #if FASTACT_HAS_APPROXIMATIONS
@@ -119,12 +104,106 @@ struct ExponentialLinear {
 #endif
 
  private:
+  double positive;
+  double negative;
+  double rate;
+  double rate_low;
+
   // negative rate^Order
   template <int Order>
   FASTACT_INLINE double factor() const {
     double result = negative;
     for (int i = 0; i < Order; ++i) result *= rate;
     return result;
+  }
+};
+
+// Of any parameters: every type in double, with exponents apart wherever a product of parameters
+// and powers may leave double's range though the result does not. An infinite parameter gives what
+// IEEE arithmetic gives for the definition.
+struct ExponentialLinear {
+  // From the result the gradient comes in the type's own arithmetic: it keeps away from its limits.
+  static constexpr bool result_suffices(double scale, double alpha, double rate) {
+    const auto is_moderate = [](double x) {
+      const double size = x < 0.0 ? -x : x;
+      return size == 0.0 || (size >= 0x1p-100 && size <= 0x1p100);
+    };
+    return scale > 0.0 && alpha * rate >= 0.0 && is_moderate(scale) && is_moderate(scale * alpha) &&
+           is_moderate(rate);
+  }
+
+  // positive = scale, negative = scale alpha; the rate is rate + rate_rest.
+  ExponentialLinear(double scale, double alpha, Scaled rate_, Scaled rate_rest_)
+      : positive(scale),
+        negative(scale * alpha),
+        plain_rate(times_power_of_two(rate_.significand, rate_.exponent)),
+        rate(rate_),
+        rate_rest(rate_rest_) {
+    factors[0] = scaled(scale) * scaled(alpha);
+    for (int k = 1; k <= kTopOrder; ++k) factors[k] = factors[k - 1] * rate;
+  }
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
+    const auto wide = static_cast<double>(x);
+    const ScaledArgument z = scaled_argument(rate, rate_rest, wide);
+    if constexpr (Order == 0) {
+      // -0.0 and a NaN go the way of the positive, which keeps them.
+      const double below_zero = value_below_zero(z);
+      return narrowed<Element>(wide < 0.0 ? below_zero : positive * wide);
+    } else {
+      const double beyond_zero = Order == 1 ? positive : 0.0;
+      const auto [n, p] = scaled_exponential(z.value, z.rest);
+      const double factor = factors[Order].significand;
+      // e^r times the factor; an infinite one would meet itself in the sum.
+      const double times_infinity = factor * (z.value == -kInfinity ? 0.0 : 1.0);
+      const double y = magnitude(factor) == kInfinity ? times_infinity : fma(p, factor, factor);
+      const double below_zero = times_power_of_two(y, factors[Order].exponent + n);
+      // A NaN goes the way of the negative, which keeps it.
+      return narrowed<Element>(wide > 0.0 ? beyond_zero : below_zero);
+    }
+  }
+
+  // d(y) = rate (y + negative) below zero, positive beyond. Never negative, also where y was
+  // rounded to or below its limit.
+  template <class Element, int Order>
+  FASTACT_INLINE Compute<Element> derivative_from_result(Wide<Element> y) const {
+    using T = Compute<Element>;
+    const T wide = static_cast<T>(y);
+    T below_zero = 0;
+    T beyond_zero = 0;
+    if constexpr (Order == 1) {
+      below_zero = static_cast<T>(plain_rate) * (wide + static_cast<T>(negative));
+      below_zero = below_zero > T{0} ? below_zero : T{0};
+      beyond_zero = static_cast<T>(positive);
+    } else if constexpr (Order == 2) {
+      below_zero = static_cast<T>(plain_rate);
+    }
+    const T result = wide <= T{0} ? below_zero : beyond_zero;
+    return is_nan(wide) ? wide : result;
+  }
+
+ private:
+  static constexpr double kInfinity = __builtin_huge_val();
+
+  double positive;
+  double negative;
+  double plain_rate;
+  Scaled rate;
+  Scaled rate_rest;
+  Scaled factors[kTopOrder + 1];  // scale alpha rate^k
+
+  FASTACT_INLINE double value_below_zero(const ScaledArgument& z) const {
+    const auto [n, p] = scaled_exponential(z.value, z.rest);
+    // From 2^60 on the 1 is nothing beside the power, below 2^-60 the power beside the 1.
+    const bool is_large = n > 60.0;
+    const double scale = power_of_two(is_large ? 0.0 : clamp_below(n, -60.0));
+    const double minus_one = fma(scale, p, is_large ? 1.0 : scale - 1.0);
+    const bool is_tiny = z.is_tiny();
+    const double y = is_tiny ? factors[1].significand * z.size : factors[0].significand * minus_one;
+    const double exponent =
+        is_tiny ? factors[1].exponent + z.exponent : factors[0].exponent + (is_large ? n : 0.0);
+    return times_power_of_two(y, exponent);
   }
 };
 

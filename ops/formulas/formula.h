@@ -40,8 +40,8 @@
 //     float derivative_in(const Segment& segment, float x) const;
 //
 //     // Optional: a formula that takes the place of this one for the parameters that people use,
-//     in
-//     // the types and orders for which OtherAct::stands_in<Element, Order>() is true.
+//     // in the kernels for which OtherAct::stands_in<Element, Order, FromResult>() is true. It may
+//     // have another one in turn.
 //     using Default = OtherAct;
 //     static constexpr bool is_default(const double* parameters);
 //
@@ -151,8 +151,8 @@ inline constexpr bool kInSegments = !FromResult && has_segments<Formula, Element
 // Whether Formula::Default stands in for a formula.
 template <class Formula, class Element, int Order, bool FromResult>
 constexpr bool has_default() {
-  if constexpr (!FromResult && requires { typename Formula::Default; }) {
-    return Formula::Default::template stands_in<Element, Order>();
+  if constexpr (requires { typename Formula::Default; }) {
+    return Formula::Default::template stands_in<Element, Order, FromResult>();
   } else {
     return false;
   }

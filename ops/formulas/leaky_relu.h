@@ -1,7 +1,6 @@
 // Leaky ReLU: f(x) = x for x > 0, negative_slope x for x <= 0.
 //
-// Range: every input. leaky_relu(-0.0) = -0.0 for a positive slope. Except in float64, a slope
-// beyond float32's range is infinite.
+// Range: every input, and every slope. leaky_relu(-0.0) = -0.0 for a positive slope.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
 //   bfloat16       0.5  0.5  0.5  0.5
@@ -20,17 +19,20 @@
 // 2013.
 #pragma once
 
-#include <cmath>
-
 #include "ops/formulas/double_float.h"
 #include "ops/formulas/formula.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
-struct LeakyRelu {
+// With a slope of ordinary size, of which float holds the first digits as a normal number.
+struct OrdinaryLeakyRelu {
   static constexpr Traits kTraits = {
       .saves = Saves::kInput, .gradient_from_result = true, .piecewise_polynomial = true};
-  static constexpr bool result_suffices(const double* parameters) { return parameters[0] >= 0; }
+
+  template <class Element, int Order, bool FromResult>
+  static constexpr bool stands_in() {
+    return true;
+  }
 
   double slope;
   // The same as a sum of one sign.
@@ -41,10 +43,10 @@ struct LeakyRelu {
   float beyond;
   float least;
 
-  explicit LeakyRelu(const double* parameters)
+  explicit OrdinaryLeakyRelu(const double* parameters)
       : slope(parameters[0]),
         high(towards_zero(slope)),
-        low(with_sign_of(std::isfinite(slope) ? towards_zero(slope - high) : 0.0f, high)),
+        low(with_sign_of(towards_zero(slope - high), high)),
         beyond(beyond_of(slope, high)),
         least(with_sign_of(beyond == slope ? 0.0f : 0x1p-149f, high)) {}
 
@@ -84,18 +86,14 @@ struct LeakyRelu {
   }
 
  private:
-  // Beyond float's range it is infinite.
+  // Of magnitudes, neighbours are next to each other as bits.
   static float towards_zero(double x) {
     const float nearest = static_cast<float>(x);
-    const bool is_too_large = magnitude(nearest) > magnitude(x) && !std::isinf(nearest);
-    return is_too_large ? std::nextafter(nearest, 0.0f) : nearest;
+    return magnitude(nearest) > magnitude(x) ? from_bits(to_bits(nearest) - 1) : nearest;
   }
 
-  // At the ends of float's range, where the next float is far off or infinite, the nearest one.
   static float beyond_of(double slope, float high) {
-    const float next = std::nextafter(high, std::copysign(INFINITY, high));
-    const bool is_ordinary = magnitude(high) >= 0x1p-126f && !std::isinf(next);
-    return is_ordinary && magnitude(slope) > magnitude(high) ? next : static_cast<float>(slope);
+    return magnitude(slope) > magnitude(high) ? from_bits(to_bits(high) + 1) : high;
   }
 
   template <class Element>
@@ -112,6 +110,51 @@ struct LeakyRelu {
       return fma(beyond, x, from_bits(to_bits(least) ^ sign));
     }
   }
+};
+
+// With any slope, by products in double.
+struct LeakyRelu {
+  static constexpr Traits kTraits = OrdinaryLeakyRelu::kTraits;
+  using Default = OrdinaryLeakyRelu;
+
+  static constexpr bool is_default(const double* parameters) {
+    const double size = parameters[0] < 0.0 ? -parameters[0] : parameters[0];
+    return size == 0.0 || (size >= 0x1p-100 && size <= 0x1p100);
+  }
+  static constexpr bool result_suffices(const double* parameters) { return parameters[0] >= 0; }
+
+  explicit constexpr LeakyRelu(const double* parameters) : slope(parameters[0]) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
+    const auto wide = static_cast<double>(x);
+    if constexpr (Order == 0) {
+      const double below_zero = slope * wide;
+      return narrowed<Element>(x > Wide<Element>{0} ? wide : below_zero);
+    } else {
+      return narrowed<Element>(is_nan(wide) ? wide : 0.0);
+    }
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    const double below_zero = slope * static_cast<double>(g);
+    const double result = x > Wide<Element>{0} ? static_cast<double>(g) : below_zero;
+    return narrowed<Element>(is_nan(x) ? static_cast<double>(x) : result);
+  }
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative_from_result(Wide<Element> y) const {
+    return derivative<Element, Order>(y);
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward_from_result(Wide<Element> g, Wide<Element> y) const {
+    return backward<Element>(g, y);
+  }
+
+ private:
+  double slope;
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

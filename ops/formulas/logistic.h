@@ -158,16 +158,6 @@ FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
          kDerivativeUnguard<Element>;
 }
 
-// What a double result is returned as: 16-bit results need one rounding in all.
-template <class Element>
-FASTACT_INLINE auto narrowed(double y) {
-  if constexpr (kIs16Bit<Element>) {
-    return round_to_odd(y);
-  } else {
-    return y;
-  }
-}
-
 // Near zero float16 results around 0.5 lie so close to ties, on the side of 0.5, that float cannot
 // tell: to be subtracted from them.
 FASTACT_INLINE float nudge_towards_half(float x) {

@@ -31,7 +31,7 @@ struct SegmentTable {
 // Of the tables of f and f', that of f^(Order). None is a nullptr by its type: under UBSan, GCC
 // does not count a table's address as a constant that differs from it.
 template <int Order, class... Tables>
-constexpr auto table_of(Tables... tables) {
+consteval auto table_of(Tables... tables) {
   if constexpr (Order < sizeof...(Tables)) {
     return std::get<Order>(std::tuple{tables...});
   } else {

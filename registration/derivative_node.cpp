@@ -10,6 +10,8 @@
 #include <cctype>
 #include <utility>
 
+#include "registration/higher_orders.h"
+
 namespace fastact {
 namespace {
 
@@ -18,12 +20,8 @@ namespace autograd = torch::autograd;
 // D_(k+1)(incoming, tensors...); undefined if it is zero.
 at::Tensor next_order(const Family& family, int order, const CallParameters& parameters,
                       const at::Tensor& incoming, const at::Tensor* tensors) {
-  const int last = family.traits().last_order;
-  if (order == last && last < kTopOrder) return {};
-  TORCH_CHECK_NOT_IMPLEMENTED(order < kTopOrder,
-                              "fastact::", operator_name(family.activation(), order),
-                              ": expected a derivative of at most order ", kTopOrder,
-                              ", but got one of order ", order + 1, ", which is not implemented");
+  if (order == kTopOrder) return fourth_order(family, parameters, incoming, tensors);
+  if (order == family.traits().last_order) return {};
   const at::Tensor* arguments[kTopOrder + 1] = {&incoming};
   for (int i = 0; i <= order; ++i) arguments[i + 1] = &tensors[i];
   return family.call(order + 1, arguments, parameters);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "ops/formulas/any_rate.h"
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 
 namespace fastact::inline FASTACT_TARGET {
@@ -181,6 +182,13 @@ struct ExponentialLinear {
     }
     const T result = wide <= T{0} ? below_zero : beyond_zero;
     return is_nan(wide) ? wide : result;
+  }
+
+  template <class Tensor>
+  Tensor fourth_derivative(const Tensor& x) const {
+    // A factor after the other: rate^4 may be infinite.
+    const Tensor second = plain_rate * (plain_rate * exp(plain_rate * fastact::below_zero(x)));
+    return where(x > 0.0, 0.0, negative * (plain_rate * (plain_rate * second)));
   }
 
  private:

@@ -16,7 +16,14 @@
 //     template <class Element>
 //     auto backward(Wide<Element> g..., Wide<Element> x) const;
 //
-//     // Only with Traits::gradient_from_result or Saves::kOutput, which say what it is.
+//     // f'''' in PyTorch's operators on float64 (differentiable.h), for PyTorch to differentiate
+//     to
+//     // any order. Not where f''' is zero, nor with Saves::kOutput.
+//     template <class Tensor>
+//     Tensor fourth_derivative(const Tensor& x) const;
+//
+//     // Only with Traits::gradient_from_result or Saves::kOutput, which say what it is. The next
+//     // derivative, d''', has to be zero.
 //     template <class Element, int Order>
 //     auto derivative_from_result(Wide<Element> y) const;
 //

@@ -21,6 +21,7 @@
 // 65,536 inputs misrounded.
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/error_function.h"
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
@@ -65,6 +66,15 @@ struct Gelu {
     } else {
       return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), exponent));
     }
+  }
+
+  // (-x^4 + 7 x^2 - 4) phi(x).
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    constexpr double kDensity = 0x1.9884533d43651p-2;  // phi(0)
+    const Tensor size = bounded(x, 40.0);
+    const Tensor square = size * size;
+    return kDensity * exp(-0.5 * square) * (square * (7.0 - square) - 4.0);
   }
 
 #if FASTACT_HAS_APPROXIMATIONS

@@ -21,6 +21,7 @@
 // 65,536 inputs misrounded.
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
 #include "ops/formulas/tables/gelu_tanh.h"
@@ -61,6 +62,25 @@ struct GeluTanh {
   FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
     const float size = clamp_magnitude(x, kEndFloat);
     return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), reduced(-size)));
+  }
+
+  // x g'''' + 4 g''' with g = sigma(w), by Faa di Bruno's formula.
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    const Tensor size = bounded(x, 40.0);
+    const Tensor square = size * size;
+    const LogisticDerivatives<Tensor> sigma(size * (kC0 + kC1 * square));
+    // The derivatives of the exponent w.
+    const Tensor first = kC0 + 3.0 * kC1 * square;
+    const Tensor second = 6.0 * kC1 * size;
+    const double third = 6.0 * kC1;
+    const Tensor first_square = first * first;
+    const Tensor logistic_third = sigma.third() * first_square * first +
+                                  3.0 * sigma.second * first * second + third * sigma.first;
+    const Tensor logistic_fourth = sigma.fourth() * first_square * first_square +
+                                   6.0 * sigma.third() * first_square * second +
+                                   sigma.second * (3.0 * second * second + 4.0 * third * first);
+    return size * logistic_fourth + 4.0 * logistic_third;
   }
 
 #if FASTACT_HAS_APPROXIMATIONS

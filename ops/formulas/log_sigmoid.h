@@ -13,6 +13,7 @@
 // float32, logistic.h how f' is.
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logarithm.h"
 
@@ -51,6 +52,11 @@ struct LogSigmoid : LogarithmInSegments {
   template <int Order>
   FASTACT_INLINE static Computed derivative_in(const Segment& segment, float x) {
     return Computed{fma(guarded(segment, x), -kUnguard<float>, -positive_part(-x))};
+  }
+
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return -LogisticDerivatives<Tensor>(x).third();
   }
 
 #if FASTACT_HAS_APPROXIMATIONS

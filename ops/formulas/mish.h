@@ -20,6 +20,7 @@
 // none of the 65,536 inputs misrounded but five of float16, which are corrected.
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
 #include "ops/formulas/tables/mish.h"
@@ -55,6 +56,28 @@ struct Mish {
   FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
     const float size = clamp_magnitude(x, kLogisticEnd<float>);
     return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), reduce_in_pieces(size)));
+  }
+
+  // With T(x) = tanh(log(1 + e^x)): T' = 4 r^2 s / (1 + r^2)^2, r = sigma(-x) and s = sigma(x);
+  // T'' = T' l, T''' = T' (l^2 + l') and T'''' = T' (l^3 + 3 l l' + l'').
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    const Tensor size = bounded(x, 1000.0);
+    const Tensor r = sigmoid(-size);
+    const Tensor s = sigmoid(size);
+    const Tensor one = 1.0 + r * r;
+    const Tensor share = 4.0 * r * r * s / one;
+    const Tensor slope = share / one;
+    // The logarithmic derivative of `share`, and those of it.
+    const Tensor rate = r - 2.0 * s + 0.5 * share;
+    const Tensor share_slope = share * rate;
+    const Tensor rate_slope = 0.5 * share_slope - 3.0 * r * s;
+    const Tensor l = rate + 0.5 * share;
+    const Tensor l_slope = share_slope - 3.0 * r * s;
+    const Tensor l_bend = share_slope * rate + share * rate_slope - 3.0 * r * s * (r - s);
+    const Tensor third = l * l + l_slope;
+    const Tensor fourth = l * (third + 2.0 * l_slope) + l_bend;
+    return slope * (size * fourth + 4.0 * third);
   }
 
 #if FASTACT_HAS_APPROXIMATIONS

@@ -21,6 +21,7 @@
 // corrected.
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
 #include "ops/formulas/tables/quick_gelu.h"
@@ -64,6 +65,11 @@ struct QuickGelu {
     const float rest = fma(size, kLow, fma(size, kHigh, -product));
     const Pieces<float> exponent = reduce_in_pieces(product, rest);
     return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), exponent));
+  }
+
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return (kFactor * kFactor * kFactor) * gate_fourth_derivative<Tensor>(kFactor * x);
   }
 
 #if FASTACT_HAS_APPROXIMATIONS

@@ -19,6 +19,7 @@
 // "Self-Normalizing Neural Networks", 2017, equation 14, evaluated to 30 digits.
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/exponential.h"
 #include "ops/formulas/formula.h"
 
@@ -89,6 +90,11 @@ struct Selu {
     }
     const T result = wide <= T{0} ? below_zero : beyond_zero;
     return is_nan(wide) ? wide : result;
+  }
+
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return where(x > 0.0, 0.0, kLambdaAlpha * exp(below_zero(x)));
   }
 
  private:

@@ -20,6 +20,7 @@
 // misrounded.
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
 #include "ops/formulas/tables/silu.h"
@@ -59,6 +60,11 @@ struct Silu {
   FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
     const float size = clamp_magnitude(x, kLogisticEnd<float>);
     return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), reduce_in_pieces(size)));
+  }
+
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return gate_fourth_derivative(x);
   }
 
 #if FASTACT_HAS_APPROXIMATIONS

@@ -19,6 +19,7 @@
 #pragma once
 
 #include "ops/formulas/any_rate.h"
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logarithm.h"
 
@@ -226,6 +227,14 @@ struct Softplus {
       const double slope = derivative_below_threshold<Order>(z);
       return narrowed<Element>(linear ? (Order == 1 ? 1.0 : 0.0) : slope);
     }
+  }
+
+  template <class Tensor>
+  Tensor fourth_derivative(const Tensor& x) const {
+    const Tensor z = beta * x;
+    // A factor after the other: beta^3 may be infinite.
+    const Tensor slope = beta * (beta * (beta * LogisticDerivatives<Tensor>(z).third()));
+    return where(z > threshold, 0.0, slope);
   }
 
  private:

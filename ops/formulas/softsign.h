@@ -14,6 +14,7 @@
 // Source: the definition (Turian, Bergstra and Bengio, 2009).
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 
 namespace fastact::inline FASTACT_TARGET {
@@ -59,6 +60,12 @@ struct Softsign {
       const T rest_of_six = fma(T{6}, square, -six);
       return fma(six, square, fma(rest_of_six, square, T{2} * six * rest_of_square));
     }
+  }
+
+  // -24 sign(x) / (1 + |x|)^5.
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return -24.0 * sign(x) * pow(reciprocal(1.0 + abs(x)), 5);
   }
 };
 

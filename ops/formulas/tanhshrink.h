@@ -20,6 +20,7 @@
 // coefficients leave none of the 65,536 inputs misrounded but one pair of float16's f', corrected.
 #pragma once
 
+#include "ops/formulas/differentiable.h"
 #include "ops/formulas/formula.h"
 #include "ops/formulas/logistic.h"
 #include "ops/formulas/tables/tanh.h"
@@ -67,6 +68,12 @@ struct Tanhshrink {
     } else {
       return fma(high, high, 2.0f * high * low);
     }
+  }
+
+  // tanh(x) = 2 sigma(2x) - 1.
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return -32.0 * LogisticDerivatives<Tensor>(2.0 * x).fourth();
   }
 
 #if FASTACT_HAS_APPROXIMATIONS

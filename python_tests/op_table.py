@@ -131,6 +131,12 @@ class Activation:
     def takes_is_result(self):
         return self.has_is_result and self.result_suffices
 
+    @cached_property
+    def self_leads(self):
+        """Whether PyTorch's gradient lies as self, not as the incoming gradient."""
+        x = torch.ones(3, 2).t()
+        return self.aten_backward(torch.ones(2, 3), x).stride() == x.stride()
+
     @property
     def in_place_keeps_input(self):
         """Whether the in-place form has to copy its input for backward."""
@@ -903,7 +909,10 @@ ACTIVATIONS = (
         derivative=squared_relu,
         exactly_zero=lambda x, k: x <= 0 and k >= 1 or k == 3,
         at_minus_zero=0.0,
-        **composed(lambda x: torch.relu(x).square()),
+        **composed(
+            lambda x: torch.relu(x).square(),
+            lambda g, x: torch.ops.aten.threshold_backward(g * 2 * x, x, 0),
+        ),
         saves="input",
     ),
     *(elu_row(*a) for a in ((1.0, 1.0, 1.0), (1.75, 0.875, 0.625), (1.0, 1.0, -1.0))),

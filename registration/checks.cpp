@@ -87,4 +87,12 @@ c10::ScalarType promoted_type(int order, TensorPointers tensors) {
   return at::native::result_type(state);
 }
 
+Promoted::Promoted(int order, TensorPointers tensors) {
+  const c10::ScalarType type = promoted_type(order, tensors);
+  for (int i = 0; i <= order; ++i) {
+    converted_[i] = tensors[i]->to(type);
+    pointers_[i] = &converted_[i];
+  }
+}
+
 }  // namespace fastact

@@ -27,4 +27,15 @@ void check_out(const Family& family, int order, TensorPointers tensors, c10::Sca
 // The type to which ATen promotes the tensors.
 c10::ScalarType promoted_type(int order, TensorPointers tensors);
 
+// D_order's tensors in that type.
+class Promoted {
+ public:
+  Promoted(int order, TensorPointers tensors);
+  TensorPointers tensors() const { return pointers_; }
+
+ private:
+  at::Tensor converted_[kTopOrder + 1];
+  const at::Tensor* pointers_[kTopOrder + 1];
+};
+
 }  // namespace fastact

@@ -23,6 +23,8 @@ struct Cpu {
     return advised(at::detail::empty_strided_cpu(like.sizes(), like.strides(), like.scalar_type()));
   }
 
+  static bool converts_first(const at::Tensor& /*self*/) { return true; }
+
   static void run_dense(const Family& family, const KernelId& id, const CallParameters& parameters,
                         const at::Tensor& out, TensorPointers tensors) {
     if (out.numel() > at::internal::GRAIN_SIZE && at::get_num_threads() > 1 &&
@@ -33,7 +35,7 @@ struct Cpu {
       // needs 9.0.
       at::TensorIteratorConfig config;
       config.set_check_mem_overlap(false).add_output(out);
-      for (int i = 0; i <= id.order; ++i) config.add_const_input(*tensors[i]);
+      add_inputs(config, family, id.order, tensors);
       at::TensorIterator iterator = config.build();
       run(family, id, parameters, iterator);
       return;
@@ -52,8 +54,23 @@ struct Cpu {
   static void run(const Family& family, const KernelId& id, const CallParameters& parameters,
                   at::TensorIteratorBase& iterator) {
     const cpu::Kernel kernel = find_kernel(family, id);
+    if (!family.traits().self_leads || id.order == 0) {
+      iterator.for_each([&](char** data, const int64_t* strides, int64_t size0, int64_t size1) {
+        kernel(parameters.numbers, data, strides, size0, size1);
+      });
+      return;
+    }
     iterator.for_each([&](char** data, const int64_t* strides, int64_t size0, int64_t size1) {
-      kernel(parameters.numbers, data, strides, size0, size1);
+      const int count = id.order + 2;
+      char* ordered[kMaxOperands];
+      int64_t ordered_strides[2 * kMaxOperands];
+      for (int i = 0; i < count; ++i) {
+        const int position = iterator_operand(family, id.order, i);
+        ordered[i] = data[position];
+        ordered_strides[i] = strides[position];
+        ordered_strides[count + i] = strides[count + position];
+      }
+      kernel(parameters.numbers, ordered, ordered_strides, size0, size1);
     });
   }
 

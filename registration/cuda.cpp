@@ -22,6 +22,8 @@ struct Cuda {
                                           like.device());
   }
 
+  static bool converts_first(const at::Tensor& /*self*/) { return false; }
+
   static void run_dense(const Family& family, const KernelId& id, const CallParameters& parameters,
                         const at::Tensor& out, TensorPointers tensors) {
     cuda::Operands operands;
@@ -36,7 +38,8 @@ struct Cuda {
                   at::TensorIteratorBase& iterator) {
     cuda::Operands operands;
     operands.size = iterator.numel();
-    for (int i = 0; i < iterator.ntensors(); ++i) operands.data[i] = iterator.data_ptr(i);
+    const auto position = [&](int operand) { return iterator_operand(family, id.order, operand); };
+    for (int i = 0; i < iterator.ntensors(); ++i) operands.data[i] = iterator.data_ptr(position(i));
     if (!iterator.is_contiguous()) {
       operands.dimensions = iterator.ndim();
       TORCH_CHECK(operands.dimensions <= cuda::kMaxDimensions,
@@ -45,7 +48,8 @@ struct Cuda {
                   " dimensions that do not merge, but got ", operands.dimensions);
       std::copy_n(iterator.shape().begin(), operands.dimensions, operands.shape);
       for (int i = 0; i < iterator.ntensors(); ++i) {
-        std::copy_n(iterator.strides(i).begin(), operands.dimensions, operands.strides[i]);
+        const auto strides = iterator.strides(position(i));
+        std::copy_n(strides.begin(), operands.dimensions, operands.strides[i]);
       }
     }
     launch(family, id, parameters, operands, iterator.device(0));

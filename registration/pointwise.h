@@ -1,13 +1,20 @@
-// What the CPU and CUDA kernels have in common: checks, type promotion, outputs with ATen's
-// strides, and the choice between the dense path, which needs no iterator, and at::TensorIterator
-// for everything else.
+// What the CPU's, CUDA's and Meta's kernels have in common: checks, type promotion, outputs with
+// ATen's strides, and the choice between the dense path, which needs no iterator, and
+// at::TensorIterator for everything else.
 //
 // A Backend has
-//   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat)       contiguous in that
-//   format static at::Tensor empty_strided(const at::Tensor& like)                  with like's
-//   strides static void run_dense(const Family&, const KernelId&, const CallParameters&, const
-//   at::Tensor& out, TensorPointers) static void run(const Family&, const KernelId&, const
-//   CallParameters&, at::TensorIteratorBase&)
+//
+//   // Contiguous in that format; with like's strides.
+//   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat);
+//   static at::Tensor empty_strided(const at::Tensor& like);
+//
+//   // Whether ATen converts tensors of several types before it chooses the result's strides.
+//   static bool converts_first(const at::Tensor& self);
+//
+//   static void run_dense(const Family&, const KernelId&, const CallParameters&,
+//                         const at::Tensor& out, TensorPointers);
+//   static void run(const Family&, const KernelId&, const CallParameters&,
+//                   at::TensorIteratorBase&);
 #pragma once
 
 #include <ATen/MemoryOverlap.h>
@@ -19,6 +26,23 @@
 #include "registration/checks.h"
 
 namespace fastact {
+
+// Which of D_order's tensors is the iterator's input at `position`. Where the first one's strides
+// leave the layout of a new result open, the next one's decide.
+inline int iterator_input(const Family& family, int order, int position) {
+  return family.traits().self_leads ? order - position : position;
+}
+
+inline void add_inputs(at::TensorIteratorConfig& config, const Family& family, int order,
+                       TensorPointers tensors) {
+  for (int i = 0; i <= order; ++i)
+    config.add_const_input(*tensors[iterator_input(family, order, i)]);
+}
+
+// Where the iterator has a kernel's operand: 0 is the result, 1 the schema's first tensor.
+inline int iterator_operand(const Family& family, int order, int operand) {
+  return operand == 0 ? 0 : 1 + iterator_input(family, order, operand - 1);
+}
 
 template <class Backend>
 struct Pointwise {
@@ -117,6 +141,10 @@ struct Pointwise {
     const bool mixed = std::any_of(tensors, tensors + order, [&](const at::Tensor* gradient) {
       return gradient->scalar_type() != type;
     });
+    if (mixed && Backend::converts_first(*tensors[order])) {
+      iterate(family, order, Promoted(order, tensors).tensors(), parameters, out);
+      return;
+    }
     at::TensorIteratorConfig config;
     config.set_check_mem_overlap(false).promote_inputs_to_common_dtype(mixed);
     if (out.defined()) {
@@ -124,20 +152,13 @@ struct Pointwise {
     } else {
       config.add_owned_output(out);
     }
-    for (int i = 0; i <= order; ++i) config.add_const_input(*tensors[i]);
+    add_inputs(config, family, order, tensors);
     at::TensorIterator iterator = config.build();
     if (!out.defined()) out = iterator.output();
     if (iterator.numel() == 0) return;
-    if (mixed && !iterator.device(0).is_cpu()) {
-      // The iterator has converted nothing: ATen's other kernels read every type. Strides are
-      // chosen by now, for the inputs as they were.
-      at::Tensor converted[kTopOrder + 1];
-      const at::Tensor* promoted[kTopOrder + 1];
-      for (int i = 0; i <= order; ++i) {
-        converted[i] = tensors[i]->to(iterator.common_dtype());
-        promoted[i] = &converted[i];
-      }
-      iterate(family, order, promoted, parameters, out);
+    if (mixed) {
+      // The iterator has converted nothing: ATen's kernels for a GPU read every type.
+      iterate(family, order, Promoted(order, tensors).tensors(), parameters, out);
       return;
     }
     Backend::run(family, kernel_id(order, iterator.dtype(0), parameters), parameters, iterator);

@@ -115,6 +115,9 @@ struct Traits {
   // place of D_k's last gradient: D_1(w, x) = f(w, x), D_2(g, w, x) = g df/dx, both by backward().
   // Their derivatives by w are D_1 and D_2 of the part behind this one in the catalogue.
   bool weighted = false;
+  // Where self and the gradients differ in layout, a result lies as self does; else as the first
+  // gradient. PyTorch's operators differ in this.
+  bool self_leads = false;
   // Few operations an element: no way of moving the elements has to make time for them.
   bool piecewise_polynomial = false;
   // 16-byte packets of each input that a thread of a GPU takes at once where the tensor is large:

@@ -114,7 +114,10 @@ struct OrdinaryLeakyRelu {
 
 // With any slope, by products in double.
 struct LeakyRelu {
-  static constexpr Traits kTraits = OrdinaryLeakyRelu::kTraits;
+  static constexpr Traits kTraits = {.saves = Saves::kInput,
+                                     .gradient_from_result = true,
+                                     .self_leads = true,
+                                     .piecewise_polynomial = true};
   using Default = OrdinaryLeakyRelu;
 
   static constexpr bool is_default(const double* parameters) {

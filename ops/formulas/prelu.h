@@ -17,7 +17,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Prelu {
-  static constexpr Traits kTraits = {.first_order = 1, .last_order = 2, .weighted = true};
+  static constexpr Traits kTraits = {
+      .first_order = 1, .last_order = 2, .weighted = true, .self_leads = true};
 
   explicit constexpr Prelu(const double* /*parameters*/) {}
 

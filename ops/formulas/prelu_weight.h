@@ -9,7 +9,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct PreluWeight {
-  static constexpr Traits kTraits = {.first_order = 1, .last_order = 2};
+  static constexpr Traits kTraits = {.first_order = 1, .last_order = 2, .self_leads = true};
 
   explicit constexpr PreluWeight(const double* /*parameters*/) {}
 

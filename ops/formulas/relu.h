@@ -20,7 +20,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Relu {
-  static constexpr Traits kTraits = {.saves = Saves::kResult, .piecewise_polynomial = true};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kResult, .self_leads = true, .piecewise_polynomial = true};
 
   explicit constexpr Relu(const double* /*parameters*/) {}
 

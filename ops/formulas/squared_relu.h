@@ -18,7 +18,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct SquaredRelu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .piecewise_polynomial = true};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .self_leads = true, .piecewise_polynomial = true};
 
   explicit constexpr SquaredRelu(const double* /*parameters*/) {}
 

@@ -20,7 +20,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Threshold {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .self_leads = true};
 
   double threshold;
   double value;

@@ -146,6 +146,7 @@ template <class Formula, class Element, int Order, bool FromResult>
 __device__ __forceinline__ void share_segments() {
   if constexpr (kInSegments<Formula, Element, Order, FromResult>) {
     auto& to = shared_segments<Formula, Order>();
+    static_assert(alignof(std::remove_cvref_t<decltype(to)>) >= alignof(float4));
     constexpr int kParts = sizeof(to) / sizeof(float4);
     static_assert(kParts <= kThreads);
     if (threadIdx.x < kParts) {

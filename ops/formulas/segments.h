@@ -74,8 +74,9 @@ FASTACT_INLINE uint32_t signed_segment_index(float x, float size) {
 #if defined(__CUDACC__)
 // A table as the GPU reads it: in pairs, of which 16 fill the 32 banks of shared memory once. Quads
 // are half as many loads, but collide: GELU ran at 0.894 instead of 0.933 of copy speed (H200).
+// Aligned for the copy to there, which moves 16 bytes at a time.
 template <int Size>
-struct PackedSegments {
+struct alignas(16) PackedSegments {
   float2 values[kSegmentCoefficients / 2 + 1][Size];
 };
 

@@ -39,6 +39,21 @@
   X(softplus, Softplus, "float beta=1.0, float threshold=20.0")          \
   X(log_sigmoid, LogSigmoid, "")                                         \
   X(tanhshrink, Tanhshrink, "")
+
+// Of these, the ones with an approximate_value(): some of their kernels have a second form on GPUs.
+#define FASTACT_APPROXIMATED(X) \
+  X(elu, Elu)                   \
+  X(celu, Celu)                 \
+  X(sigmoid, Sigmoid)           \
+  X(tanh, Tanh)                 \
+  X(silu, Silu)                 \
+  X(gelu, Gelu)                 \
+  X(gelu_tanh, GeluTanh)        \
+  X(quick_gelu, QuickGelu)      \
+  X(mish, Mish)                 \
+  X(softplus, Softplus)         \
+  X(log_sigmoid, LogSigmoid)    \
+  X(tanhshrink, Tanhshrink)
 #endif
 
 // The parts of operators of several tensors (registration/prelu.cpp), in the same form. They have

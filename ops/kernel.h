@@ -39,7 +39,7 @@ struct KernelTable {
 };
 
 // Fills a table: for each kernel that `Formula` has, Make<Formula, Element, Order,
-// FromResult>::run.
+// FromResult>::run, a function or a pointer to one.
 template <template <class, class, int, bool> class Make, class Function, class Formula>
 constexpr KernelTable<Function> make_kernel_table() {
   static_assert(
@@ -49,10 +49,10 @@ constexpr KernelTable<Function> make_kernel_table() {
   const auto fill_order = [&]<int Order, bool FromResult>() {
     if constexpr (Order >= Formula::kTraits.first_order && Order <= Formula::kTraits.last_order) {
       Function* row = table.functions[Order][FromResult ? 1 : 0];
-      row[static_cast<int>(DType::kFloat32)] = &Make<Formula, float, Order, FromResult>::run;
-      row[static_cast<int>(DType::kFloat64)] = &Make<Formula, double, Order, FromResult>::run;
-      row[static_cast<int>(DType::kBFloat16)] = &Make<Formula, BFloat16, Order, FromResult>::run;
-      row[static_cast<int>(DType::kFloat16)] = &Make<Formula, Float16, Order, FromResult>::run;
+      row[static_cast<int>(DType::kFloat32)] = Make<Formula, float, Order, FromResult>::run;
+      row[static_cast<int>(DType::kFloat64)] = Make<Formula, double, Order, FromResult>::run;
+      row[static_cast<int>(DType::kBFloat16)] = Make<Formula, BFloat16, Order, FromResult>::run;
+      row[static_cast<int>(DType::kFloat16)] = Make<Formula, Float16, Order, FromResult>::run;
     }
   };
   fill_order.template operator()<0, false>();

@@ -263,6 +263,8 @@ def compare_digests(options):
         f"{total:,} results in {time.monotonic() - start:.0f} s: {verdict}",
         flush=True,
     )
+    if options.device == "cuda":
+        print(f"arithmetic: {build_info()['cuda arithmetic in use']}", flush=True)
     return int(differing > 0)
 
 

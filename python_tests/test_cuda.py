@@ -1,11 +1,14 @@
-"""What only a GPU has: graphs, streams, synchronisation, several devices, 2^31 elements."""
+"""What only a GPU has: graphs, streams, synchronisation, several devices, 2^31 elements, and the
+choice between its approximate instructions and IEEE arithmetic."""
+
+import re
 
 import pytest
 import torch
 
 from op_table import OPERATORS
 from oracle import bits
-from support import assert_same_bits, error_of, values
+from support import assert_same_bits, error_of, run_python, values
 
 pytestmark = pytest.mark.usefixtures("cuda")
 
@@ -181,3 +184,95 @@ def test_compiled_with_cuda_graphs(act):
         x = values(1000, device="cuda")
         torch.compiler.cudagraph_mark_step_begin()
         torch.testing.assert_close(compiled(x), f(x))
+
+
+# ---- Which arithmetic serves, in processes of their own
+
+LOAD = """
+import os, torch
+torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
+fastact = torch.ops.fastact
+def arithmetic():
+    (line,) = (t for t in fastact.build_info().splitlines() if t.startswith("cuda arithmetic"))
+    return line.removeprefix("cuda arithmetic in use: ")
+"""
+
+
+def test_build_info_leaves_the_gpu_alone():
+    script = (
+        LOAD
+        + """
+print(arithmetic())
+opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+print([path for path in opened if path.startswith("/dev/nvidia")])
+x = torch.ones(3, device="cuda")
+fastact.relu(x)
+print(arithmetic())
+fastact.silu(x)
+print(arithmetic())
+"""
+    )
+    before, opened, after_relu, after_silu = run_python("-c", script).splitlines()
+    assert before == after_relu == "not compared yet"
+    assert opened == "[]"
+    found = r"device 0 \(compute capability \d+\.\d\): .* results.* \(\d+\.\d ms\)"
+    assert re.fullmatch(found, after_silu)
+
+
+def test_first_use_in_a_capture():
+    """IEEE arithmetic serves there, and the next use outside of a capture compares."""
+    script = (
+        LOAD
+        + """
+x = torch.arange(65536, device="cuda", dtype=torch.int32).to(torch.int16).view(torch.float16)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    captured = fastact.silu(x), fastact.mish(x.float())
+print(arithmetic())
+graph.replay()
+eager = fastact.silu(x), fastact.mish(x.float())
+print(arithmetic())
+for a, b in zip(captured, eager):
+    print(torch.equal(a.view(torch.int16), b.view(torch.int16)))
+"""
+    )
+    captured, eager, *equal = run_python("-c", script).splitlines()
+    assert captured == "not compared yet"
+    assert eager.startswith("device 0 (")
+    assert equal == ["True", "True"]
+
+
+@pytest.mark.parametrize("name", ("ieee", "fast"))
+def test_arithmetic_by_the_environment(name):
+    script = (
+        LOAD
+        + """
+x = torch.arange(65536, device="cuda", dtype=torch.int32).to(torch.int16).view(torch.bfloat16)
+smooth = "elu celu sigmoid tanh silu gelu gelu_tanh quick_gelu mish softplus log_sigmoid tanhshrink"
+for name in smooth.split():
+    print(torch.equal(*(getattr(fastact, name)(t).cpu().view(torch.int16) for t in (x, x.cpu()))))
+print(arithmetic())
+"""
+    )
+    *equal, arithmetic = run_python(
+        "-c", script, environment={"FASTACT_CUDA_MATH": name}
+    ).splitlines()
+    assert equal == ["True"] * 12
+    assert arithmetic.lower() == f"{name}, as fastact_cuda_math says"
+
+
+def test_unknown_arithmetic_is_an_error():
+    script = (
+        LOAD
+        + """
+print(arithmetic())
+for act in fastact.relu, fastact.silu:
+    try:
+        act(torch.ones(3, device="cuda"))
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+"""
+    )
+    printed = run_python("-c", script, environment={"FASTACT_CUDA_MATH": "exact"}).splitlines()
+    sentence = "fastact: expected FASTACT_CUDA_MATH to be auto, ieee or fast, but got exact"
+    assert printed == [f"none ({sentence})", sentence, sentence]

@@ -47,6 +47,12 @@ std::string build_info() {
       "version: " FASTACT_VERSION "\nrevision: " FASTACT_REVISION "\ntorch: " TORCH_VERSION;
 #if FASTACT_CUDA
   info += "\ncuda: " FASTACT_CUDA_VERSION "\ncuda architectures: " + cuda::architectures();
+  info += "\ncuda arithmetic in use: ";
+  try {
+    info += cuda::math_in_use();
+  } catch (const std::invalid_argument& error) {
+    info += std::string("none (") + error.what() + ")";
+  }
 #else
   info += "\ncuda: none";
 #endif

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "ops/cuda/engine.h"
 #include "registration/pointwise.h"
@@ -61,9 +62,18 @@ struct Cuda {
     const c10::cuda::CUDAGuard guard(device);
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
     const cudaError_t error =
-        cuda::find_kernel(family.index(), id)(parameters.numbers, operands, stream);
+        find_kernel(family, id, device.index(), stream)(parameters.numbers, operands, stream);
     TORCH_CHECK(error == cudaSuccess, "fastact::", operator_name(family.activation(), id.order),
                 ": ", cuda::describe_failure(error));
+  }
+
+  static cuda::Kernel find_kernel(const Family& family, const KernelId& id, int device,
+                                  cudaStream_t stream) {
+    try {
+      return cuda::find_kernel(family.index(), id, device, stream);
+    } catch (const std::invalid_argument& error) {
+      TORCH_CHECK(false, error.what());
+    }
   }
 };
 

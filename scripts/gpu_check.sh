@@ -10,7 +10,8 @@
 #   sanitizer  compute-sanitizer over the C++ tests of the CUDA engine: memcheck, racecheck,
 #              initcheck, synccheck
 #   pytest     the Python tests, those that need a GPU included
-#   prove      every result on the GPU against the exact one, and the digests
+#   prove      every result on the GPU against the exact one, and the digests: all of them in the
+#              arithmetic that the GPU chose (build_info() says which), a part in IEEE's
 #   bench      benchmarks --quick on the GPU, then the bars of CPU and GPU; BENCH_ARGS="--results
 #              FOLDER" says where the results are written
 #
@@ -101,7 +102,9 @@ step_prove() {
     reason="no gmpy2 and tqdm, see requirements.txt"
     return 77
   fi
-  "$python" prove --digest --device cuda && "$python" prove --device cuda ${PROVE_ARGS:-}
+  "$python" prove --digest --device cuda &&
+    FASTACT_CUDA_MATH=ieee "$python" prove --digest --part --device cuda &&
+    "$python" prove --device cuda ${PROVE_ARGS:-}
 }
 
 step_bench() {

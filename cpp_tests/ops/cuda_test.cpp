@@ -1,5 +1,5 @@
-// The CUDA engine against the CPU engine, bit for bit: every kernel, at every length, alignment and
-// stride, in place, and with nothing written beside the output.
+// The CUDA engine against the CPU engine, bit for bit: every kernel in each of its forms, at every
+// length, alignment and stride, in place, and with nothing written beside the output.
 //
 // Tests named CudaExhaustive take too long under compute-sanitizer and add nothing to what it looks
 // for; without them: --gtest_filter=*Cuda*-*CudaExhaustive*
@@ -15,6 +15,7 @@
 
 #include "cpp_tests/ops/support.h"
 #include "ops/cuda/engine.h"
+#include "ops/cuda/self_check.h"
 
 namespace fastact::testing {
 namespace {
@@ -54,6 +55,36 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
+// A kernel with its arithmetic.
+struct CudaKernelCase : KernelCase {
+  cuda::Math math = cuda::Math::kIeee;
+
+  [[nodiscard]] cuda::Kernel function() const { return cuda::find_kernel(activation, id, math); }
+  [[nodiscard]] std::string name() const {
+    return KernelCase::name() + (math == cuda::Math::kFast ? "_fast" : "");
+  }
+};
+
+void PrintTo(const CudaKernelCase& kernel, std::ostream* stream) { *stream << kernel.name(); }
+
+struct CudaKernelCaseName {
+  std::string operator()(const ::testing::TestParamInfo<CudaKernelCase>& info) const {
+    return info.param.name();
+  }
+};
+
+// Each kernel, and behind it its fast form, where it has one.
+std::vector<CudaKernelCase> in_each_form(const std::vector<KernelCase>& kernels) {
+  std::vector<CudaKernelCase> cases;
+  for (const KernelCase& kernel : kernels) {
+    const CudaKernelCase ieee{kernel, cuda::Math::kIeee};
+    const CudaKernelCase fast{kernel, cuda::Math::kFast};
+    cases.push_back(ieee);
+    if (fast.function() != ieee.function()) cases.push_back(fast);
+  }
+  return cases;
+}
+
 class CudaEnvironment : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -65,17 +96,24 @@ class CudaEnvironment : public ::testing::Test {
   }
 };
 
-class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<KernelCase> {
+class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<CudaKernelCase> {
  protected:
-  const KernelCase& kernel_ = GetParam();
+  void SetUp() override {
+    CudaEnvironment::SetUp();
+    if (IsSkipped() || kernel_.math == cuda::Math::kIeee) return;
+    static cuda::SelfCheck check(&cuda::compare_all);
+    if (!check.fast_serves(kernel_.activation, kernel_.id, 0, nullptr)) {
+      GTEST_SKIP() << "IEEE arithmetic serves: " << check.describe();
+    }
+  }
+
+  const CudaKernelCase& kernel_ = GetParam();
   const Format& format_ = kernel_.format();
   const int inputs_ = kernel_.id.order + 1;
   const cpu::InstructionSet widest_ = cpu::available_instruction_sets().back();
 
   void launch(const cuda::Operands& operands) const {
-    ASSERT_EQ(
-        cuda::find_kernel(kernel_.activation, kernel_.id)(kernel_.parameters, operands, nullptr),
-        cudaSuccess)
+    ASSERT_EQ(kernel_.function()(kernel_.parameters, operands, nullptr), cudaSuccess)
         << kernel_.name();
   }
 
@@ -191,7 +229,7 @@ TEST_F(CudaDrawnParametersTest, SameBitsAsTheCpu) {
   const uint64_t seed = from_environment("FASTACT_SETTINGS_SEED", 1);
   const cpu::InstructionSet widest = cpu::available_instruction_sets().back();
   constexpr int64_t kCount = 4096;
-  for (const KernelCase& kernel : kernels_at_drawn_parameters(settings, seed)) {
+  for (const CudaKernelCase& kernel : in_each_form(kernels_at_drawn_parameters(settings, seed))) {
     SCOPED_TRACE(described(kernel));
     std::vector<std::vector<char>> host(kernel.operands());
     for (int i = 0; i < kernel.operands(); ++i)
@@ -205,8 +243,7 @@ TEST_F(CudaDrawnParametersTest, SameBitsAsTheCpu) {
       operands.data[i] = device.emplace_back(host[i]).data();
     }
     run_dense(kernel, widest, pointers, kCount);
-    ASSERT_EQ(cuda::find_kernel(kernel.activation, kernel.id)(kernel.parameters, operands, nullptr),
-              cudaSuccess);
+    ASSERT_EQ(kernel.function()(kernel.parameters, operands, nullptr), cudaSuccess);
     ASSERT_TRUE(device[0].download() == host[0]);
   }
 }
@@ -440,22 +477,25 @@ TEST_P(CudaStridedTest, MostDimensions) {
   check(shape, places, 0, 83);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaTest, ::testing::ValuesIn(all_kernels()), KernelCaseName());
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaExhaustiveTest, ::testing::ValuesIn(all_kernels()),
-                         KernelCaseName());
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaTest, ::testing::ValuesIn(in_each_form(all_kernels())),
+                         CudaKernelCaseName());
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaExhaustiveTest,
+                         ::testing::ValuesIn(in_each_form(all_kernels())), CudaKernelCaseName());
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaExhaustiveSampleTest,
-                         ::testing::ValuesIn(kernels_where([](const KernelId& id) {
+                         ::testing::ValuesIn(in_each_form(kernels_where([](const KernelId& id) {
                            return format_of(id.dtype).bytes > 2;
-                         })),
-                         KernelCaseName());
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaStridedTest, ::testing::ValuesIn(all_kernels()),
-                         KernelCaseName());
+                         }))),
+                         CudaKernelCaseName());
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaStridedTest, ::testing::ValuesIn(in_each_form(all_kernels())),
+                         CudaKernelCaseName());
 
 // ---- The engine
 
 TEST(CudaCatalogueTest, EveryKernelIsThere) {
   for (const KernelCase& kernel : all_kernels()) {
-    EXPECT_NE(cuda::find_kernel(kernel.activation, kernel.id), nullptr) << kernel.name();
+    for (const cuda::Math math : {cuda::Math::kIeee, cuda::Math::kFast}) {
+      EXPECT_NE(cuda::find_kernel(kernel.activation, kernel.id, math), nullptr) << kernel.name();
+    }
   }
   EXPECT_FALSE(cuda::architectures().empty());
 }
@@ -468,7 +508,7 @@ TEST(CudaCatalogueTest, FailuresAreDescribed) {
 
 class CudaLaunchTest : public CudaEnvironment {
  protected:
-  const KernelCase kernel_ = all_kernels().front();
+  const CudaKernelCase kernel_ = in_each_form(all_kernels()).front();
   const Format& format_ = kernel_.format();
   const std::vector<char> input_ = pack(format_, mixed_values(format_, 5000, 90));
 
@@ -485,10 +525,8 @@ TEST_F(CudaLaunchTest, NoElementsAreNoError) {
   for (const int dimensions : {0, 2}) {
     cuda::Operands operands;
     operands.dimensions = dimensions;
-    for (const KernelCase& kernel : all_kernels()) {
-      EXPECT_EQ(
-          cuda::find_kernel(kernel.activation, kernel.id)(kernel.parameters, operands, nullptr),
-          cudaSuccess);
+    for (const CudaKernelCase& kernel : in_each_form(all_kernels())) {
+      EXPECT_EQ(kernel.function()(kernel.parameters, operands, nullptr), cudaSuccess);
     }
   }
 }
@@ -503,8 +541,7 @@ TEST_F(CudaLaunchTest, CanBeCapturedIntoAGraph) {
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  EXPECT_EQ(cuda::find_kernel(kernel_.activation, kernel_.id)(kernel_.parameters, operands, stream),
-            cudaSuccess);
+  EXPECT_EQ(kernel_.function()(kernel_.parameters, operands, stream), cudaSuccess);
   cudaGraph_t graph = nullptr;
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   cudaGraphExec_t executable = nullptr;
@@ -563,26 +600,22 @@ class CudaExhaustiveLargeTest : public CudaEnvironment {
     }
   }
 
-  static std::vector<KernelCase> kernels() {
-    std::vector<KernelCase> result = all_kernels();
-    std::erase_if(result, [](const KernelCase& kernel) {
-      return kernel.id.order != 0 || kernel.id.dtype != DType::kBFloat16;
-    });
-    return result;
+  static std::vector<CudaKernelCase> kernels() {
+    return in_each_form(kernels_where(
+        [](const KernelId& id) { return id.order == 0 && id.dtype == DType::kBFloat16; }));
   }
 };
 
 TEST_F(CudaExhaustiveLargeTest, DenseInPlace) {
   if (!has_memory(2 * kSize)) GTEST_SKIP() << "the GPU has not 4.3 GB free";
   const DeviceMemory memory(2 * kSize);
-  for (const KernelCase& kernel : kernels()) {
+  for (const CudaKernelCase& kernel : kernels()) {
     fill_periodically(memory);
     cuda::Operands operands;
     operands.size = kSize;
     operands.data[0] = memory.data();
     operands.data[1] = memory.data();
-    ASSERT_EQ(cuda::find_kernel(kernel.activation, kernel.id)(kernel.parameters, operands, nullptr),
-              cudaSuccess);
+    ASSERT_EQ(kernel.function()(kernel.parameters, operands, nullptr), cudaSuccess);
     expect_results(kernel, memory, 1);
   }
 }
@@ -592,8 +625,8 @@ TEST_F(CudaExhaustiveLargeTest, StridedBeyond32BitIndicesAndOffsets) {
   const DeviceMemory x(4 * kSize);
   const DeviceMemory y(2 * kSize);
   fill_periodically(x);
-  const KernelCase kernel = kernels().back();
-  const cuda::Kernel function = cuda::find_kernel(kernel.activation, kernel.id);
+  const CudaKernelCase kernel = kernels().back();
+  const cuda::Kernel function = kernel.function();
   cuda::Operands operands;
   operands.size = kSize;
   operands.dimensions = 1;

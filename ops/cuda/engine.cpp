@@ -1,20 +1,48 @@
 #include "ops/cuda/engine.h"
 
+#include <cstdlib>
+
 #include "ops/catalogue.h"
+#include "ops/cuda/self_check.h"
 
 namespace fastact::cuda {
 
-#define FASTACT_DECLARE_TABLE(name, Formula, parameters) \
-  extern const KernelTable<Kernel> name##_cuda;
-FASTACT_FORMULAS(FASTACT_DECLARE_TABLE)
-#undef FASTACT_DECLARE_TABLE
+#define FASTACT_DECLARE_TABLES(name, Formula, parameters) extern const KernelTables name##_cuda;
+FASTACT_FORMULAS(FASTACT_DECLARE_TABLES)
+#undef FASTACT_DECLARE_TABLES
 
-Kernel find_kernel(int activation, const KernelId& id) {
-#define FASTACT_TABLE_OF(name, Formula, parameters) &name##_cuda,
-  static constexpr const KernelTable<Kernel>* kTables[] = {FASTACT_FORMULAS(FASTACT_TABLE_OF)};
-#undef FASTACT_TABLE_OF
-  return (*kTables[activation])[id];
+namespace {
+
+const KernelTables& tables_of(int activation) {
+#define FASTACT_TABLES_OF(name, Formula, parameters) &name##_cuda,
+  static constexpr const KernelTables* kTables[] = {FASTACT_FORMULAS(FASTACT_TABLES_OF)};
+#undef FASTACT_TABLES_OF
+  return *kTables[activation];
 }
+
+SelfCheck& self_check() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): read once, at first use
+  static SelfCheck check(&compare_all, parse_math(std::getenv("FASTACT_CUDA_MATH")));
+  return check;
+}
+
+}  // namespace
+
+Kernel find_kernel(int activation, const KernelId& id, Math math) {
+  const KernelTables& tables = tables_of(activation);
+  const Kernel fast = math == Math::kFast && tables.fast != nullptr ? (*tables.fast)[id] : nullptr;
+  return fast != nullptr ? fast : tables.ieee[id];
+}
+
+Kernel find_kernel(int activation, const KernelId& id, int device, cudaStream_t stream) {
+  SelfCheck& check = self_check();
+  const KernelTables& tables = tables_of(activation);
+  const Kernel fast = tables.fast != nullptr ? (*tables.fast)[id] : nullptr;
+  if (fast != nullptr && check.fast_serves(activation, id, device, stream)) return fast;
+  return tables.ieee[id];
+}
+
+std::string math_in_use() { return self_check().describe(); }
 
 std::string architectures() { return FASTACT_CUDA_ARCHITECTURES; }
 

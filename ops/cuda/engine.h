@@ -1,5 +1,6 @@
-// The CUDA engine: launches a kernel over operands on the current device. It never synchronises or
-// allocates, so its launches can be captured into a CUDA graph.
+// The CUDA engine: launches a kernel over operands on the current device. It never allocates, and
+// synchronises only with a stream of its own at a device's first use (self_check.h), so its
+// launches can be captured into a CUDA graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,8 +32,25 @@ struct Operands {
 using Kernel = cudaError_t (*)(const Parameters& parameters, const Operands& operands,
                                cudaStream_t stream);
 
-// `activation` is an index into formulas().
-Kernel find_kernel(int activation, const KernelId& id);
+// What a kernel computes with: IEEE arithmetic, or also a GPU's approximate instructions
+// (ops/formulas/approximate.h). The bits are the same wherever the second serves.
+enum class Math : uint8_t { kIeee, kFast };
+
+// `activation` is an index into formulas(). The kernels that have no fast form have one form.
+Kernel find_kernel(int activation, const KernelId& id, Math math);
+
+// The form that serves on `device`, the current one; `stream` is where it is to be queued. Throws
+// std::invalid_argument, with the sentence to show, if FASTACT_CUDA_MATH is not auto, ieee or fast.
+Kernel find_kernel(int activation, const KernelId& id, int device, cudaStream_t stream);
+
+// Which form serves, by device, and why; touches no device. Throws as find_kernel() does.
+std::string math_in_use();
+
+// The kernels of one formula.
+struct KernelTables {
+  KernelTable<Kernel> ieee;
+  const KernelTable<Kernel>* fast;  // or null; has those that have a fast form
+};
 
 // The architectures that this build has code for, as in "8.0, 9.0, 12.0 and PTX for newer ones".
 std::string architectures();

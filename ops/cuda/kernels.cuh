@@ -446,4 +446,19 @@ struct Launch {
   }
 };
 
+template <class Formula, class Element, int Order, bool FromResult>
+constexpr Kernel fast_kernel() {
+  if constexpr (has_fast_form<Formula, Element, Order, FromResult>()) {
+    return &Launch<Formula, Element, Order, FromResult>::run;
+  } else {
+    return nullptr;
+  }
+}
+
+// For a table of the fast forms alone.
+template <class Formula, class Element, int Order, bool FromResult>
+struct FastLaunch {
+  static constexpr Kernel run = fast_kernel<Formula, Element, Order, FromResult>();
+};
+
 }  // namespace fastact::cuda

@@ -1,36 +1,65 @@
-// The GPU's approximate instructions, for values of 16-bit types.
+// The approximate instructions of GPUs, e^x in base 2 and 1 / x, and what formulas make of them.
 //
-// A formula's approximate_value() may use them: that all of its 65,536 results are the correctly
-// rounded ones, and so the bits of every other backend, was found by trying them all on the
-// architectures that are named here (`make digests` on such a GPU, and the tests). An instruction's
-// last bits may differ on others, where IEEE arithmetic serves. With about half as many
-// instructions the values of 16-bit types run at copy speed.
+// IEEE 754 does not define their last bits, and another GPU may have others. So kernels that use
+// them are a second form beside the one in IEEE arithmetic, and each GPU compares the two before
+// the second serves there (ops/cuda/self_check.h):
+//   approximate_value() of a formula, f for 16-bit types: all of its 65,536 results
+//   reciprocal() in float, in the other kernels that divide: every significand
+// With about half as many instructions the values of 16-bit types run at copy speed.
 #pragma once
 
 #include "ops/formulas/arithmetic.h"
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-#define FASTACT_HAS_APPROXIMATIONS 1
-#else
-#define FASTACT_HAS_APPROXIMATIONS 0
+// Whether a translation unit compiles the second form.
+#ifndef FASTACT_APPROXIMATE
+#define FASTACT_APPROXIMATE 0
 #endif
 
-#if FASTACT_HAS_APPROXIMATIONS
 namespace fastact::inline FASTACT_TARGET {
+
+inline constexpr bool kApproximate = FASTACT_APPROXIMATE != 0;
 
 inline constexpr float kLog2E = 0x1.715476p0f;
 
+// No kernel of a CPU calls these two.
 FASTACT_INLINE float approximate_exp2(float x) {
+#if defined(__CUDA_ARCH__)
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
+#else
+  return __builtin_exp2f(x);
+#endif
 }
 
 FASTACT_INLINE float approximate_reciprocal(float x) {
+#if defined(__CUDA_ARCH__)
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
+#else
+  return 1.0f / x;
+#endif
 }
+
+// 1 / d for d in [0.5, 2^60) by three instructions, where an IEEE division is ten and a branch. One
+// Newton step makes a good approximation the correctly rounded reciprocal. It scales exactly with
+// powers of two, as nothing here comes near the ends of float's range.
+FASTACT_INLINE float refined_reciprocal(float d) {
+  const float approximation = approximate_reciprocal(d);
+  return fma(approximation, fma(-d, approximation, 1.0f), approximation);
+}
+
+// 1 / d, correctly rounded, for d in [0.5, 2^60).
+FASTACT_INLINE float reciprocal(float d) {
+  if constexpr (kApproximate) {
+    return refined_reciprocal(d);
+  } else {
+    return 1.0f / d;
+  }
+}
+
+FASTACT_INLINE double reciprocal(double d) { return 1.0 / d; }
 
 // One unit in the last place of y towards 0.5, for tiny |x|.
 FASTACT_INLINE float moved_towards_half(float x, float y) {
@@ -52,4 +81,3 @@ FASTACT_INLINE float approximate_gate(float x, float exponent) {
 }
 
 }  // namespace fastact::inline FASTACT_TARGET
-#endif

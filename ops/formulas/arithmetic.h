@@ -253,22 +253,6 @@ FASTACT_INLINE double with_sign_of(double size, double x) {
   return from_bits((to_bits(size) & 0x7fffffffffffffffu) | (to_bits(x) & (uint64_t{1} << 63)));
 }
 
-// 1 / d, correctly rounded, for d in [0.5, 2^60).
-FASTACT_INLINE float reciprocal(float d) {
-#if defined(__CUDA_ARCH__)
-  // Three instructions, where an IEEE division is ten and a branch. That one Newton step makes the
-  // approximation the correctly rounded reciprocal was found for each d below 2048 on sm_90; from
-  // there on the same significands come again with other exponents.
-  float approximation;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(approximation) : "f"(d));
-  return fma(approximation, fma(-d, approximation, 1.0f), approximation);
-#else
-  return 1.0f / d;
-#endif
-}
-
-FASTACT_INLINE double reciprocal(double d) { return 1.0 / d; }
-
 template <class T>
 FASTACT_INLINE bool is_nan(T x) {
   return x != x;

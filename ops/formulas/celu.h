@@ -41,6 +41,7 @@ struct Celu : ExponentialLinear {
   static constexpr Traits kTraits = {
       .saves = Saves::kInput, .gradient_from_result = true, .slope_packets = 3};
   using Default = OrdinaryCelu;
+  static constexpr double kApproximated[] = {1.0};
   static constexpr Requirement kRequirements[] = {
       {.parameter = 0, .expected = "other than 0", .holds = [](const double* parameters) {
          return parameters[0] != 0;

@@ -44,6 +44,7 @@ struct Elu : ExponentialLinear {
   static constexpr Traits kTraits = {
       .saves = Saves::kInput, .gradient_from_result = true, .slope_packets = 3};
   using Default = OrdinaryElu;
+  static constexpr double kApproximated[] = {1.0, 1.0, 1.0};
 
   // alpha, scale, input_scale
   static constexpr bool is_default(const double* parameters) {

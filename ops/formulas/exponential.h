@@ -6,7 +6,7 @@
 // its own, so that the factor costs neither an operation nor a rounding.
 #pragma once
 
-#include "ops/formulas/arithmetic.h"
+#include "ops/formulas/approximate.h"
 
 namespace fastact::inline FASTACT_TARGET {
 

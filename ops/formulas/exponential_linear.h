@@ -83,7 +83,6 @@ struct OrdinaryExponentialLinear {
     }
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   // For ELU's and CELU's default parameters.
   FASTACT_INLINE bool approximates() const {
     return positive == 1.0 && negative == 1.0 && rate == 1.0;
@@ -102,7 +101,6 @@ struct OrdinaryExponentialLinear {
     const float below_zero = x > kNearZero ? x * p : approximate_exp2(x * kLog2E) - 1.0f;
     return x > 0.0f ? x : below_zero;
   }
-#endif
 
  private:
   double positive;
@@ -182,6 +180,16 @@ struct ExponentialLinear {
     }
     const T result = wide <= T{0} ? below_zero : beyond_zero;
     return is_nan(wide) ? wide : result;
+  }
+
+  // As the ordinary form, which the parameters choose then.
+  FASTACT_INLINE bool approximates() const {
+    return positive == 1.0 && negative == 1.0 && plain_rate == 1.0;
+  }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    return OrdinaryExponentialLinear::approximate_value<Element>(x);
   }
 
   template <class Tensor>

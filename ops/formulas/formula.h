@@ -31,11 +31,13 @@
 //     template <class Element>
 //     auto backward_from_result(Wide<Element> g..., Wide<Element> y) const;
 //
-//     // Optional, where FASTACT_HAS_APPROXIMATIONS (approximate.h): f for 16-bit types, if
-//     // approximates() says that it holds for these parameters.
+//     // Optional, f for 16-bit types with a GPU's approximate instructions (approximate.h), where
+//     // approximates() says that it holds for these parameters, as it does for kApproximated.
+//     // A formula without parameters needs no such list. ops/catalogue.h names these formulas.
 //     template <class Element>
-//     float approximate_value(float x) const;
+//     static float approximate_value(float x);
 //     bool approximates() const;
+//     static constexpr double kApproximated[] = {...};
 //
 //     // Optional, float32's f or f' in segments (segments.h): for each such Order a table, and
 //     // where x lies in it. Then derivative<float, Order> is not needed.
@@ -118,6 +120,9 @@ struct Traits {
   // Where self and the gradients differ in layout, a result lies as self does; else as the first
   // gradient. PyTorch's operators differ in this.
   bool self_leads = false;
+  // The highest of the orders that divide in float, by reciprocal(): of all types but float64,
+  // where they are not in segments. -1 for none.
+  int last_division = -1;
   // Few operations an element: no way of moving the elements has to make time for them.
   bool piecewise_polynomial = false;
   // 16-byte packets of each input that a thread of a GPU takes at once where the tensor is large:
@@ -157,6 +162,19 @@ constexpr bool has_segments() {
 
 template <class Formula, class Element, int Order, bool FromResult>
 inline constexpr bool kInSegments = !FromResult && has_segments<Formula, Element, Order>();
+
+template <class Formula, class Element>
+inline constexpr bool kApproximates =
+    kIs16Bit<Element> && requires(const Formula& formula) { formula.approximates(); };
+
+// Whether a kernel is another one with kApproximate.
+template <class Formula, class Element, int Order, bool FromResult>
+constexpr bool has_fast_form() {
+  const bool divides = Order <= Formula::kTraits.last_division &&
+                       !std::is_same_v<Element, double> &&
+                       !kInSegments<Formula, Element, Order, FromResult>;
+  return divides || (Order == 0 && kApproximates<Formula, Element>);
+}
 
 // Whether Formula::Default stands in for a formula.
 template <class Formula, class Element, int Order, bool FromResult>
@@ -200,11 +218,9 @@ FASTACT_INLINE auto product(T derivative, Gradients... gradients) {
 
 template <class Element, class Formula>
 FASTACT_INLINE auto value_at(const Formula& formula, Wide<Element> x) {
-#if FASTACT_HAS_APPROXIMATIONS
-  if constexpr (kIs16Bit<Element> && requires { formula.approximates(); }) {
+  if constexpr (kApproximate && kApproximates<Formula, Element>) {
     if (formula.approximates()) return formula.template approximate_value<Element>(x);
   }
-#endif
   return derivative_at<Element, 0, false>(formula, x);
 }
 

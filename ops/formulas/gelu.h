@@ -31,7 +31,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct Gelu {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 5, .slope_packets = 5};
+      .saves = Saves::kInput, .last_division = 1, .value_packets = 5, .slope_packets = 5};
 
   explicit constexpr Gelu(const double* /*parameters*/) {}
 
@@ -77,7 +77,6 @@ struct Gelu {
     return kDensity * exp(-0.5 * square) * (square * (7.0 - square) - 4.0);
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
@@ -100,7 +99,6 @@ struct Gelu {
     const float tail = fma(a, e, kBFloat16 ? -0x1p-127f : -0x1p-40f);
     return with_sign_of(fma(-tail, g, clamp_below(x, 0.0f)), x);
   }
-#endif
 
  private:
   // |x| from where on the far tail is 0.

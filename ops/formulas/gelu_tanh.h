@@ -30,7 +30,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct GeluTanh {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 4};
+      .saves = Saves::kInput, .last_division = 3, .value_packets = 3, .slope_packets = 4};
 
   explicit constexpr GeluTanh(const double* /*parameters*/) {}
 
@@ -83,7 +83,6 @@ struct GeluTanh {
     return size * logistic_fourth + 4.0 * logistic_third;
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
@@ -104,7 +103,6 @@ struct GeluTanh {
       return with_sign_of(corrected_at(x, -0x1.5fp-10f, corrected, -0x1p-24f), x);
     }
   }
-#endif
 
  private:
   // e^w.

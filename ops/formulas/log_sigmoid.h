@@ -21,7 +21,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct LogSigmoid : LogarithmInSegments {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 3};
+      .saves = Saves::kInput, .last_division = 3, .value_packets = 3, .slope_packets = 3};
 
   explicit constexpr LogSigmoid(const double* /*parameters*/) {}
 
@@ -59,14 +59,12 @@ struct LogSigmoid : LogarithmInSegments {
     return -LogisticDerivatives<Tensor>(x).third();
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
   FASTACT_INLINE static float approximate_value(float x) {
     return -approximate_log_1p_exponential<Element>(-x);
   }
-#endif
 
  private:
   template <class Element>

@@ -78,7 +78,6 @@ struct LogarithmInSegments {
   }
 };
 
-#if FASTACT_HAS_APPROXIMATIONS
 template <class Element>
 FASTACT_INLINE float approximate_log_1p_exponential(float z) {
   constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
@@ -94,6 +93,5 @@ FASTACT_INLINE float approximate_log_1p_exponential(float z) {
   }
   return fma(e, p, clamp_below(z, 0.0f));
 }
-#endif
 
 }  // namespace fastact::inline FASTACT_TARGET

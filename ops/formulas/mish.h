@@ -29,7 +29,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct Mish {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 6};
+      .saves = Saves::kInput, .last_division = 3, .value_packets = 3, .slope_packets = 6};
 
   explicit constexpr Mish(const double* /*parameters*/) {}
 
@@ -80,7 +80,6 @@ struct Mish {
     return slope * (size * fourth + 4.0 * third);
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
@@ -102,7 +101,6 @@ struct Mish {
       return with_sign_of(corrected_at(x, -0x1.78cp2f, corrected, 0x1p-19f), x);
     }
   }
-#endif
 
  private:
   // x q / (1 + q) with q = w + w^2 / 2, w = e^x; from 14 on that is x.

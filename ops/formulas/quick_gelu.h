@@ -29,7 +29,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct QuickGelu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .slope_packets = 3};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .last_division = 3, .slope_packets = 3};
 
   explicit constexpr QuickGelu(const double* /*parameters*/) {}
 
@@ -72,7 +73,6 @@ struct QuickGelu {
     return (kFactor * kFactor * kFactor) * gate_fourth_derivative<Tensor>(kFactor * x);
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
@@ -86,7 +86,6 @@ struct QuickGelu {
       return with_sign_of(corrected_at(x, -0x1.d84p1f, y, 0x1p-21f), x);
     }
   }
-#endif
 
  private:
   // 1.702 as the sum of two.

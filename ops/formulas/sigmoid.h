@@ -22,7 +22,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Sigmoid {
-  static constexpr Traits kTraits = {.saves = Saves::kOutput};
+  static constexpr Traits kTraits = {.saves = Saves::kOutput, .last_division = 0};
 
   explicit constexpr Sigmoid(const double* /*parameters*/) {}
 
@@ -57,7 +57,6 @@ struct Sigmoid {
       return is_nan(wide) ? wide : T{-2};
     }
   }
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
@@ -73,7 +72,6 @@ struct Sigmoid {
       return corrected_at(x, -0x1.4fcp-3f, y, -0x1p-15f);
     }
   }
-#endif
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -28,7 +28,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Silu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .slope_packets = 3};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .last_division = 3, .slope_packets = 3};
 
   explicit constexpr Silu(const double* /*parameters*/) {}
 
@@ -67,7 +68,6 @@ struct Silu {
     return gate_fourth_derivative(x);
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
@@ -81,7 +81,6 @@ struct Silu {
       return with_sign_of(corrected_at(x, -0x1.3bp2f, y, -0x1p-18f), x);
     }
   }
-#endif
 
  private:
   template <class Element, int Order>

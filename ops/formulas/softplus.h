@@ -29,7 +29,7 @@ namespace fastact::inline FASTACT_TARGET {
 // f' without all that a beta takes.
 struct SoftplusOfOne : LogarithmInSegments {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 3, .slope_packets = 3};
+      .saves = Saves::kInput, .last_division = 3, .value_packets = 3, .slope_packets = 3};
 
   template <class Element, int Order, bool FromResult>
   static constexpr bool stands_in() {
@@ -115,7 +115,6 @@ struct OrdinarySoftplus {
     return Computed{z > threshold_float_ ? x : value};
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   // For the default parameters; beyond the threshold the result rounds to x.
   FASTACT_INLINE bool approximates() const { return beta_ == 1.0 && threshold_ == 20.0; }
 
@@ -123,7 +122,6 @@ struct OrdinarySoftplus {
   FASTACT_INLINE static float approximate_value(float x) {
     return approximate_log_1p_exponential<Element>(x);
   }
-#endif
 
  private:
   FASTACT_INLINE float beta(float) const { return beta_high_; }
@@ -227,6 +225,14 @@ struct Softplus {
       const double slope = derivative_below_threshold<Order>(z);
       return narrowed<Element>(linear ? (Order == 1 ? 1.0 : 0.0) : slope);
     }
+  }
+
+  static constexpr double kApproximated[] = {1.0, 20.0};
+  FASTACT_INLINE bool approximates() const { return beta == 1.0 && threshold == 20.0; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    return OrdinarySoftplus::approximate_value<Element>(x);
   }
 
   template <class Tensor>

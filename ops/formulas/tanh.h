@@ -23,7 +23,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Tanh {
-  static constexpr Traits kTraits = {.saves = Saves::kOutput};
+  static constexpr Traits kTraits = {.saves = Saves::kOutput, .last_division = 0};
 
   explicit constexpr Tanh(const double* /*parameters*/) {}
 
@@ -68,7 +68,6 @@ struct Tanh {
     return with_sign_of(rounded_in_segment(segment, clamp_magnitude(x, 20.0f)), x);
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
@@ -85,7 +84,6 @@ struct Tanh {
     constexpr float kNear = std::is_same_v<Element, BFloat16> ? 0.5f : 0.75f;
     return with_sign_of(magnitude(x) < kNear ? x * p : beyond, x);
   }
-#endif
 
  private:
   static constexpr double kNearZero = 0.55;

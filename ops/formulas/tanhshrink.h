@@ -29,8 +29,11 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Tanhshrink {
-  static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .value_packets = 3, .value_packets_16 = 3, .slope_packets = 3};
+  static constexpr Traits kTraits = {.saves = Saves::kInput,
+                                     .last_division = 3,
+                                     .value_packets = 3,
+                                     .value_packets_16 = 3,
+                                     .slope_packets = 3};
 
   explicit constexpr Tanhshrink(const double* /*parameters*/) {}
 
@@ -76,7 +79,6 @@ struct Tanhshrink {
     return -32.0 * LogisticDerivatives<Tensor>(2.0 * x).fourth();
   }
 
-#if FASTACT_HAS_APPROXIMATIONS
   FASTACT_INLINE static constexpr bool approximates() { return true; }
 
   template <class Element>
@@ -87,7 +89,6 @@ struct Tanhshrink {
     const float beyond = fma(approximate_reciprocal(e + 1.0f), 2.0f, size - 1.0f);
     return with_sign_of(size < 1.0f ? near_zero_16<Element>(size) : beyond, x);
   }
-#endif
 
  private:
   // A 16-bit x - 1 may lie halfway between two numbers, and x - tanh(x) is just above that: so far

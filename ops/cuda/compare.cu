@@ -1,0 +1,49 @@
+// What a device compares before the fast forms serve on it.
+#include "ops/catalogue.h"
+#include "ops/cuda/compare.cuh"
+#include "ops/cuda/self_check.h"
+#include "ops/generated/formulas.h"
+
+namespace fastact::cuda {
+namespace {
+
+// Every significand, with the exponents of 0.5 to 2^11; the tests compare up to 2^60.
+using Reciprocals = Reciprocal<0x3f000000, 0x45000000>;
+
+#define FASTACT_INDEX(name, Formula, parameters) kIndexOf_##name,
+enum : int { FASTACT_FORMULAS(FASTACT_INDEX) kNumFormulas };
+#undef FASTACT_INDEX
+static_assert(approximation_claim(kNumFormulas - 1, DType::kFloat16) < 63);
+
+#define FASTACT_CLAIMS(name, Formula) \
+  Approximation<Formula, BFloat16>, Approximation<Formula, Float16>,
+using Claims = ClaimList<FASTACT_APPROXIMATED(FASTACT_CLAIMS) Reciprocals>;
+#undef FASTACT_CLAIMS
+
+#define FASTACT_NUMBERS(name, Formula)                    \
+  approximation_claim(kIndexOf_##name, DType::kBFloat16), \
+      approximation_claim(kIndexOf_##name, DType::kFloat16),
+constexpr int kClaims[] = {FASTACT_APPROXIMATED(FASTACT_NUMBERS) kReciprocalClaim};
+#undef FASTACT_NUMBERS
+
+template <class... List>
+constexpr uint64_t results_of(const ClaimList<List...>& /*claims*/) {
+  return (uint64_t{List::kResults} + ...);
+}
+
+}  // namespace
+
+cudaError_t compare_all(cudaStream_t stream, Findings& findings) {
+  const Claims claims;
+  std::array<unsigned, std::size(kClaims)> differences = {};
+  const cudaError_t error = count_differences(claims, stream, differences);
+  if (error != cudaSuccess) return error;
+  findings.results = results_of(claims);
+  for (size_t i = 0; i < differences.size(); ++i) {
+    findings.differences += differences[i];
+    if (differences[i] != 0) findings.differing |= uint64_t{1} << kClaims[i];
+  }
+  return cudaSuccess;
+}
+
+}  // namespace fastact::cuda

@@ -1,0 +1,104 @@
+// Compares two ways to compute the same on the GPU, result by result and in one launch.
+//
+//   struct Claim {
+//     static constexpr uint32_t kResults = ...;
+//     __device__ bool differs(uint32_t index) const;
+//   };
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ops/cuda/kernels.cuh"
+
+namespace fastact::cuda {
+
+// That refined_reciprocal() is 1 / d for every d from First on to the one before Last.
+template <uint32_t First, uint32_t Last>
+struct Reciprocal {
+  static constexpr uint32_t kResults = Last - First;
+
+  __device__ __forceinline__ bool differs(uint32_t index) const {
+    const float d = from_bits(First + index);
+    return to_bits(refined_reciprocal(d)) != to_bits(1.0f / d);
+  }
+};
+
+template <class Element, class Result>
+__device__ __forceinline__ uint16_t rounded_bits(Result result) {
+  const Result results[1] = {result};
+  Packet<Element, 1> packet;
+  round_packet(results, packet);
+  return packet.elements[0].bits;
+}
+
+// That approximate_value() is f, for every element of a 16-bit type, with the parameters for which
+// approximates() says so.
+template <class Formula, class Element>
+struct Approximation {
+  static constexpr uint32_t kResults = 0x10000;
+
+  __device__ __forceinline__ bool differs(uint32_t index) const {
+    static_assert(!kApproximate, "else f would not be in IEEE arithmetic");
+    const float x = widen(Element{static_cast<uint16_t>(index)});
+    return !formula.approximates() ||
+           rounded_bits<Element>(formula.template approximate_value<Element>(x)) !=
+               rounded_bits<Element>(evaluate<Element, 0, false>(formula, x));
+  }
+
+  static constexpr const double* parameters() {
+    if constexpr (requires { Formula::kApproximated; }) {
+      return Formula::kApproximated;
+    } else {
+      return nullptr;
+    }
+  }
+
+  Formula formula{parameters()};
+};
+
+template <class... Claims>
+struct ClaimList : Claims... {};
+
+template <class... Claims>
+__device__ unsigned kDifferences[sizeof...(Claims)];
+
+template <class... Claims>
+__global__ void __launch_bounds__(kThreads)
+    compare(const __grid_constant__ ClaimList<Claims...> claims) {
+  const uint32_t first = blockIdx.x * kThreads + threadIdx.x;
+  const uint32_t step = gridDim.x * kThreads;
+  unsigned place = 0;
+  const auto count = [&]<class Claim>(const Claim& claim) {
+    if (blockIdx.y == place) {
+      unsigned differences = 0;
+      for (uint32_t i = first; i < Claim::kResults; i += step)
+        differences += claim.differs(i) ? 1 : 0;
+      if (differences != 0) atomicAdd(&kDifferences<Claims...>[place], differences);
+    }
+    ++place;
+  };
+  (count(static_cast<const Claims&>(claims)), ...);
+}
+
+// The number of differing results of each claim; waits for them.
+template <class... Claims>
+cudaError_t count_differences(const ClaimList<Claims...>& claims, cudaStream_t stream,
+                              std::array<unsigned, sizeof...(Claims)>& differences) {
+  // Enough threads for a GPU, few enough for many results each.
+  constexpr unsigned kBlocks = 2048;
+  void* counters = nullptr;
+  cudaError_t error = cudaGetSymbolAddress(&counters, kDifferences<Claims...>);
+  if (error != cudaSuccess) return error;
+  error = cudaMemsetAsync(counters, 0, sizeof(differences), stream);
+  if (error != cudaSuccess) return error;
+  compare<<<dim3(kBlocks, sizeof...(Claims)), kThreads, 0, stream>>>(claims);
+  error = cudaGetLastError();
+  if (error != cudaSuccess) return error;
+  error = cudaMemcpyAsync(differences.data(), counters, sizeof(differences), cudaMemcpyDeviceToHost,
+                          stream);
+  if (error != cudaSuccess) return error;
+  return cudaStreamSynchronize(stream);
+}
+
+}  // namespace fastact::cuda

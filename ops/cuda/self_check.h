@@ -1,0 +1,84 @@
+// Which arithmetic serves on which GPU: a device compares its own approximate instructions with
+// IEEE arithmetic, once in a process, before kernels that use them serve there.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "ops/cuda/engine.h"
+
+namespace fastact::cuda {
+
+// What FASTACT_CUDA_MATH asks for: "ieee", "fast", or, for "auto", "" and null, nothing, which is
+// what each device's comparison decides. Throws std::invalid_argument, with the sentence to show,
+// for any other name.
+std::optional<Math> parse_math(const char* name);
+
+// What a comparison found. A bit of `differing` is a claim that does not hold: that reciprocal() is
+// the IEEE one, or that an approximate_value() is f.
+struct Findings {
+  uint64_t differing = 0;
+  uint64_t results = 0;      // that were compared
+  uint64_t differences = 0;  // among them
+};
+
+inline constexpr int kReciprocalClaim = 0;
+constexpr int approximation_claim(int activation, DType dtype) {
+  return 1 + 2 * activation + (dtype == DType::kFloat16 ? 1 : 0);
+}
+
+// Runs on the current device, on a stream that is its own, and waits for it.
+using Comparison = cudaError_t (*)(cudaStream_t stream, Findings& findings);
+
+class SelfCheck {
+ public:
+  // `forced` serves without a comparison.
+  explicit SelfCheck(Comparison compare, std::optional<Math> forced = std::nullopt);
+
+  // Whether a kernel's fast form serves on `device`, the current one. The first call for a device
+  // compares. While `stream` is captured nothing can be compared: a later call does it, and until
+  // then IEEE arithmetic serves, as it does where the comparison fails.
+  bool fast_serves(int activation, const KernelId& id, int device, cudaStream_t stream) {
+    if (device >= kMaxDevices) return false;
+    uint64_t state = devices_[device].load(std::memory_order_acquire);
+    if (state == kChecked) return true;
+    if ((state & kChecked) == 0) state = check(device, stream);
+    return (state & kChecked) != 0 && (state & claims_of(activation, id)) == 0;
+  }
+
+  // What was found, as in "device 0 (compute capability 9.0): fast, ..."; touches no device.
+  std::string describe() const;
+
+ private:
+  static constexpr int kMaxDevices = 128;
+  static constexpr uint64_t kChecked = uint64_t{1} << 63;
+
+  static uint64_t claims_of(int activation, const KernelId& id) {
+    uint64_t claims = uint64_t{1} << kReciprocalClaim;
+    if (id.order == 0 && (id.dtype == DType::kBFloat16 || id.dtype == DType::kFloat16))
+      claims |= uint64_t{1} << approximation_claim(activation, id.dtype);
+    return claims;
+  }
+
+  uint64_t check(int device, cudaStream_t stream);
+  uint64_t compare_on(int device);
+
+  Comparison compare_;
+  std::optional<Math> forced_;
+  // For each device kChecked and the claims that do not hold, or 0.
+  std::array<std::atomic<uint64_t>, kMaxDevices> devices_ = {};
+  mutable std::mutex mutex_;
+  std::map<int, std::string> descriptions_;
+};
+
+// The comparison of everything that has a fast form.
+cudaError_t compare_all(cudaStream_t stream, Findings& findings);
+
+}  // namespace fastact::cuda

@@ -6,9 +6,10 @@
     python prove --digest                                the same bits as everywhere else?
     python prove --report                                docs/accuracy.md from the results
 
-Without --digest, every result is compared with the exact one: all inputs of float32 and of the
-16-bit types, 2^27 of float64 or as many as --float64-inputs says. An interrupted run goes on where
-it was. Exit code: 0 if every contract of the formulas' headers holds, 1 if one does not, 2 for a
+Without --digest, results are compared with the exact ones, to the third derivative: for all inputs
+of the 16-bit types, and of float32 to the second one; for 2^27 fixed inputs, or as many as --sample
+says, of float64 and of float32's third; for as many sets of operands of prelu. An interrupted run
+resumes. Exit code: 0 if every contract of the formulas' headers holds, 1 if one does not, 2 for a
 wrong command line, 130 after an interrupt.
 
 With --digest, 64-bit digests of whole spaces of results are compared with digests.json.
@@ -31,13 +32,13 @@ from tqdm import tqdm  # noqa: E402
 
 import digest  # noqa: E402
 from drawn_parameters import FAMILIES, SEED, check_exact, settings  # noqa: E402
-from inputs import FLOAT64_INPUTS  # noqa: E402
+from inputs import SAMPLE  # noqa: E402
 from op_table import ACTIVATIONS, TOP_ORDER  # noqa: E402
 from support import DTYPES, build_info, dtype_name, library_path, processor  # noqa: E402
 
 REFERENCE = Path(__file__).with_name("digests.json")
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
-DEFAULT_ORDERS = (0, 1, 2)
+ORDERS = tuple(range(TOP_ORDER + 1))
 
 
 def parse(arguments):
@@ -63,10 +64,10 @@ def parse(arguments):
     )
     accuracy = parser.add_argument_group("comparison with the exact results")
     add = accuracy.add_argument
-    add("--order", action="append", type=int, choices=range(TOP_ORDER + 1),
-        help="0: value, 1: derivative, ... (repeatable; default 0, 1, 2)")  # fmt: skip
-    add("--float64-inputs", type=int, default=FLOAT64_INPUTS, metavar="N",
-        help="2^N inputs of float64 (default: %(default)s)")  # fmt: skip
+    add("--order", action="append", type=int, choices=ORDERS,
+        help="0: value, 1: derivative, ... (repeatable; default: all)")  # fmt: skip
+    add("--sample", type=int, default=SAMPLE, metavar="N",
+        help="2^N inputs where not all are tried (default: %(default)s)")  # fmt: skip
     add("--fresh", action="store_true", help="forget what an earlier run has done")
     add("--settings", type=int, default=256, metavar="N",
         help="drawn parameters of an activation that has some (default: %(default)s)")  # fmt: skip
@@ -84,16 +85,12 @@ def parse(arguments):
         parser.error("expected a GPU for --device cuda, but torch finds none")
     if options.device == "cuda" and options.isa:
         parser.error("expected --isa with --device cpu, but got cuda")
-    if not options.digest and digest.PRELU in (options.op or ()):
-        parser.error(
-            f"expected --digest with --op {digest.PRELU}: its tests have the exact results"
-        )
     if not library_path().exists():
         parser.error(f"expected the library at {library_path()}: run make build")
     if options.workers is not None and options.workers < 1:
         parser.error(f"expected at least 1 for --workers, but got {options.workers}")
-    if not 17 <= options.float64_inputs <= 40:
-        parser.error(f"expected 17 to 40 for --float64-inputs, but got {options.float64_inputs}")
+    if not 17 <= options.sample <= 40:
+        parser.error(f"expected 17 to 40 for --sample, but got {options.sample}")
     if options.workers is None:
         options.workers = len(os.sched_getaffinity(0))
     options.activations = [a for a in ACTIVATIONS if not options.op or a.id in options.op]
@@ -133,15 +130,24 @@ def environment(options, info):
 
 def prove(options):
     import accuracy
+    import prelu
 
     info = load(options.isa)
     where = environment(options, info)
+    orders = options.order or ORDERS
     jobs = [
-        accuracy.Job(act, dtype, order, options.device, options.float64_inputs)
+        accuracy.Job(act, dtype, order, options.device, options.sample)
         for act in options.activations
         for dtype in options.dtypes
-        for order in options.order or DEFAULT_ORDERS
+        for order in orders
     ]
+    if not options.op or digest.PRELU in options.op:
+        jobs += [
+            prelu.PreluJob(form, dtype, options.device, options.sample)
+            for form in prelu.FORMS
+            for dtype in options.dtypes
+            if form.order in orders
+        ]
     folder = options.results / (where["instruction_set"] or "cuda")
     print(f"{where['device']}, {where['instruction_set'] or 'CUDA'}, torch {where['torch']}")
     print(f"{'':27} {'inputs':>10} | {'max ULP':>9} {'misrounded':>11} {'special':>7} | PyTorch's")
@@ -187,10 +193,12 @@ def prove_drawn_parameters(options):
 
 
 def summary(job, state, held):
+    import accuracy
+
     def columns(found):
         if found["max_ulp"] < 0:
             return f"{'none':>9} {'':11} {'':7}"
-        special = sum(found[name] for name in ("infinity", "zero", "subnormal", "nan"))
+        special = sum(found[name] for name in accuracy.SPECIAL)
         return f"{found['max_ulp']:9.6g} {found['misrounded']:11d} {special:7d}"
 
     line = f"{job.name:27} {state['inputs']:10d} | {columns(state['fastact'])} |"

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from exact import exact, exact_error, exactly
-from inputs import FLOAT64_INPUTS, counters, every_pattern, mix_, mixed
+from inputs import SAMPLE, counters, every_pattern, mix_, mixed
+from op_table import TOP_ORDER
 from oracle import FORMATS
 from workers import each, each_in_threads
 
@@ -24,32 +25,36 @@ SAVED_EVERY = 5.0  # seconds
 # ---- Inputs
 
 
-def inputs_of(act, dtype, first, count, device):
-    """The elements first, first + 1, ... of what is tried."""
-    if dtype == torch.float64:
-        return _float64_inputs(act, first, count).to(device)
+def inputs_of(act, dtype, first, count, device, whole=True):
+    """The elements first, first + 1, ... of what is tried: of every number, or of a sample."""
+    if dtype == torch.float64 or not whole:
+        return _sampled_inputs(act, dtype, first, count).to(device)
     return every_pattern(dtype, first, count, device)
 
 
-def _float64_inputs(act, first, count):
-    """In stripes of 4,096: any bits; ordinary sizes; the numbers next to a branch point; numbers at
+def _sampled_inputs(act, dtype, first, count):
+    """In stripes of 32 KiB: any bits; ordinary sizes; the numbers next to a branch point; numbers at
     random distances from one, as many near it as far."""
-    stripe = 1 << 12
+    width = 8 * dtype.itemsize
+    integer = FORMATS[dtype].integer
+    stripe = (1 << 18) // width
     turn = torch.arange(first // (4 * stripe), (first + count) // (4 * stripe)).view(-1, 1)
-    result = mixed(torch.float64, 0, first, count, "cpu").view(torch.int64).view(-1, 4, stripe)
+    result = mixed(dtype, 0, first, count, "cpu").view(integer).view(-1, 4, stripe)
     random = mix_(counters((1 << 50) + first, count, "cpu")).view(-1, 4, stripe)
 
-    points = torch.tensor((0.0, *act.kinks, *act.branch_points), dtype=torch.float64)
-    point = points.view(torch.int64)[turn % len(points)]
-    magnitude = point.bitwise_and((1 << 63) - 1)
+    points = torch.tensor((0.0, *act.kinks, *act.branch_points), dtype=dtype)
+    point = points.view(integer).long()[turn % len(points)]
+    magnitude = point.bitwise_and((1 << width - 1) - 1)
     # 0, -1, 1, -2, 2, ... as the point has its turn again and again.
     place = turn // len(points) * stripe + torch.arange(stripe)
     near = torch.where(place % 2 == 0, place // 2, -(place // 2) - 1)
-    far = (random[:, 2] >> 1) >> random[:, 3].bitwise_and(0x3F).clamp_(max=62)
+    shift = random[:, 3].bitwise_and_(width - 1).clamp_(max=width - 2)
+    far = (random[:, 2] >> 65 - width) >> shift
     for i, distance in ((2, near), (3, far)):
-        sign = torch.where(magnitude == 0, random[:, 1], point).bitwise_and(-(1 << 63))
-        result[:, i] = (magnitude + distance).abs_().bitwise_or_(sign)
-    return result.view(-1).view(torch.float64)
+        sign = torch.where(magnitude == 0, random[:, 1], point) < 0
+        pattern = (magnitude + distance).abs_().bitwise_and_((1 << width - 1) - 1)
+        result[:, i] = torch.where(sign, pattern | -(1 << width - 1), pattern).to(integer)
+    return result.view(-1).view(dtype)
 
 
 # ---- What is compared
@@ -90,29 +95,39 @@ def pytorchs(act, x, k):
     return y.detach()
 
 
+# What a Tally counts apart from misrounded results.
+SPECIAL = ("infinity", "zero", "sign", "subnormal", "nan")
+# Of a stored state: 2 counts infinite inputs and the signs of zeros apart, which 1 did not.
+FORMAT = 2
+
+
 @dataclass
 class Tally:
     """What was found of one implementation."""
 
-    # Largest error in ULP of the exact value, -1 where there is no result; the input where it is,
-    # and the result there.
+    # Of finite inputs: the largest error in ULP of the exact value, -1 where there is no result; the
+    # input where it is, and the result there; and the results that are not the nearest number, a
+    # zero of the wrong sign not among them.
     max_ulp: float = -1.0
     max_at: float = 0.0
     max_result: float = 0.0
     misrounded: int = 0
+    # Of all inputs.
     beyond_contract: int = 0
     # Beyond the contract among the inputs that are infinite, or where the input or the result is
-    # subnormal; misrounded among those that are zero; and wrong results for a NaN.
+    # subnormal; misrounded among those that are zero; zeros of the wrong sign, wherever; and wrong
+    # results for a NaN.
     infinity: int = 0
     zero: int = 0
+    sign: int = 0
     subnormal: int = 0
     nan: int = 0
     # The largest error by leading bits.
     profile: dict = field(default_factory=dict)
 
-    def add(self, other, act, k, dtype):
-        """Adds another piece's; a new largest error is confirmed by MPFR."""
-        for name in ("misrounded", "beyond_contract", "infinity", "zero", "subnormal", "nan"):
+    def add(self, other, confirmed):
+        """Adds another piece's; confirmed(other) is its largest error by a second opinion."""
+        for name in ("misrounded", "beyond_contract", *SPECIAL):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for bin_, error in other.profile.items():
             self.profile[bin_] = max(error, self.profile.get(bin_, 0.0))
@@ -121,13 +136,11 @@ class Tally:
                 other.max_ulp, other.max_at, other.max_result,
             )  # fmt: skip
             if 0 < other.max_ulp < float("inf"):
-                _, y = exactly(act, other.max_at, k, dtype)
-                floor = act.floor(dtype, k)(other.max_at)
-                self.max_ulp = exact_error(other.max_result, y, dtype, floor)
+                self.max_ulp = confirmed(other)
 
 
-def tally(x, results, target, bound, canonical_nan):
-    """The tally of one piece. `bound` is the contract in ULP."""
+def tally(x, results, target, bound, canonical_nan, whole=False):
+    """The tally of one piece. `bound` is the contract in ULP; `whole`: of consecutive patterns."""
     fmt = FORMATS[x.dtype]
     pattern, expected_pattern = results.view(fmt.integer), target.expected.view(fmt.integer)
     nan = x.isnan()
@@ -136,26 +149,31 @@ def tally(x, results, target, bound, canonical_nan):
     errors[results.isnan()] = torch.inf
     # Right: also an infinity for a value far beyond the range.
     errors[nan | (target.expected.isinf() & ~wrong)] = 0.0
-    beyond = wrong if bound == 0.5 else (errors > bound)
+    sign = wrong & (results == 0) & (target.expected == 0)
+    beyond = wrong if bound == 0.5 else (errors > bound) | sign
+    wrong = wrong & ~sign
 
     smallest = torch.finfo(x.dtype).smallest_normal
     zero = x == 0
+    infinite = x.isinf()
+    finite_errors = errors.masked_fill(infinite, 0.0)
     subnormal = ((x.abs() < smallest) & ~zero) | (
         (target.expected.abs() < smallest) & (target.expected != 0)
     )
     bad_nan = nan & ((pattern != fmt.nan) if canonical_nan else ~results.isnan())
-    worst = int(errors.argmax())
+    worst = int(finite_errors.argmax())
     return Tally(
-        max_ulp=float(errors[worst]),
+        max_ulp=float(finite_errors[worst]),
         max_at=float(x[worst]),
         max_result=float(results[worst]),
-        misrounded=int(wrong.sum()),
+        misrounded=int((wrong & ~infinite).sum()),
         beyond_contract=int(beyond.sum()) + int(bad_nan.sum()),
-        infinity=int((beyond & x.isinf()).sum()),
+        infinity=int((beyond & infinite & ~sign).sum()),
         zero=int((wrong & zero).sum()),
-        subnormal=int((beyond & subnormal).sum()),
+        sign=int(sign.sum()),
+        subnormal=int((beyond & subnormal & ~sign).sum()),
         nan=int(bad_nan.sum()),
-        profile=_profile(x, errors) if x.dtype != torch.float64 else {},
+        profile=_profile(x, finite_errors) if whole else {},
     )
 
 
@@ -178,14 +196,19 @@ class Job:
     dtype: torch.dtype
     order: int
     device: str
-    float64_inputs: int = FLOAT64_INPUTS
+    # 2^sample inputs where not all of them are tried.
+    sample: int = SAMPLE
+
+    @property
+    def is_whole(self):
+        """Whether every number is tried: not float64's, nor float32's for the third derivative."""
+        width = 8 * self.dtype.itemsize
+        return width == 16 or (width == 32 and self.order < TOP_ORDER)
 
     @property
     def inputs(self):
         """How many there are to try."""
-        return 1 << (
-            self.float64_inputs if self.dtype == torch.float64 else 8 * self.dtype.itemsize
-        )
+        return 1 << (8 * self.dtype.itemsize if self.is_whole else self.sample)
 
     @property
     def name(self):
@@ -195,14 +218,22 @@ class Job:
     def bound(self):
         return self.act.ulp[self.dtype][self.order]
 
+    def confirmed(self, found):
+        """The largest error of a piece, by MPFR."""
+        _, y = exactly(self.act, found.max_at, self.order, self.dtype)
+        floor = self.act.floor(self.dtype, self.order)(found.max_at)
+        return exact_error(found.max_result, y, self.dtype, floor)
+
     def piece(self, first, count):
         """The tallies of a piece: ours, PyTorch's."""
-        x = inputs_of(self.act, self.dtype, first, count, self.device)
+        x = inputs_of(self.act, self.dtype, first, count, self.device, self.is_whole)
         target = exact(self.act, x, self.order)
         theirs = pytorchs(self.act, x, self.order)
         return (
-            tally(x, ours(self.act, x, self.order), target, self.bound, True),
-            Tally() if theirs is None else tally(x, theirs, target, self.bound, False),
+            tally(x, ours(self.act, x, self.order), target, self.bound, True, self.is_whole),
+            Tally()
+            if theirs is None
+            else tally(x, theirs, target, self.bound, False, self.is_whole),
         )
 
 
@@ -212,7 +243,8 @@ def load_state(path, job, environment):
         state = json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         state = {}
-    if state.get("environment") != environment or state.get("contract") != job.bound:
+    wanted = {"format": FORMAT, "environment": environment, "contract": job.bound, "of": job.inputs}
+    if any(state.get(name) != value for name, value in wanted.items()):
         return 0, 0.0, {"fastact": Tally(), "pytorch": Tally()}
     tallies = {name: Tally(**state[name]) for name in ("fastact", "pytorch")}
     return state["inputs"], state["seconds"], tallies
@@ -220,6 +252,7 @@ def load_state(path, job, environment):
 
 def save_state(path, job, environment, done, seconds, tallies):
     state = {
+        "format": FORMAT,
         "activation": job.act.id,
         "dtype": str(job.dtype).removeprefix("torch."),
         "order": job.order,
@@ -259,8 +292,8 @@ def run(job, path: Path, environment: dict, workers: int, progress):
     )
     try:
         for of_ours, of_pytorchs in pieces:
-            tallies["fastact"].add(of_ours, job.act, job.order, job.dtype)
-            tallies["pytorch"].add(of_pytorchs, job.act, job.order, job.dtype)
+            tallies["fastact"].add(of_ours, job.confirmed)
+            tallies["pytorch"].add(of_pytorchs, job.confirmed)
             done += size
             progress(size)
             if time.monotonic() - saved > SAVED_EVERY:

@@ -166,7 +166,7 @@ def _errors_in_extended(results, y, counted):
     """In units of the last places of `counted`."""
     fmt = FORMATS[results.dtype]
     with np.errstate(all="ignore"):
-        wide = results.cpu().numpy().astype(np.longdouble)
+        wide = results.cpu().double().numpy().astype(np.longdouble)
         top = np.ldexp(np.longdouble(1), _top_exponent(fmt))
         wide = np.where(np.isinf(wide), np.copysign(top, wide), wide)
         place = np.maximum(np.frexp(counted)[1] - fmt.digits, fmt.smallest)

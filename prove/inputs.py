@@ -12,8 +12,8 @@ import torch
 
 from oracle import FORMATS
 
-# Of float64, as a power of two, whose inputs are too many to try them all.
-FLOAT64_INPUTS = 27
+# How many inputs are tried where there are too many to try them all, as a power of two.
+SAMPLE = 27
 
 # Spaces are cut at multiples of this many elements. 2^17 float32 with their digest's words fit the
 # second-level cache: on a Zen 5 core 2.8 ns an element, with 2^20 4.5.

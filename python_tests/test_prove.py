@@ -27,6 +27,7 @@ import digest  # noqa: E402
 import exact  # noqa: E402
 import inputs  # noqa: E402
 import oracle  # noqa: E402
+import prelu  # noqa: E402
 import report  # noqa: E402
 from enclosure import DOUBLE, EXTENDED, Enclosing  # noqa: E402
 
@@ -132,12 +133,36 @@ def test_mixed_inputs_do_not_depend_on_how_they_are_cut(dtype):
     assert ordinary.min() >= 2.0**-reach and ordinary.max() < 2.0**reach
 
 
-def test_float64_inputs_are_dense_around_the_branch_points(act):
-    x = accuracy.inputs_of(act, torch.float64, 0, 1 << 23, "cpu")
-    for point in (*act.kinks, *act.branch_points):
-        near = bits(x[(x - point).abs() <= 2.0**-40 * max(abs(point), 2.0**-1000)])
+@pytest.mark.parametrize("dtype, reach", ((torch.float64, 2.0**-40), (torch.float32, 2.0**-12)))
+def test_samples_are_dense_around_the_branch_points(act, dtype, reach):
+    x = accuracy.inputs_of(act, dtype, 0, 1 << 23, "cpu", whole=False)
+    for point in torch.tensor((0.0, *act.kinks, *act.branch_points), dtype=dtype):
+        near = bits(x[(x - point).abs() <= reach * max(abs(point), torch.finfo(dtype).tiny)])
         assert len(near) > 1000, point
         assert (near.unique().diff() == 1).sum() > 1000, point
+
+
+def test_a_float32_sample_has_every_kind_of_number():
+    """Infinities, NaNs, both zeros, subnormal ones, of both signs, and ever new ones."""
+    act = OPERATORS[0]
+    x, more = (
+        accuracy.inputs_of(act, torch.float32, first, 1 << 22, "cpu", whole=False)
+        for first in (0, 1 << 22)
+    )
+    for found in (x.isnan(), x == 0, x.abs() < torch.finfo(torch.float32).tiny, x.abs() > 1e30):
+        assert (found & x.signbit()).any() and (found & ~x.signbit()).any()
+    assert len(bits(x).unique()) > 1 << 20
+    assert len(torch.cat([bits(x), bits(more)]).unique()) > 1.5 * len(bits(x).unique())
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+@pytest.mark.parametrize("order", range(TOP_ORDER + 1))
+def test_what_is_tried_by_default(order, dtype):
+    """All that README says: the 16-bit types and float32 to f'' as a whole, the rest by a sample."""
+    assert order in prove_main().ORDERS
+    job = accuracy.Job(OPERATORS[0], dtype, order, "cpu")
+    whole = dtype in SMALL or (dtype == torch.float32 and order <= 2)
+    assert job.inputs == (1 << 8 * dtype.itemsize if whole else 1 << 27)
 
 
 # ---- Digests
@@ -245,28 +270,75 @@ def spoil(results, x, kind):
         "nan": x.isnan(),
         "infinity": x == torch.inf,
         "zero": (x == 0) & x.signbit(),
+        "sign": results == 0,
         "subnormal": (x.abs() < torch.finfo(x.dtype).smallest_normal) & (x != 0),
         "misrounded": x == 1.5,
     }[kind].nonzero()[0]
     if kind == "nan":
         results[where] = 1.0
+    elif kind == "sign":
+        results[where] *= -1
     else:
         patterns[where] ^= 1
     return results
 
 
-@pytest.mark.parametrize("dtype", DTYPES[2:], ids=dtype_name)
+@pytest.mark.parametrize("dtype", SMALL, ids=dtype_name)
 def test_a_tally_counts_each_kind_of_mistake(act, dtype):
     x = inputs.every_pattern(dtype, 0, 1 << 16, "cpu")
     target = exact.exact(act, x, 0)
     right = target.expected.clone()
     right.view(FORMATS[dtype].integer)[x.isnan()] = FORMATS[dtype].nan
     before = accuracy.tally(x, right, target, 0.5, True)
-    for kind in ("nan", "infinity", "zero", "subnormal", "misrounded"):
-        after = accuracy.tally(x, spoil(right, x, kind), target, 0.5, True)
-        assert getattr(before, kind) == 0 and getattr(after, kind) == 1, kind
-        assert after.beyond_contract == before.beyond_contract + 1, kind
+    kinds = (*accuracy.SPECIAL, "misrounded")
+    for kind in kinds:
+        if kind == "sign" and not (right == 0).any():
+            continue  # softplus and sigmoid are positive
+        # Whatever its bound, a zero's sign is a part of the contract.
+        for bound in (0.5, 1e9) if kind == "sign" else (0.5,):
+            after = accuracy.tally(x, spoil(right, x, kind), target, bound, True)
+            assert getattr(before, kind) == 0 and getattr(after, kind) == 1, kind
+            assert after.beyond_contract == before.beyond_contract + 1, kind
+        # A zero and a subnormal number are finite: one that is wrong is misrounded, too.
+        assert after.misrounded == (kind in ("zero", "subnormal", "misrounded")), kind
     assert after.max_ulp > 0.5 and after.max_at == 1.5  # the misrounded one
+
+
+def test_errors_at_infinity_are_not_errors_of_finite_inputs():
+    """PyTorch's hardswish has NaN at -inf and -0 below -3: one input, and signs of zeros."""
+    act = next(a for a in OPERATORS if a.name == "hardswish")
+    _, theirs = accuracy.Job(act, torch.bfloat16, 0, "cpu").piece(0, 1 << 16)
+    assert theirs.infinity == 1 and theirs.max_ulp < float("inf")
+    x = inputs.every_pattern(torch.bfloat16, 0, 1 << 16, "cpu")
+    assert theirs.sign == int(((x <= -3) & x.isfinite() & (act.aten(x) == 0)).sum()) > 10_000
+    target = exact.exact(act, x, 0).expected
+    differ = (bits(act.aten(x)) != bits(target)) & x.isfinite() & ~((target == 0) & (x <= -3))
+    assert theirs.misrounded == int(differ.sum())
+
+
+# ---- PReLU
+
+
+@pytest.mark.parametrize("form", prelu.FORMS, ids=lambda form: form.operator)
+def test_prelu_is_the_nearest_number(device, dtype, form):
+    job = prelu.PreluJob(form, dtype, torch.device(device).type)
+    ours, theirs = job.piece(0, 1 << 17)
+    assert ours.beyond_contract == ours.misrounded == 0 and 0.25 < ours.max_ulp <= 0.5, ours
+    assert (theirs.max_ulp >= 0) == (form.aten is not None)
+
+
+@pytest.mark.parametrize("form", prelu.FORMS, ids=lambda form: form.operator)
+def test_a_misrounded_prelu_is_noticed(dtype, form, monkeypatch):
+    def spoilt(*operands):
+        results = right(*operands).clone()
+        where = ((operands[-1] < 0) & results.isfinite() & (results != 0)).nonzero()[7]
+        results.view(FORMATS[dtype].integer)[where] ^= 1
+        return results
+
+    right = getattr(torch.ops.fastact, form.operator)
+    monkeypatch.setattr(torch.ops.fastact, form.operator, spoilt)
+    ours, _ = prelu.PreluJob(form, dtype, "cpu").piece(0, 1 << 17)
+    assert ours.beyond_contract == ours.misrounded == 1 and ours.max_ulp > 0.5
 
 
 def test_the_contract_is_read_from_the_header(act):
@@ -335,9 +407,8 @@ def test_the_report_says_what_it_lacks(tmp_path, monkeypatch):
         (("--isa", "sse9"), "invalid choice: 'sse9'"),
         (("--device", "cuda", "--isa", "avx2"), "expected"),
         (("--digest", "--report"), "not allowed with"),
-        (("--op", "prelu"), "expected --digest with --op prelu"),
         (("--workers", "0"), "expected at least 1 for --workers, but got 0"),
-        (("--float64-inputs", "41"), "expected 17 to 40 for --float64-inputs, but got 41"),
+        (("--sample", "41"), "expected 17 to 40 for --sample, but got 41"),
     ),
 )
 def test_wrong_command_lines(arguments, sentence, capsys):
@@ -366,7 +437,7 @@ def test_a_broken_contract_ends_with_exit_code_1(act, tmp_path, monkeypatch, cap
     main = prove_main()
     options = main.parse(
         ["--op", act.id, "--dtype", "float64", "--order", "0", "--results", str(tmp_path)]
-        + ["--workers", "1", "--float64-inputs", "18"]
+        + ["--workers", "1", "--sample", "18"]
     )
     threads = torch.get_num_threads()
     try:

@@ -33,8 +33,8 @@ def inputs_of(act, dtype, first, count, device, whole=True):
 
 
 def _sampled_inputs(act, dtype, first, count):
-    """In stripes of 32 KiB: any bits; ordinary sizes; the numbers next to a branch point; numbers at
-    random distances from one, as many near it as far."""
+    """In stripes of 32 KiB: any bits; ordinary sizes; the numbers next to a branch point; numbers
+    at random distances from one, as many near it as far."""
     width = 8 * dtype.itemsize
     integer = FORMATS[dtype].integer
     stripe = (1 << 18) // width
@@ -105,9 +105,9 @@ FORMAT = 2
 class Tally:
     """What was found of one implementation."""
 
-    # Of finite inputs: the largest error in ULP of the exact value, -1 where there is no result; the
-    # input where it is, and the result there; and the results that are not the nearest number, a
-    # zero of the wrong sign not among them.
+    # Of finite inputs: the largest error in ULP of the exact value, -1 where there is no result;
+    # the input where it is, and the result there; and the results that are not the nearest number,
+    # a zero of the wrong sign not among them.
     max_ulp: float = -1.0
     max_at: float = 0.0
     max_result: float = 0.0

@@ -1,10 +1,12 @@
-"""PReLU beside its exact results: an operator of two tensors, of which no space can be tried whole.
+"""PReLU beside its exact results: its operators take two tensors or more, of which no space can be
+tried whole.
 
-Every result is one product, or an operand as it is. A product of two numbers of at most 24 digits is
-exact in the processor's 80-bit format. Of float64 the product of IEEE arithmetic is the nearest
+Every result is one product, or an operand as it is. A product of two numbers of at most 24 digits
+is exact in the processor's 80-bit format. Of float64 the product of IEEE arithmetic is the nearest
 number by definition; MPFR says the same of a sample.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -48,9 +50,9 @@ class Form:
     order: int
     operator: str
     operands: int
-    exactly: callable
+    exactly: Callable
     # PyTorch's, of the same operands; None where it has none.
-    aten: callable = None
+    aten: Callable | None = None
 
 
 def _aten_gradient(which):

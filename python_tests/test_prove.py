@@ -158,7 +158,7 @@ def test_a_float32_sample_has_every_kind_of_number():
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_what_is_tried_by_default(order, dtype):
-    """All that README says: the 16-bit types and float32 to f'' as a whole, the rest by a sample."""
+    """What CONTRIBUTING's table says: the 16-bit types and float32 to f'' as a whole."""
     assert order in prove_main().ORDERS
     job = accuracy.Job(OPERATORS[0], dtype, order, "cpu")
     whole = dtype in SMALL or (dtype == torch.float32 and order <= 2)

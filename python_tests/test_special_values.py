@@ -89,12 +89,20 @@ def test_special_values(act, device, dtype):
         assert torch.equal(actual.signbit(), expected.signbit())
 
 
+# Whose zero has another sign at -0.0 than ATen's: softshrink's is +0 in vectors of any length, where
+# ATen's is -0 in short ones; tanhshrink's is -0, where ATen subtracts -0 from -0; and on a GPU ATen
+# gives +0 for relu and relu6, as it does not on a CPU, and for elu with a negative input_scale.
+OTHER_ZEROS = {"cpu": {"softshrink", "tanhshrink"}}
+OTHER_ZEROS["cuda"] = OTHER_ZEROS["cpu"] | {"relu", "relu6", "elu"}
+
+
 def test_zeros_keep_their_sign(act, device, dtype):
     zeros = torch.tensor([0.0, -0.0] * 40, dtype=dtype, device=device)
     signs = correctly_rounded(act, zeros, 0)
     for x, expected in ((zeros, signs), (zeros[:1], signs[:1]), (zeros[1::2], signs[1::2])):
         assert_same_bits(act.op(x), expected)
-        assert_same_bits(act.op(x).sign(), act.aten(x).sign())
+        if act.name not in OTHER_ZEROS[torch.device(device).type]:
+            assert torch.equal(act.op(x).signbit(), act.aten(x).signbit())
 
 
 @derivatives
@@ -106,6 +114,8 @@ def test_derivatives_at_special_values(act, device, dtype, order):
     # A negative derivative that underflows may be a zero of either sign.
     nonzero = actual != 0
     assert torch.equal(actual.signbit() & nonzero, expected.signbit())
+    zero = [act.exactly_zero(v, order) for v in x.tolist()]
+    assert_same_bits(actual[zero], torch.zeros_like(actual[zero]))
     finite = expected.isfinite()
     floor = act.floor(dtype, order)
     errors = exact_ulp_errors(actual[finite], act.derivative, order, x[finite], floor)

@@ -365,35 +365,104 @@ def test_pytorch_may_have_no_derivative():
     assert ours.beyond_contract == 0 and theirs == accuracy.Tally()
 
 
-def test_the_report_says_what_it_lacks(tmp_path, monkeypatch):
-    act = OPERATORS[0]
-
-    def save(machine, dtype, order, done):
-        job = accuracy.Job(act, dtype, order, "cpu")
-        where = {"device": machine, "instruction_set": "", "torch": "2"}
-        tally = accuracy.Tally(max_ulp=0.25 + order, misrounded=order, profile={"520": 0.25})
-        path = tmp_path / machine / f"{job.name}.json"
-        tallies = {"fastact": tally, "pytorch": accuracy.Tally()}
-        accuracy.save_state(path, job, where, done, 60.0, tallies)
-
-    for order in (0, 1):
-        save("some", torch.float32, order, 1 << 32)
-    save("other", torch.bfloat16, 0, 1 << 16)
-    save("other", torch.float16, 0, 1 << 15)  # interrupted
+@pytest.fixture
+def report_to(tmp_path, monkeypatch):
+    """Where the report writes to instead: a folder, and what README would get."""
     monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
     monkeypatch.setattr(report, "FIGURES", tmp_path / "figures")
-    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(report, "RECORD", tmp_path / "figures" / "results.json")
     readme = {}
     monkeypatch.setattr(report, "put_between_markers", lambda *text: readme.update({text[0]: text}))
-    assert report.write(tmp_path) == 0
-    page = (tmp_path / "accuracy.md").read_text()
+    return tmp_path, readme
+
+
+def save(folder, machine, act, dtype, order, done, theirs=None):
+    """A state as a run leaves it."""
+    job = accuracy.Job(act, dtype, order, "cpu")
+    where = {"device": machine, "instruction_set": "", "torch": "2", "library": "1f"}
+    tally = accuracy.Tally(max_ulp=0.25 + order, misrounded=order, profile={"520": 0.25})
+    tallies = {"fastact": tally, "pytorch": theirs or accuracy.Tally()}
+    accuracy.save_state(folder / machine / f"{job.name}.json", job, where, done, 60.0, tallies)
+
+
+def test_the_report_says_what_it_lacks(report_to):
+    folder, readme = report_to
+    act = OPERATORS[0]
+    for order in (0, 1):
+        save(folder, "some", act, torch.float32, order, 1 << 32)
+    save(folder, "other", act, torch.bfloat16, 0, 1 << 16)
+    save(folder, "other", act, torch.float16, 0, 1 << 15)  # interrupted
+    assert report.write(folder) == 0
+    page = (folder / "accuracy.md").read_text()
     head, lacking = page.split("## Not in these results")
     assert head.index("## some, torch 2") < head.index("## other, torch 2")
+    assert "8,589,934,592 inputs in 2 min." in head
     assert f"| {act.id} float32 f' | 4,294,967,296 | " in head and "| 1.25 | 1 | 0 | none |" in head
-    assert f"{act.id} bfloat16 f " not in lacking and f"{act.id} float16 f," in lacking
+    assert f"- bfloat16 f: {OPERATORS[1].id}" in lacking and "- float16 f: all." in lacking
+    assert "- float32 f''': all." in lacking and "prelu by weight" in lacking
     assert f"| {act.name} | 0.25 ULP (0 %) |" in readme["accuracy"][2]
-    assert [path.name for path in (tmp_path / "figures").iterdir()] == [f"{act.id}.svg"]
-    assert report.write(tmp_path / "figures") == 1
+    assert (folder / "figures" / f"{act.id}.svg").exists()
+
+
+def test_the_record_keeps_other_machines_and_older_results(report_to):
+    folder, _ = report_to
+    act = OPERATORS[0]
+    (folder / "none").mkdir()
+    assert report.write(folder / "none") == 1
+    save(folder / "first", "some", act, torch.bfloat16, 0, 1 << 16)
+    assert report.write(folder / "first") == 0
+    before = (folder / "accuracy.md").read_text()
+    assert report.write(folder / "none") == 0  # from the record alone
+    assert (folder / "accuracy.md").read_text() == before
+    assert "library" not in report.RECORD.read_text()
+    save(folder / "second", "other", act, torch.bfloat16, 0, 1 << 16)
+    newer = accuracy.Tally(max_ulp=0.75)
+    save(folder / "second", "some", act, torch.bfloat16, 0, 1 << 16, theirs=newer)
+    assert report.write(folder / "second") == 0
+    page = (folder / "accuracy.md").read_text()
+    assert page.count("| none |") == 1 and "## some, torch 2" in page and "## other" in page
+
+
+def test_special_inputs_stand_apart_in_the_tables(report_to):
+    folder, readme = report_to
+    act = OPERATORS[0]
+    theirs = accuracy.Tally(max_ulp=0.75, misrounded=7, infinity=1, sign=31040, nan=254)
+    for order in (0, 1):
+        save(folder, "some", act, torch.float32, order, 1 << 32, theirs)
+        for dtype in SMALL:
+            save(folder, "some", act, dtype, order, 1 << 16, theirs)
+    assert report.write(folder) == 0
+    assert "| 0.75 | 7 | 1 ±inf, 31,040 sign of 0, 254 NaN |" in report.PAGE.read_text()
+    assert "| 0.75 ULP (1.6e-07 %); special: 31,041 |" in readme["accuracy"][2]
+    assert "| 28; special: 124,164 |" in readme["accuracy"][2]
+
+
+@pytest.mark.parametrize(
+    "largest, misrounded, text",
+    ((0.5, 0, "0.5"), (0.5, 3, "> 0.5"), (0.25, 0, "0.25"), (0.5000000001, 2, "0.5000000001"),
+     (0.500012, 9, "0.500012"), (1.234, 1, "1.23"), (2.1e6, 1, "2.1e6"), (torch.inf, 1, "inf")),
+)  # fmt: skip
+def test_an_error_gets_the_digits_that_it_needs(largest, misrounded, text):
+    found = {"max_ulp": largest, "misrounded": misrounded}
+    state = {"format": accuracy.FORMAT, "fastact": found, "pytorch": found}
+    assert report.ulp(state, "fastact") == text
+    # Of an earlier proof the misrounded ones may be zeros, which have no error.
+    earlier = report.ulp({**state, "format": 1}, "pytorch")
+    assert earlier == ("0.5" if text == "> 0.5" else text)
+
+
+def test_the_documents_are_what_the_record_says(tmp_path, monkeypatch):
+    """Nothing in them was typed."""
+    written = {}
+    monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
+    monkeypatch.setattr(
+        report, "put_between_markers", lambda *text: written.update({text[0]: text})
+    )
+    record = report.RECORD.read_text()
+    assert report.write(tmp_path / "none") == 0
+    assert report.RECORD.read_text() == record
+    assert report.PAGE.read_text() == (REPOSITORY / "docs" / "accuracy.md").read_text()
+    assert written["accuracy"][2] in (REPOSITORY / "README.md").read_text()
 
 
 # ---- The command

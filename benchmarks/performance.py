@@ -30,9 +30,18 @@ time over FastAct's: above 1 FastAct is faster. **Bold**: FastAct is slower than
 noise, which means that even its 10th percentile is above PyTorch's 90th. "Training" is forward,
 then backward, under autograd.
 
+~ marks a ratio that is not to be relied on: of an activation for which processes of the same run
+disagreed about FastAct's speed (both its ratios) or PyTorch's ("over PyTorch"). The figures of such
+a run have these ratios, too.
+
 On a GPU time is taken between two CUDA events, and nothing of the operands is in the L2 cache. On a
 CPU calls repeat, so operands that fit are in a cache; "forward" and "backward" take new memory, as
 the copy beside them does.
+
+A CPU's copy is the fastest of several ways to copy. Where a section says that it was `Tensor.copy_`
+alone, large tensors can take less than a copy: its new memory has ordinary pages, of which each
+costs a fault, where FastAct asks for huge ones; it reads each line before it overwrites it, where
+FastAct writes around the caches; and for the in-place form it goes from one tensor to another.
 """
 
 
@@ -51,6 +60,7 @@ def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
         sections.append("\n".join(lines))
     sections.sort(key=lambda text: bool(OF_A_GPU.match(text)))  # CPUs first
     page.write_text("\n".join([INTRODUCTION, *sections]))
+    put_between_markers("copy", COMMAND, all_beside_the_copy(sections), readme)
     print(f"written: {page} and {sum(map(len, drawn_of))} figures")
     # A GPU's figures say more about kernels that are bound by memory.
     gpus = [i for i, result in enumerate(stored) if result["machine"]["device"] == "cuda"]
@@ -64,6 +74,15 @@ def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
     put_between_markers("performance", COMMAND, text, readme)
     print(f"written: {readme.name}")
     return 0
+
+
+def all_beside_the_copy(sections: list[str]) -> str:
+    """README's sentences on how each machine fares beside the copy."""
+    lines = [
+        f"- {text.removeprefix('## ').partition(', ')[0]}: {beside_the_copy(text.splitlines())}.\n"
+        for text in sections
+    ]
+    return "".join(lines)
 
 
 def kept_sections(page: Path, measured: set[str]) -> list[str]:
@@ -101,6 +120,7 @@ def section(result: dict) -> list[str]:
         "",
     ]
     others_of: dict[str, list[str]] = {}
+    lines += [f"The copy is {where['copy']}.", ""] if "copy" in where else []
     for name, machine in result["measured"].items():
         if machine != where:
             others_of.setdefault(run_of(machine), []).append(SECTION_TITLES[name])
@@ -108,14 +128,37 @@ def section(result: dict) -> list[str]:
         lines += [f"Of another run, {run}: {', '.join(names)}.", ""]
     if cells := result.get("cells"):
         lines += [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
-        lines += matrix(cells) + losing(cells) + others(cells)
+        ratios = matrix(cells, unsteady(result))
+        lines += [*ratios, f"{beside_the_copy(ratios)}.", ""]
+        lines += losing(cells, unsteady(result)) + others(cells)
     for name, part in (("overhead", calls), ("memory", peaks), ("binary", library)):
         if result.get(name):
             lines += part(result[name])
     return lines
 
 
-def matrix(cells: list[dict]) -> list[str]:
+# "Of copy" in a cell of the table.
+OF_COPY = re.compile(r"(?<=\| )(\d+\.\d\d)~? / ")
+TARGET_OF_COPY = 1.1
+
+
+def beside_the_copy(lines: list[str]) -> str:
+    """How many of a section's cells take longer than the copy, by the ratios that it shows."""
+    found = [float(text) for line in lines for text in OF_COPY.findall(line)]
+    longer = sum(value < round(1 / TARGET_OF_COPY, 2) for value in found)
+    return (
+        f"{longer} of {len(found)} cells take longer than {TARGET_OF_COPY} of the copy's time, "
+        f"{sum(value > 1.3 for value in found)} less than 1 / 1.3 of it"
+    )
+
+
+def unsteady(result: dict) -> set[tuple[str, str]]:
+    """(operator, contestant) of what a result says is unsteady."""
+    names = (sentence.partition(":")[0] for sentence in result.get("unsteady", ()))
+    return {tuple(name.rsplit(" ", 1)) for name in names}
+
+
+def matrix(cells: list[dict], unsteady: set[tuple[str, str]] = frozenset()) -> list[str]:
     """A row for each operator, form, dtype, layout and number of threads, a column a size."""
     sizes = sorted({cell["elements"] for cell in cells})
     rows: dict[tuple, dict[int, dict]] = {}
@@ -126,24 +169,30 @@ def matrix(cells: list[dict]) -> list[str]:
     for found in rows.values():
         any_cell = next(iter(found.values()))
         name = label(any_cell).replace(f" {size_name(any_cell['elements'])}", "", 1)
-        body.append([name] + [pair(found[size]) if size in found else "" for size in sizes])
+        body.append(
+            [name] + [pair(found[size], unsteady) if size in found else "" for size in sizes]
+        )
     heading = ["### Of copy / over PyTorch", ""]
     return heading + table(["elements"] + [size_name(size) for size in sizes], body)
 
 
-def pair(cell: dict) -> str:
+def pair(cell: dict, unsteady: set[tuple[str, str]] = frozenset()) -> str:
     copy = ratio(cell, "copy")
     over = f"{ratio(cell, 'pytorch'):.2f}"
-    return f"{'-' if copy is None else f'{copy:.2f}'} / {f'**{over}**' if loses(cell) else over}"
+    ours = "~" if (cell["op"], "fastact") in unsteady else ""
+    theirs = "~" if (cell["op"], "pytorch") in unsteady else ours
+    bold = f"**{over}**" if loses(cell) else over
+    return f"{'-' if copy is None else f'{copy:.2f}{ours}'} / {bold}{theirs}"
 
 
-def losing(cells: list[dict]) -> list[str]:
+def losing(cells: list[dict], unsteady: set[tuple[str, str]] = frozenset()) -> list[str]:
     lost = [cell for cell in cells if loses(cell)]
     if not lost:
         return [f"In none of the {len(cells)} cells FastAct is slower than PyTorch.", ""]
+    doubtful = {op for op, _ in unsteady}
     rows = [
         [
-            label(cell),
+            label(cell) + (" ~" if cell["op"] in doubtful else ""),
             spread(cell["times"]["fastact"]),
             seconds_text(cell["times"]["pytorch"]["median"]),
         ]
@@ -255,7 +304,9 @@ def summary(result: dict) -> str:
                 found = any_of(cells, op=op, form=form, dtype=dtype)
                 largest = max(found, key=lambda c: c["elements"], default=None)
                 row.append(
-                    f"{pair(largest)} (at {size_name(largest['elements'])})" if largest else ""
+                    f"{pair(largest, unsteady(result))} (at {size_name(largest['elements'])})"
+                    if largest
+                    else ""
                 )
             if any(row[1:]):
                 rows.append(row)
@@ -264,8 +315,8 @@ def summary(result: dict) -> str:
         f"{title(result)}, {result['machine']['date']}, medians of rounds in which FastAct, "
         "PyTorch and a copy of the same bytes took turns. Bold: slower than PyTorch beyond noise."
     )
-    unsteady = [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
-    return "\n".join([*lines, note, "", *unsteady])
+    sentences = [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
+    return "\n".join([*lines, note, "", *sentences])
 
 
 def swept(cells: list[dict]) -> list[dict]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from cells import last_level_cache
+from contestants import COPY
 from support import build_info, processor
 
 FORMAT = 1
@@ -27,6 +28,7 @@ def machine(device: str) -> dict:
         "torch": torch.__version__,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "build_info": build_info(),
+        "copy": COPY[device],
     }
     if device == "cuda":
         properties = torch.cuda.get_device_properties(0)

@@ -3,7 +3,10 @@
 import copy
 import importlib.util
 import json
+import re
 import sys
+import time
+from functools import partial
 
 import pytest
 import torch
@@ -307,6 +310,10 @@ def test_peak_memory_is_the_most_held_at_a_time(device):
 # ---- The page
 
 
+# README's other part.
+COPY = f"<!-- copy: written by `{performance.COMMAND}` -->\n<!-- copy: end -->\n"
+
+
 def a_result():
     return {
         "machine": results.machine("cpu"),
@@ -331,10 +338,84 @@ def a_result():
     }  # fmt: skip
 
 
+ROW = re.compile(r"^\| (\w+) .* / ", re.MULTILINE)
+RATIOS = re.compile(r"(?<=\| )(-|\d+\.\d\d)(~?) / \**\d+\.\d\d\**(~?)(?= \|)")
+
+
+def test_unsteady_ratios_are_marked(tmp_path):
+    for who, ours, theirs in (("fastact", "~", "~"), ("pytorch", "", "~")):
+        result = {**a_result(), "unsteady": [f"{ACT} {who}: 1.00 to 13.00 ns"]}
+        text = "\n".join(performance.section(results.combined([result])[0]))
+        assert f"| 0.50{ours} / 2.00{theirs} | 0.50{ours} / 2.00{theirs} | 0.17{ours} / " in text
+        assert f"**0.67**{theirs} |" in text and f"{ACT} forward float32 2^16 1 thread ~ |" in text
+        assert "~" not in "\n".join(performance.section(results.combined([a_result()])[0]))
+
+
+def test_cells_are_counted_beside_the_copy():
+    """a_result() has ratios of 0.50 and 0.17 alone; of these three one is beyond each limit."""
+    text = "\n".join(performance.section(results.combined([a_result()])[0]))
+    assert (
+        "5 of 5 cells take longer than 1.1 of the copy's time, 0 less than 1 / 1.3 of it." in text
+    )
+    cells_of = [planted(elements=1 << power) for power in (8, 9, 10)]
+    for cell, copied in zip(cells_of, (0.90e-3, 0.92e-3, 1.4e-3)):
+        cell["times"]["copy"] = times(copied)
+    sentence = performance.beside_the_copy(performance.matrix(cells_of))
+    assert sentence.startswith("1 of 3 cells") and ", 1 less than" in sentence
+
+
+def test_the_page_says_what_its_tables_show():
+    """Its sentences, README's, and the marks, of whatever machines the page has."""
+    _, *sections = re.split(r"^(?=## )", performance.PAGE.read_text(), flags=re.MULTILINE)
+    assert performance.all_beside_the_copy(sections) in performance.README.read_text()
+    for text in sections:
+        ratios = text.partition("### Of copy / over PyTorch")[2].partition("\n\n###")[0]
+        assert f"\n\n{performance.beside_the_copy(ratios.splitlines())}.\n" in text
+        unsteady = set(re.findall(r"^Unsteady: (\w+)\S* (\w+):", text, re.MULTILINE))
+        for line in ratios.splitlines():
+            if name := ROW.match(line):
+                ours = "~" if (name[1], "fastact") in unsteady else ""
+                theirs = "~" if (name[1], "pytorch") in unsteady else ours
+                found = RATIOS.findall(line)
+                assert found and all((a, b) == (ours, theirs) for _, a, b in found), line
+
+
+@pytest.mark.parametrize("form", cells.FORMS)
+def test_the_copy_of_a_cpu_is_the_fastest_of_several(form, monkeypatch):
+    tried = []
+    pick = contestants.fastest
+
+    def fastest(calls):
+        tried.append(len(calls))
+        return pick(calls)
+
+    monkeypatch.setattr(contestants, "fastest", fastest)
+    cell = a_cell(form, elements=1 << 12)
+    contestants.copy(cell, contestants.Operands(cell)).call()
+    assert tried == {"forward": [4], "in-place": [1], "out": [2], "backward": [2],
+                     "training": [4, 2]}[form]  # fmt: skip
+
+
+def test_the_fastest_call_is_taken():
+    delays = {"a": 3e-3, "b": 1e-3, "c": 2e-3}
+    calls = [partial(time.sleep, delay) for delay in delays.values()]
+    assert contestants.fastest(calls) is calls[1]
+
+
+def test_every_copy_copies(monkeypatch):
+    a, b, out = (torch.randint(1 << 40, (5000,)) for _ in range(3))
+    monkeypatch.setattr(torch.Tensor, "bitwise_not_", lambda t: t.copy_(a))
+    ways = contestants.copies_of_a_cpu(a, b, out, 1)
+    for form, calls in ways.items():
+        for call in calls:
+            out.zero_()
+            assert torch.equal(call(), a ^ b if form == "backward" else a)
+
+
 def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
     readme = tmp_path / "README.md"
     begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
-    readme.write_text(f"before\n{begin}\nSTALE\n<!-- performance: end -->\nafter\n")
+    readme.write_text(f"before\n{begin}\nSTALE\n<!-- performance: end -->\nafter\n{COPY}")
     result = a_result()
     page = tmp_path / "performance.md"
     assert performance.write([json.loads(json.dumps(result))], page, readme) == 0
@@ -354,14 +435,14 @@ def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
     drawn = 2 if importlib.util.find_spec("matplotlib") else 0  # a GPU machine may have none
     assert len(figures) == drawn and all(f"performance/{f.name})" in text for f in figures)
     written = readme.read_text()
-    assert written.startswith("before\n") and written.endswith("<!-- performance: end -->\nafter\n")
+    assert written.startswith("before\n") and "<!-- performance: end -->\nafter\n" in written
     assert "**0.67**" in written and "STALE" not in written and "Unsteady" in written
 
 
 def test_several_runs_on_a_machine_are_one_part_of_the_report(tmp_path):
     readme = tmp_path / "README.md"
     begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
-    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n{COPY}")
     older, newer = (json.loads(json.dumps(a_result())) for _ in range(2))
     newer["machine"]["date"] = "2099-01-01 00:00 UTC"
     older["binary"]["bytes"] = 7 << 20
@@ -378,7 +459,7 @@ def test_several_runs_on_a_machine_are_one_part_of_the_report(tmp_path):
 def test_other_machines_keep_their_part_of_the_report(tmp_path):
     readme = tmp_path / "README.md"
     begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
-    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n{COPY}")
     cpu, gpu = (json.loads(json.dumps(a_result())) for _ in range(2))
     gpu["machine"] |= {"device": "cuda", "name": "Some GPU", "cuda": "13.0"}
     page = tmp_path / "performance.md"

@@ -89,7 +89,7 @@ def test_special_values(act, device, dtype):
         assert torch.equal(actual.signbit(), expected.signbit())
 
 
-# Whose zero has another sign at -0.0 than ATen's: softshrink's is +0 in tensors of any length, where
+# Whose zero has another sign at -0.0 than ATen's: softshrink is +0 in tensors of any length, where
 # ATen's is -0 in short ones; tanhshrink's is -0, where ATen subtracts -0 from -0; and on a GPU ATen
 # gives +0 for relu and relu6, as not on a CPU, and another for elu with a negative input_scale.
 OTHER_ZEROS = {"cpu": {"softshrink", "tanhshrink"}}

@@ -12,13 +12,16 @@ says, of float64 and of float32's third; for as many sets of operands of prelu. 
 resumes. Exit code: 0 if every contract of the formulas' headers holds, 1 if one does not, 2 for a
 wrong command line, 130 after an interrupt.
 
-With --digest, 64-bit digests of whole spaces of results are compared with digests.json.
+With --digest, 64-bit digests of whole spaces of results are compared with digests.json; where all
+of them are equal, the row to add to docs/digests.md is printed.
 """
 
 import argparse
+import datetime
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -37,6 +40,7 @@ from op_table import ACTIVATIONS, TOP_ORDER  # noqa: E402
 from support import DTYPES, build_info, dtype_name, library_path, processor  # noqa: E402
 
 REFERENCE = Path(__file__).with_name("digests.json")
+RECORD = ROOT / "docs" / "digests.md"
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
 ORDERS = tuple(range(TOP_ORDER + 1))
 
@@ -273,7 +277,32 @@ def compare_digests(options):
     )
     if options.device == "cuda":
         print(f"arithmetic: {build_info()['cuda arithmetic in use']}", flush=True)
+    if verdict == "all equal" and not options.op and not options.dtype:
+        found = f"{'part' if part else 'whole'}, {options.path}", f"{len(wanted):,}", f"{total:,}"
+        print(f"for {RECORD.relative_to(ROOT)}:\n{record_row(where, info, *found)}", flush=True)
     return int(differing > 0)
+
+
+def record_row(where, info, *found):
+    """What says in RECORD where all digests were equal: a row of its table."""
+    machine = f"{processor()}, {where}"
+    if where == "CUDA":
+        major, minor = torch.cuda.get_device_capability()
+        machine = f"{torch.cuda.get_device_name()} ({major}.{minor})"
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    cells = (date, machine, compiler(info), torch.__version__, info["revision"], *found)
+    return f"| {' | '.join(cells)} |"
+
+
+def compiler(info):
+    """What the library was compiled by, which ELF files say in a section of their own."""
+    text = library_path().read_bytes()
+    names = {m.decode() for m in re.findall(rb"(GCC: \([^)]*\) [\d.]+|clang version [\d.]+)", text)}
+    short = {re.sub(r"GCC: \(.*\)", "gcc", name).replace(" version", "") for name in names}
+    # A library of clang's says gcc, too, of the C library's own start-up code.
+    clang = {name for name in short if name.startswith("clang")}
+    built = sorted(clang or short)
+    return ", ".join(built + ([f"CUDA {info['cuda']}"] if info["cuda"] != "none" else []))
 
 
 def _every_instruction_set():

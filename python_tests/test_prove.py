@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import torch
 
 from op_table import ACTIVATIONS, OPERATORS, TOP_ORDER, contract
 from oracle import FORMATS, bits
-from support import DTYPES, REPOSITORY, dtype_name, library_path
+from support import DTYPES, REPOSITORY, build_info, dtype_name, library_path
 
 PROVE = REPOSITORY / "prove"
 sys.path.append(str(PROVE))
@@ -235,6 +236,35 @@ def test_prelu_has_the_reference_digests(device, dtype):
     for kernel in digest.prelu_kernels(dtype):
         value = digest.compute(kernel, torch.device(device).type, True)
         assert value == REFERENCE[digest.PRELU][dtype_name(dtype)][kernel.form]["part"], kernel.form
+
+
+def test_equal_digests_print_the_row_to_record(capsys, monkeypatch):
+    """And others, or those of a part of the operators, none."""
+    main = prove_main()
+    isa = build_info()["cpu instruction set in use"]
+    options = main.parse(
+        ["--digest", "--part", "--isa", isa, "--workers", "1", "--dtype", "bfloat16"]
+    )
+    options.activations = [next(a for a in OPERATORS if a.name == "relu")]
+    monkeypatch.setattr(digest, "prelu_kernels", lambda dtype: ())
+    threads = torch.get_num_threads()
+    try:
+        assert main.compare_digests(options) == 0
+        assert "all equal" in (printed := capsys.readouterr().out) and "|" not in printed
+        options.dtype = None
+        assert main.compare_digests(options) == 0
+        row = capsys.readouterr().out.splitlines()[-1]
+        monkeypatch.setattr(digest, "digest_of", lambda results, first: 1)
+        assert main.compare_digests(options) == 1
+        assert "\n|" not in capsys.readouterr().out
+    finally:
+        torch.set_num_threads(threads)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    table = [t for t in main.RECORD.read_text().splitlines() if t.startswith("|")]
+    assert all(t.count("|") == row.count("|") for t in table)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", cells[0]) and cells[1].endswith(isa)
+    assert re.match(r"(gcc|clang) \d+\.\d", cells[2]) and cells[3] == torch.__version__
+    assert cells[5] == "part, dense" and int(cells[7].replace(",", "")) > 1 << 16
 
 
 # ---- Verdicts

@@ -1,4 +1,5 @@
-"""Writes docs/operators/: a page and a plot of f and f' for each activation of the catalogue.
+"""Writes docs/operators/: a page and a plot of f and f' for each activation of the catalogue. And
+in docs/operators.md how names and arguments differ from ATen's.
 
     python scripts/operator_pages.py [FOLDER]
 
@@ -16,9 +17,11 @@ sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 import torch  # noqa: E402
 
 from op_table import FORMULAS, OPERATORS, Activation  # noqa: E402
+from pages import put_between_markers  # noqa: E402
 from support import library_path  # noqa: E402
 
 PAGES = ROOT / "docs" / "operators"
+OPERATORS_PAGE = ROOT / "docs" / "operators.md"
 COMMAND = "make operator-pages"
 LABELS = {"Range": "Special values", "Source": "Source"}
 REACH = 6.0  # the plots show -REACH..REACH
@@ -102,13 +105,62 @@ def draw(act: Activation, path: Path) -> None:
     pyplot.close(figure)
 
 
-def main(arguments: list[str]) -> int:
-    folder = Path(arguments[0]) if arguments else PAGES
+# The forms that ATen has, too, by suffix and overload.
+FORMS = (("", "default"), ("_", "default"), ("", "out"), ("_backward", "default"),
+         ("_backward", "grad_input"))  # fmt: skip
+
+
+def arguments(schema, derivative: bool) -> list[str]:
+    """Names, defaults and the star before keywords; without what all derivative operators add."""
+    words = []
+    for argument in schema.arguments:
+        if argument.kwarg_only and "*" not in words:
+            words.append("*")
+        value = argument.default_value
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        has_default = value is not None and not (derivative and is_number)
+        default = f"={value:g}" if is_number else f"={value}"
+        words.append(argument.name + (default if has_default else ""))
+    return words
+
+
+def beside_aten() -> str:
+    """The differences from ATen's schemas: what ATen lacks, and a row for other arguments."""
+    lacking, rows = [], []
+    for act in OPERATORS:
+        absent = []
+        for suffix, overload in FORMS:
+            theirs = getattr(torch.ops.aten, act.name + suffix, None)
+            name = act.name + suffix + ("" if overload == "default" else f".{overload}")
+            if theirs is None or overload not in theirs.overloads():
+                absent.append(f"`{name}`")
+                continue
+            both = (getattr(packet, overload)._schema for packet in (theirs, act.packet(suffix)))
+            aten, ours = (", ".join(arguments(s, suffix == "_backward")) for s in both)
+            if aten != ours:
+                rows.append(f"| `{name}` | `{aten}` | `{ours}` |")
+        lacking += [f"`{act.name}` and its derivatives"] if len(absent) == len(FORMS) else absent
+    return "\n".join(
+        [
+            "| | ATen's arguments | FastAct's |",
+            "|---|---|---|",
+            *rows,
+            "",
+            f"ATen has no {', '.join(lacking)}; nor any double and triple backward operators.",
+            "",
+        ]
+    )
+
+
+def main(command_line: list[str]) -> int:
+    folder = Path(command_line[0]) if command_line else PAGES
     torch.ops.load_library(str(library_path()))
     folder.mkdir(parents=True, exist_ok=True)
     for act in OPERATORS:
         (folder / f"{act.name}.md").write_text(page(act))
         draw(act, folder / f"{act.name}.svg")
+    if not command_line:
+        put_between_markers("aten", COMMAND, beside_aten(), OPERATORS_PAGE)
     print(f"written: {len(OPERATORS)} pages to {folder}")
     return 0
 

@@ -1,0 +1,115 @@
+"""README and docs promise what the code does: each sentence beside what it is about."""
+
+import re
+import sys
+
+import pytest
+import torch
+
+from op_table import ACTIVATIONS, OPERATORS, TOP_ORDER, contract
+from support import REPOSITORY
+
+pytestmark = pytest.mark.kernels
+
+sys.path.append(str(REPOSITORY / "scripts"))
+
+import operator_pages  # noqa: E402
+
+
+def words(page):
+    """A page as one line."""
+    return " ".join((REPOSITORY / page).read_text().split())
+
+
+def largest(dtype, order, names=None):
+    """The largest bound of any activation's contract, as the pages write it."""
+    acts = [act for act in OPERATORS if names is None or act.name in names]
+    return f"{max(contract(act.name)[dtype][order] for act in acts):g}"
+
+
+def test_bounds_are_those_of_the_contracts():
+    text = words("README.md")
+    f32, f64 = torch.float32, torch.float64
+    assert {largest(t, k) for t in (torch.bfloat16, torch.float16) for k in range(4)} == {"0.5"}
+    assert "each value and each derivative in bfloat16 and float16 is the number nearest" in text
+    assert {largest(f32, 0, {name}) for name in ("selu", "elu", "celu")} == {"0.5"}
+    assert f"float32 values and first derivatives are within {largest(f32, 0)} ULP" in text
+    assert largest(f32, 1) == largest(f32, 0) and largest(f32, 2) == largest(f32, 3)
+    assert f"the second and third within {largest(f32, 2)}." in text
+    assert f"float64 values are within {largest(f64, 0)} ULP" in text
+    first, second, third = (largest(f64, k) for k in (1, 2, 3))
+    assert f"the first three derivatives within {first}, {second} and {third} where" in text
+    worst = {
+        act.name for act in OPERATORS for k in (1, 2, 3)
+        if f"{contract(act.name)[f64][k]:g}" == largest(f64, k)
+    }  # fmt: skip
+    assert worst == {"gelu_tanh", "mish"} and "(GELU by tanh, Mish)" in text
+
+
+def test_other_parameters_have_the_bounds_that_are_said():
+    assert "With other parameters a bound is at least 0.51 ULP, and float64's are twice" in words(
+        "README.md"
+    )
+    for act in ACTIVATIONS:
+        if act.defaults is not None:
+            for dtype, bounds in contract(act.name).items():
+                wide = dtype == torch.float64
+                expected = [2 * b if wide else max(b, 0.51) for b in bounds]
+                assert list(act.ulp[dtype]) == expected
+
+
+def test_in_place_forms_that_keep_a_copy_are_counted():
+    """The copies themselves are test_memory's."""
+    kept = [act.name for act in OPERATORS if act.in_place_keeps_input]
+    counted = f"{len(kept)} of the {len(OPERATORS)}, whose result does not tell the gradient"
+    assert counted in words("README.md")
+    assert f"autograd the {len(kept)} of {len(OPERATORS)} whose result" in words(
+        "docs/operators.md"
+    )
+
+
+def test_the_table_says_what_each_activation_keeps():
+    table = (REPOSITORY / "docs" / "operators.md").read_text()
+    for act in OPERATORS:
+        (cell,) = re.findall(rf"^\| \[`{act.name}[`(].* \| ([^|]*) \|$", table, re.MULTILINE)
+        functional, _, in_place = cell.partition("; ")
+        assert functional == f"its {'input' if act.saves == 'input' else 'result'}", act.name
+        assert (in_place == "a copy of it") == act.in_place_keeps_input, act.name
+
+
+def test_differences_from_aten_are_all_listed():
+    text = operator_pages.OPERATORS_PAGE.read_text()
+    assert operator_pages.beside_aten() in text, f"run {operator_pages.COMMAND}"
+    for act in OPERATORS:
+        for suffix in ("_double_backward", "_triple_backward"):
+            assert not hasattr(torch.ops.aten, act.name + suffix)
+
+
+def test_a_difference_from_aten_is_noticed(monkeypatch):
+    before = operator_pages.beside_aten()
+    monkeypatch.setattr(operator_pages, "OPERATORS", [a for a in OPERATORS if a.name == "gelu"])
+    assert operator_pages.beside_aten() != before
+    assert "`self, *, approximate=none` | `self` |" in operator_pages.beside_aten()
+
+
+@pytest.mark.parametrize("name", ("elu", "leaky_relu", "softplus"))
+def test_numbers_of_derivative_operators_have_the_defaults_that_are_said(name):
+    """ATen's have none."""
+    ours, aten = (getattr(ops, name) for ops in (torch.ops.fastact, torch.ops.aten))
+    value = {a.name: a.default_value for a in aten.default._schema.arguments if a.name != "self"}
+    for suffix in ("_backward", "_double_backward", "_triple_backward"):
+        packet = getattr(torch.ops.fastact, name + suffix)
+        found = {a.name: a.default_value for a in packet.default._schema.arguments}
+        assert {k: found[k] for k in value} == value
+    assert [a.name for a in ours.default._schema.arguments] == ["self", *value]
+    theirs = getattr(torch.ops.aten, name + "_backward").default._schema.arguments
+    assert all(a.default_value is None for a in theirs if a.name in value)
+
+
+def test_make_prove_tries_what_readme_says():
+    text = words("README.md")
+    derivatives = ("first", "second", "third")
+    assert f"in every type to the {derivatives[TOP_ORDER - 1]} derivative" in text
+    assert (
+        "all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27" in text
+    )

@@ -281,6 +281,20 @@ def test_16_bit_contracts_hold_for_every_input(act, device, dtype, order):
         assert ours.misrounded == 0
 
 
+@pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: act.id)
+@pytest.mark.parametrize("dtype", SMALL, ids=dtype_name)
+def test_16_bit_contracts_hold_next_to_ties(act, device, dtype):
+    """Of each activation and order, near 0: silu's third derivative is almost -x / 2 there, and
+    half of an odd subnormal number lies halfway between two."""
+    for first in (0, 1 << 15):
+        x = inputs.every_pattern(dtype, first, 1 << 8, device)
+        for order in range(TOP_ORDER + 1):
+            job = accuracy.Job(act, dtype, order, torch.device(device).type)
+            target = exact.exact(act, x, order)
+            found = accuracy.tally(x, accuracy.ours(act, x, order), target, job.bound, True)
+            assert found.beyond_contract == 0, (order, found)
+
+
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=dtype_name)
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_wide_contracts_hold_on_a_sample(act, device, dtype, order):

@@ -43,7 +43,8 @@ struct LogSigmoid : LogarithmInSegments {
         const LogisticSlope slope = logistic_slope<Element>(size);
         if constexpr (Order == 2)
           return narrowed<Element>(-slope.guarded * kDerivativeUnguard<Element>);
-        const double result = slope.guarded * slope.t * kDerivativeUnguard<Element>;
+        const double result =
+            below_a_tie<Element>(wide, slope.guarded * slope.t * kDerivativeUnguard<Element>);
         return narrowed<Element>(x < T{0} ? result : -result);
       }
     }

@@ -158,6 +158,15 @@ FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
          kDerivativeUnguard<Element>;
 }
 
+// A third derivative y at x that is almost c x for tiny x, c a power of two: of a subnormal
+// bfloat16 that may be a tie, of which the exact value is on the side of zero. By a float's
+// smallest number.
+template <class Element>
+FASTACT_INLINE double below_a_tie(double x, double y) {
+  constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
+  return kBFloat16 && magnitude(x) < 0x1p-100 ? y * (1.0 - 0x1p-15) : y;
+}
+
 // Near zero float16 results around 0.5 lie so close to ties, on the side of 0.5, that float cannot
 // tell: to be subtracted from them.
 FASTACT_INLINE float nudge_towards_half(float x) {

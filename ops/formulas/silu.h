@@ -44,8 +44,8 @@ struct Silu {
     } else {
       const auto wide = static_cast<double>(x);
       const double size = clamp_magnitude(wide, kDerivativeEnd<Element>);
-      return narrowed<Element>(
-          gate_derivative<Element, Order>(wide, size, {size, 0.0, 1.0, 0.0, 0.0}));
+      const double y = gate_derivative<Element, Order>(wide, size, {size, 0.0, 1.0, 0.0, 0.0});
+      return narrowed<Element>(Order == 3 ? below_a_tie<Element>(wide, y) : y);
     }
   }
 

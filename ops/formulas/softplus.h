@@ -178,7 +178,7 @@ struct OrdinarySoftplus {
       const auto [guarded, t] = logistic_slope<Element>(size, rest);
       if constexpr (Order == 2) return guarded * beta_ * kDerivativeUnguard<Element>;
       const double result = guarded * t * (beta_ * beta_) * kDerivativeUnguard<Element>;
-      return z < 0.0 ? -result : result;
+      return below_a_tie<Element>(x, z < 0.0 ? -result : result);
     }
   }
 

@@ -26,7 +26,7 @@ EXAMPLES ?= 10000
 SEED ?= $(shell date +%s)
 SEED := $(SEED)
 # What make performance-report reads.
-RESULTS ?= $(wildcard build/bench/cpu.json build/bench/cuda.json)
+RESULTS ?= $(wildcard $(addprefix build/bench/,cpu.json cpu-avx2.json cpu-avx512.json cuda.json))
 # More CMake settings, such as CMAKE_ARGS=-DCMAKE_CXX_COMPILER=clang++
 CMAKE_ARGS ?=
 

@@ -4,6 +4,7 @@
     python benchmarks --quick --op selu --dtype bfloat16 --device cuda
     python benchmarks --compare OLD.json                 what became faster or slower since
     python benchmarks --bars                             the speed that FastAct must have
+    python benchmarks --every --isa avx2                 every activation, form and type with AVX2
     python benchmarks --report CPU.json GPU.json         docs/performance.md from results
 
 In each cell (operator, form, dtype, size, layout, threads) the contestants take turns, one sample
@@ -26,6 +27,7 @@ import bars  # noqa: E402
 import binary  # noqa: E402
 import cells  # noqa: E402
 import compare  # noqa: E402
+import isa  # noqa: E402
 import measure  # noqa: E402
 import memory  # noqa: E402
 import overhead  # noqa: E402
@@ -37,7 +39,7 @@ from support import library_path  # noqa: E402
 
 LARGEST_POWER = 34
 # For each case of the cost of a call.
-OVERHEAD_SECONDS = {"quick": 0.2, "default": 3.0, "full": 10.0}
+OVERHEAD_SECONDS = {"quick": 0.2, "default": 3.0, "every": 3.0, "full": 10.0}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -55,8 +57,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_const", const="quick", dest="selection",
                       help="a few cells, in about a minute")  # fmt: skip
+    size.add_argument("--every", action="store_const", const="every", dest="selection",
+                      help="every activation at a few sizes, in about an hour")  # fmt: skip
     size.add_argument("--full", action="store_const", const="full", dest="selection",
                       help="every cell, for hours")  # fmt: skip
+    add("--isa", choices=isa.ENVIRONMENTS,
+        help="holds both sides to this instruction set (default: the best that each has)")  # fmt: skip
     add("--seconds", type=float, help="for a cell (default: what the selection's time leaves)")
     add("--probes", type=int, default=4, metavar="N",
         help="fresh processes that time the CPU operators, too (default: 4)")  # fmt: skip
@@ -79,6 +85,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         ]
     except ValueError as error:
         parser.error(str(error))
+    if options.isa:
+        options.device = "cpu"
     options.acts = [act for act in OPERATORS if not options.op or act.id in options.op]
     # What takes long is measured of these.
     options.swept = [act for act in options.acts if options.op or act.id in cells.SWEPT]
@@ -87,6 +95,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> None:
     """Raises ValueError, with the sentence to show, for what the parser cannot see."""
+    if options.isa and options.device == "cuda":
+        raise ValueError("expected --device cpu with --isa, but got cuda")
     if options.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("expected a GPU for --device cuda, but torch finds none")
     if bad := [size for size in options.size or () if not 0 <= size <= LARGEST_POWER]:
@@ -132,15 +142,16 @@ def chosen(options: argparse.Namespace, cell: cells.Cell) -> bool:
 
 def measure_bars(options: argparse.Namespace) -> int:
     devices = [options.device] if options.device else ["cpu"] + ["cuda"] * gpu_at_hand()
+    held = "-" + options.isa if options.isa else ""
     threads = torch.get_num_threads()
     missed = []
     for device in devices:
         wanted = [cell for cell in bars.cells(device, threads) if chosen(options, cell)]
-        where = results.machine(device)
+        where = results.machine(device, options.isa)
         print(f"\n{results.title({'machine': where})}")
         cache = where["last_level_cache"]
         found = measure_cells(options, device, wanted, options.seconds or 1.0, cache)
-        results.write(options.results / f"{device}-bars.json", {"machine": where, **found})
+        results.write(options.results / f"{device}{held}-bars.json", {"machine": where, **found})
         missed += bars.missed(found["cells"], device, threads) + found["unsteady"]
     print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "every bar is met"))
     return int(bool(missed))
@@ -188,9 +199,9 @@ SECTIONS = {
 
 def measure_sections(options: argparse.Namespace) -> int:
     device = options.device or ("cuda" if gpu_at_hand() else "cpu")
-    machine = results.machine(device)
+    machine = results.machine(device, options.isa)
     result = {"machine": machine, "selection": options.selection}
-    path = options.results / f"{device}.json"
+    path = options.results / (f"{device}-{options.isa}.json" if options.isa else f"{device}.json")
     print(results.title(result))
     for name, measure_section in SECTIONS.items():
         if name in (options.section or SECTIONS):
@@ -208,10 +219,15 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.report:
         return performance.write(options.earlier)
+    isa.hold(options.isa)
     torch.ops.load_library(str(library_path()))
     torch.manual_seed(0)
     try:
+        isa.check(options.isa)
         return measure_bars(options) if options.bars else measure_sections(options)
+    except isa.Unmet as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -15,6 +15,7 @@ from support import DTYPES, dtype_name
 # and what was saved in, the gradient of x out.
 TENSORS_MOVED = {"forward": 2, "in-place": 2, "out": 2, "backward": 3, "training": 5}
 FORMS = tuple(TENSORS_MOVED)
+FORMS_OF_ONE_CALL = tuple(form for form in FORMS if form != "training")
 DTYPE_NAMES = tuple(dtype_name(dtype) for dtype in DTYPES)
 SIXTEEN_BITS = ("bfloat16", "float16")
 # One number in a row of memory; the row's length is a power of two, like every size.
@@ -177,6 +178,7 @@ SELECTIONS = {
         Grid(powers(16, 20, 24, 26), ("forward", "out", "backward"), threads=("all",)),
         Grid(powers(16, 20), ("forward", "backward"), every=True),
     ),
+    ("cpu", "every"): (Grid(powers(12, 16, 20, 24), FORMS_OF_ONE_CALL, threads=BOTH, every=True),),
     ("cpu", "full"): (
         Grid(powers(*range(4, 31, 2)), FORMS, threads=BOTH, compiled=True),
         Grid(powers(*range(12, 27, 2)), FORMS, layouts=OTHER_LAYOUTS, threads=BOTH),
@@ -192,13 +194,19 @@ SELECTIONS = {
         Grid(powers(20, 26), ("forward", "backward"), TWO_DTYPES, OTHER_LAYOUTS),
         Grid(powers(20, 28), ("forward", "backward"), every=True),
     ),
+    ("cuda", "every"): (Grid(powers(16, 20, 24, 28), FORMS_OF_ONE_CALL, every=True),),
     ("cuda", "full"): (
         Grid(powers(*range(4, 31, 2)), FORMS, compiled=True),
         Grid(powers(*range(12, 29, 2)), FORMS, layouts=OTHER_LAYOUTS),
     ),
 }
 # Seconds for all cells of a selection, and at most for one.
-SECONDS = {"quick": (60, 0.5), "default": (240, 1.0), "full": (float("inf"), 1.0)}
+SECONDS = {
+    "quick": (60, 0.5),
+    "default": (240, 1.0),
+    "every": (3600, 1.0),
+    "full": (float("inf"), 1.0),
+}
 
 
 def select(

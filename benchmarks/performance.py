@@ -5,6 +5,7 @@ from pathlib import Path
 
 from cells import SWEPT, key_of, label, size_name
 from contestants import NAMES
+from isa import ENVIRONMENTS
 from measure import loses, ratio, seconds_text
 from overhead import ELEMENTS, TARGET
 from overhead import ratio as call_ratio
@@ -50,7 +51,7 @@ def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
     the results stay; and README's part, if one of them is a GPU's and none of the results is."""
     stored = combined(stored)
     figures = page.parent / FIGURES
-    sections = kept_sections(page, {result["machine"]["name"] for result in stored})
+    sections = kept_sections(page, stored)
     drawn_of = []
     for result in stored:
         drawn = draw(result, figures)
@@ -85,16 +86,26 @@ def all_beside_the_copy(sections: list[str]) -> str:
     return "".join(lines)
 
 
-def kept_sections(page: Path, measured: set[str]) -> list[str]:
-    """The page's sections of other machines than those."""
+def kept_sections(page: Path, measured: list[dict]) -> list[str]:
+    """The page's sections of other machines and instruction sets than those."""
     if not page.exists():
         return []
     _, *sections = re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE)
     return [
         text.rstrip("\n") + "\n"
         for text in sections
-        if not any(text.startswith(f"## {name}, ") for name in measured)
+        if not any(is_section_of(result, text) for result in measured)
     ]
+
+
+def is_section_of(result: dict, text: str) -> bool:
+    """Whether it is that machine's, and on a CPU that instruction set's, with whatever versions."""
+    heading = text.partition("\n")[0]
+    where = result["machine"]
+    kind = (
+        "CUDA" if where["device"] == "cuda" else where["build_info"]["cpu instruction set in use"]
+    )
+    return heading.startswith(f"## {where['name']}, ") and f", {kind}" in heading
 
 
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
@@ -119,6 +130,9 @@ def section(result: dict) -> list[str]:
         f"last-level cache {where['last_level_cache'] / 2**20:g} MiB.",
         "",
     ]
+    if held := ENVIRONMENTS.get(where.get("isa")):
+        settings = " ".join(f"{name}={value}" for name, value in held.items())
+        lines += [f"Held to this instruction set by `{settings}`.", ""]
     others_of: dict[str, list[str]] = {}
     lines += [f"The copy is {where['copy']}.", ""] if "copy" in where else []
     for name, machine in result["measured"].items():
@@ -332,7 +346,9 @@ def any_of(cells: list[dict], **wanted) -> list[dict]:
 
 
 def slug(result: dict) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", result["machine"]["name"].lower()).strip("-")
+    where = result["machine"]
+    name = " ".join([where["name"].lower(), where.get("isa") or ""])
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
 
 def draw(result: dict, folder: Path) -> list[Path]:

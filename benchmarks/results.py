@@ -15,8 +15,8 @@ from support import build_info, processor
 FORMAT = 1
 
 
-def machine(device: str) -> dict:
-    """Where and with what a result was measured."""
+def machine(device: str, isa: str | None = None) -> dict:
+    """Where and with what a result was measured; `isa` is what a CPU's sides were held to."""
     found = {
         "device": device,
         "name": processor(),
@@ -29,6 +29,7 @@ def machine(device: str) -> dict:
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "build_info": build_info(),
         "copy": COPY[device],
+        "isa": isa,
     }
     if device == "cuda":
         properties = torch.cuda.get_device_properties(0)

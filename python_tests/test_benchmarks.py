@@ -25,6 +25,7 @@ import bars  # noqa: E402
 import cells  # noqa: E402
 import compare  # noqa: E402
 import contestants  # noqa: E402
+import isa  # noqa: E402
 import measure  # noqa: E402
 import memory  # noqa: E402
 import overhead  # noqa: E402
@@ -77,6 +78,8 @@ def planted(ours=1e-3, theirs=2e-3, **changes):
         (("--quick", "--full"), "not allowed with"),
         (("--size", "99"), "expected --size from 0 to 34, but got 99"),
         (("--seconds", "0"), "expected --seconds above 0, but got 0"),
+        (("--isa", "sse9"), "invalid choice: 'sse9'"),
+        (("--isa", "avx2", "--device", "cuda"), "expected --device cpu with --isa, but got cuda"),
         (("--probes", "-1"), "expected at least 0 for --probes, but got -1"),
         (("--jobs", "0"), "expected at least 1 for --jobs, but got 0"),
         (("--compare", "missing.json"), "expected a result of this benchmark in missing.json"),
@@ -107,6 +110,37 @@ def test_a_small_run_has_every_contestant(tmp_path):
         for found in cell["times"].values():
             assert 0 < found["low"] <= found["median"] <= found["high"]
             assert found["rounds"] >= timing.FEWEST_ROUNDS
+
+
+def test_both_sides_are_held_to_an_instruction_set(tmp_path):
+    arguments = ["--isa", "avx2", "--op", ACT, "--dtype", "float32", "--form", "out"]
+    arguments += ["--size", "8", "--section", "cells", "--seconds", "0.001", "--probes", "0"]
+    run_python(BENCHMARKS, "--quick", *arguments, "--results", tmp_path)
+    result = results.read(tmp_path / "cpu-avx2.json")
+    assert result["cells"] and result["machine"]["isa"] == "avx2"
+    assert ", avx2, torch" in results.title(result)
+    held = performance.section({**result, "measured": {"cells": result["machine"]}})
+    assert any("ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2" in line for line in held)
+
+
+def test_a_side_that_is_not_held_is_an_error(monkeypatch):
+    for name in isa.ENVIRONMENTS["avx2"]:
+        others = {other: v for other, v in isa.ENVIRONMENTS["avx2"].items() if other != name}
+        assert list(isa.missing("avx2", others)) == [name]
+    assert isa.missing("avx2", isa.ENVIRONMENTS["avx2"]) == isa.missing(None, {}) == {}
+    for sets in (
+        {"FastAct": "avx2", "PyTorch": "avx512"},
+        {"FastAct": "avx512", "PyTorch": "avx2"},
+    ):
+        info = {"cpu instruction set in use": sets["FastAct"]}
+        monkeypatch.setattr(isa, "build_info", lambda info=info: info)
+        capability = sets["PyTorch"].upper()
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda c=capability: c)
+        (side,) = (side for side, used in sets.items() if used == "avx512")
+        sentence = f"expected both sides to use avx2, but {side} uses avx512"
+        with pytest.raises(isa.Unmet, match=sentence):
+            isa.check("avx2")
+    isa.check(None)
 
 
 def test_a_round_has_each_contestant_once_in_any_order():
@@ -183,7 +217,7 @@ def test_backward_takes_the_gradient_first(act):
         torch.testing.assert_close(contestant(cell, operands).call(), expected)
 
 
-@pytest.mark.parametrize("selection", ("quick", "default", "full"))
+@pytest.mark.parametrize("selection", ("quick", "default", "every", "full"))
 @pytest.mark.parametrize("device", ("cpu", "cuda"))
 def test_selections_hold_each_cell_once(device, selection, monkeypatch):
     monkeypatch.setattr(cells, "available_memory", lambda device: 1 << 60)
@@ -191,7 +225,7 @@ def test_selections_hold_each_cell_once(device, selection, monkeypatch):
     found = cells.select(selection, device, ops)
     assert len({cell.key for cell in found}) == len(found)
     assert {cell.op for cell in found} == set(cells.SWEPT if selection == "quick" else ops)
-    assert any(cell.compiled for cell in found)
+    assert any(cell.compiled for cell in found) == (selection != "every")
     only = cells.select(selection, device, ops[:1], dtypes=["bfloat16"], forms=["backward"])
     assert only and {(c.op, c.dtype, c.form) for c in only} == {(ops[0], "bfloat16", "backward")}
     monkeypatch.setattr(cells, "available_memory", lambda device: 1 << 20)
@@ -474,6 +508,28 @@ def test_other_machines_keep_their_part_of_the_report(tmp_path):
     assert readme.read_text() == summary and date in summary
     performance.write([gpu], page, readme)
     assert page.read_text().count("\n## ") == 2 and "2099-01-01" in page.read_text()
+
+
+def test_instruction_sets_of_a_machine_have_a_section_each(tmp_path):
+    readme = tmp_path / "README.md"
+    begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
+    page = tmp_path / "performance.md"
+    of_set = {}
+    for name in ("avx2", "avx512"):
+        of_set[name] = json.loads(json.dumps(a_result()))
+        of_set[name]["machine"]["build_info"]["cpu instruction set in use"] = name
+        of_set[name]["machine"]["isa"] = name
+        performance.write([of_set[name]], page, readme)
+    text = page.read_text()
+    assert text.count("\n## ") == 2 and ", avx2, torch" in text and ", avx512, torch" in text
+    of_set["avx2"]["machine"]["date"] = "2099-01-01 00:00 UTC"
+    of_set["avx2"]["machine"]["torch"] = "99.0"
+    performance.write([of_set["avx2"]], page, readme)
+    text = page.read_text()
+    assert text.count("\n## ") == 2 and ", avx2, torch 99.0" in text and ", avx512, torch" in text
+    if importlib.util.find_spec("matplotlib"):
+        assert len(list((tmp_path / "performance").glob("*.svg"))) == 4
 
 
 def test_readme_has_the_place_for_the_report():

@@ -47,8 +47,10 @@ endif()
 # Error messages name source files: as a reader knows them, not as they lay on the build machine.
 list(APPEND _fastact_flags
   "-ffile-prefix-map=${PROJECT_BINARY_DIR}/="
-  "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/="
-  "-ffile-prefix-map=${LibTorch_PREFIX}/=torch/")
+  "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
+if(FASTACT_WITH_TORCH)
+  list(APPEND _fastact_flags "-ffile-prefix-map=${LibTorch_PREFIX}/=torch/")
+endif()
 
 string(REPLACE ";" "," _fastact_cuda_flags "${_fastact_flags}")
 target_compile_options(fastact_options INTERFACE

@@ -1,6 +1,10 @@
 # <build>/summary.txt: what this folder builds for, which `make` shows at its end.
 
-set(_fastact_summary "for torch ${LibTorch_VERSION}, CPU")
+if(FASTACT_WITH_TORCH)
+  set(_fastact_summary "for torch ${LibTorch_VERSION}, CPU")
+else()
+  set(_fastact_summary "without torch: the engines alone, for ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
 if(FASTACT_CUDA)
   string(APPEND _fastact_summary
          " and GPU (CUDA ${CMAKE_CUDA_COMPILER_VERSION}, compute capability ${FASTACT_ARCHITECTURE_NAMES})")

@@ -27,11 +27,21 @@
 
 namespace fastact::testing {
 
-// Unoptimised and instrumented builds look for other mistakes than wrong bits, and take samples.
-#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// Unoptimised and instrumented builds look for other mistakes than wrong bits, and take samples; so
+// does an emulated processor.
+#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    defined(FASTACT_EMULATED)
 inline constexpr bool kSlowBuild = true;
 #else
 inline constexpr bool kSlowBuild = false;
+#endif
+
+// How a test gets a process that has not called the engine: an emulated program cannot be started
+// anew, but forks (such tests come first in theirs).
+#if defined(FASTACT_EMULATED)
+inline constexpr const char* kNewProcess = "fast";
+#else
+inline constexpr const char* kNewProcess = "threadsafe";
 #endif
 
 // ---- Element formats

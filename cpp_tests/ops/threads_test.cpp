@@ -29,7 +29,7 @@ std::vector<uint64_t> results_of_selected_kernels() {
 
 // What is made at the first call is made once in a process, so this one runs in a new one.
 TEST(EngineFirstUseDeathTest, OnSeveralThreadsAtOnce) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  GTEST_FLAG_SET(death_test_style, kNewProcess);
   const auto first_use = [] {
     std::array<std::vector<uint64_t>, kThreads> results;
     on_threads(kThreads, [&](int thread) { results[thread] = results_of_selected_kernels(); });

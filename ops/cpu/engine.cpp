@@ -50,7 +50,12 @@ constexpr Tables kTables[] = {FASTACT_FORMULAS(FASTACT_TABLES_OF)};
 }  // namespace
 
 std::string_view name_of(InstructionSet set) {
-  constexpr std::string_view kNames[] = {"baseline", "avx2", "avx512"};
+#if defined(__aarch64__)
+  constexpr std::string_view kBaseline = "neon";
+#else
+  constexpr std::string_view kBaseline = "baseline";
+#endif
+  constexpr std::string_view kNames[] = {kBaseline, "avx2", "avx512"};
   return kNames[static_cast<int>(set)];
 }
 

@@ -13,7 +13,7 @@ namespace fastact::cpu {
 
 enum class InstructionSet : uint8_t { kBaseline, kAvx2, kAvx512 };
 
-// "baseline", "avx2", "avx512".
+// "baseline" (on 64-bit Arm, where it is all there is, "neon"), "avx2", "avx512".
 std::string_view name_of(InstructionSet set);
 
 // The instruction sets that this build has and this processor runs, slowest first; never empty.

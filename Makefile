@@ -59,7 +59,8 @@ PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
 GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  prove-selftest bench bench-engine performance-report operator-pages lint format gpu-check clean distclean
+  prove-selftest bench bench-engine performance-report operator-pages lint format arm-check gpu-check clean \
+  distclean
 .DEFAULT_GOAL := build
 
 help:  ## this list
@@ -155,6 +156,9 @@ lint: $(VENV)/.fastact-lint  ## clang-format, clang-tidy and ruff
 
 format: $(VENV)/.fastact-lint  ## format C++, CUDA and Python in place
 	scripts/format.sh
+
+arm-check: setup  ## build the engine for 64-bit Arm, test it and its digests in an emulator
+	@scripts/arm_check.sh $(BUILD)/arm
 
 gpu-check:  ## build, test and time on a GPU machine, with its own torch and nvcc
 	scripts/gpu_check.sh $(STEPS)

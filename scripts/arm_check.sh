@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds what is below ops/ for 64-bit Arm with Debian's cross compiler, and runs its tests and the digests of a part
-# of all results in an emulator.
+# Builds what is below ops/ for 64-bit Arm with Debian's cross compiler, looks whether its loops are vectorised, and
+# runs its tests and the digests of a part of all results in an emulator.
 #
 #   scripts/arm_check.sh BUILD     (from the environment: VENV, JOBS, WERROR)
 #
@@ -42,6 +42,8 @@ step "Arm: configure" cmake -S . -B "$build" -G Ninja --log-level=WARNING \
   --toolchain cmake/toolchains/aarch64-linux-gnu.cmake -DFASTACT_WITH_TORCH=OFF -DFASTACT_BUILD_TESTS=ON \
   "-DFASTACT_GTEST_SOURCE=$gtest" "-DFASTACT_WERROR=${WERROR:-OFF}" "-DFASTACT_LARGE_DIGESTS=$large"
 step "Arm: build" cmake --build "$build" -j "$JOBS"
+step "Arm: vectorised loops" python scripts/vectorised.py "$build/lib/libfastact_ops.a" \
+  --objdump aarch64-linux-gnu-objdump
 # Two for each kernel.
 export FASTACT_FUZZ_CASES=${FASTACT_FUZZ_CASES:-1440}
 step "Arm: tests, emulated" ctest --test-dir "$build" -j "$JOBS" --output-on-failure --no-tests=error

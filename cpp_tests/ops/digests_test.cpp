@@ -156,12 +156,12 @@ Parameters parameters_of(const Activation& activation, const std::string& id) {
   int index = 0;
   constexpr std::string_view kType = "float ";
   const std::string_view schema = activation.parameters;
-  for (size_t at = schema.find(kType); at != schema.npos; at = schema.find(kType, at)) {
+  for (size_t at = schema.find(kType); at != std::string_view::npos; at = schema.find(kType, at)) {
     at += kType.size();
     std::string name = "-";
     name.append(schema.substr(at, schema.find_first_of("=,", at) - at)).append("=");
     const size_t where = id.find(name);
-    if (where == std::string::npos) throw std::out_of_range("no " + name + " in " + id);
+    if (where == std::string::npos) throw std::out_of_range("a name lacks " + name);
     parameters.values[index++] = std::strtod(id.c_str() + where + name.size(), nullptr);
   }
   return parameters;

@@ -7,12 +7,9 @@
 #include <cstring>
 #include <utility>
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
 #include "ops/cpu/engine.h"
 #include "ops/cpu/rows.h"
+#include "ops/cpu/simd.h"
 #include "ops/formulas/formula.h"
 
 // In an in-place call output and input are the same elements, so pointers cannot be restrict; but
@@ -28,38 +25,6 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// As many Float16 as one instruction of F16C converts. GCC 12 vectorises the bit arithmetic of
-// widen() and round_to(), but the instruction is correctly rounded and quiets NaNs, too.
-#if defined(__AVX512F__)
-inline constexpr int kHalves = 16;
-#else
-inline constexpr int kHalves = 8;
-#endif
-
-FASTACT_INLINE void widen_halves(const Float16* from, float* to) {
-#if defined(__AVX512F__)
-  _mm512_store_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
-#elif defined(__F16C__)
-  _mm256_store_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-#else
-  for (int i = 0; i < kHalves; ++i) to[i] = widen(from[i]);
-#endif
-}
-
-FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
-#if defined(__AVX512F__)
-  const __m256i half =
-      _mm512_cvtps_ph(_mm512_load_ps(from), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
-#elif defined(__F16C__)
-  const __m128i half =
-      _mm256_cvtps_ph(_mm256_load_ps(from), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), half);
-#else
-  for (int i = 0; i < kHalves; ++i) to[i] = round_to<Float16>(from[i]);
-#endif
-}
-
 // Here and below the formula is a copy: its parameters are then in registers, where GCC 12 would
 // else load them in one branch of a selection, which it does not vectorise (ELU took 6 instead of
 // 0.7 ns).
@@ -74,41 +39,7 @@ FASTACT_INLINE void dense_elements(const Formula formula, Element* out, int64_t 
 }
 
 // For float in segments (segments.h): a vector at a time. Its loops of fixed length become straight
-// code in registers, and a coefficient for each of its elements is a permutation of the table's 16.
-#if defined(__AVX512F__)
-inline constexpr int kFloats = 16;
-#elif defined(__AVX2__)
-inline constexpr int kFloats = 8;
-#endif
-
-#if defined(__AVX2__)
-template <int Size>
-FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, float* to) {
-#if defined(__AVX512F__)
-  const __m512i indices = _mm512_load_si512(index);
-  const __m512 low = _mm512_loadu_ps(table);
-  if constexpr (Size == kSegments) {
-    _mm512_store_ps(to, _mm512_permutexvar_ps(indices, low));
-  } else {
-    const __m512 high = _mm512_loadu_ps(table + kSegments);
-    _mm512_store_ps(to, _mm512_permutex2var_ps(low, indices, high));
-  }
-#else
-  const __m256i indices = _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
-  const auto one_of_16 = [&](const float* from) {
-    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), indices);
-    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(from + 8), indices);
-    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(indices, 28)));
-  };
-  __m256 result = one_of_16(table);
-  if constexpr (Size > kSegments) {
-    const __m256 is_high = _mm256_castsi256_ps(_mm256_slli_epi32(indices, 27));
-    result = _mm256_blendv_ps(result, one_of_16(table + kSegments), is_high);
-  }
-  _mm256_store_ps(to, result);
-#endif
-}
-
+// code in registers.
 template <int Order, class Formula, class... Gradients>
 FASTACT_INLINE int64_t dense_segments(const Formula formula, float* out, int64_t n, const float* x,
                                       const Gradients*... gradients) {
@@ -118,15 +49,13 @@ FASTACT_INLINE int64_t dense_segments(const Formula formula, float* out, int64_t
     alignas(64) uint32_t index[kFloats];
     FASTACT_ONE_VECTOR
     for (int i = 0; i < kFloats; ++i) index[i] = formula.template segment<Order>(x[start + i]);
-    alignas(64) float center[kFloats];
-    permute(kTable.centers, index, center);
-    alignas(64) float c[kSegmentCoefficients][kFloats];
-    for (int k = 0; k < kSegmentCoefficients; ++k) permute(kTable.coefficients[k], index, c[k]);
+    alignas(64) float c[kSegmentCoefficients + 1][kFloats];
+    find_segments<kTable, kFloats>(index, c[0]);
     alignas(64) float result[kFloats];
     FASTACT_ONE_VECTOR
     for (int i = 0; i < kFloats; ++i) {
-      const Segment segment = {center[i],
-                               {c[0][i], c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i]}};
+      const Segment segment = {c[0][i],
+                               {c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i], c[7][i]}};
       result[i] = round_to<float>(product<float>(
           formula.template derivative_in<Order>(segment, x[start + i]), gradients[start + i]...));
     }
@@ -134,7 +63,6 @@ FASTACT_INLINE int64_t dense_segments(const Formula formula, float* out, int64_t
   }
   return start;
 }
-#endif
 
 // For BFloat16: two neighbours in one 32-bit lane, of which either half is a float as it stands. It
 // saves the moves between 16- and 32-bit lanes: on a Zen 5 core SELU takes 0.18 instead of 0.19 ns
@@ -246,10 +174,8 @@ struct Loop {
         dense_pairs<Order, FromResult>(formula, out, n, x, at(1 + I)...);
       } else {
         int64_t done = 0;
-#if defined(__AVX2__)
-        if constexpr (kInSegments<Formula, Element, Order, FromResult>)
+        if constexpr (kFloats > 0 && kInSegments<Formula, Element, Order, FromResult>)
           done = dense_segments<Order>(formula, out, n, x, at(1 + I)...);
-#endif
         dense_elements<Element, Order, FromResult>(formula, out + done, n - done, x + done,
                                                    (at(1 + I) + done)...);
       }

@@ -1,6 +1,9 @@
 #include "ops/cpu/rows.h"
 
+#include <cstring>
+
 #include "ops/cpu/engine.h"
+#include "ops/cpu/simd.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 namespace {

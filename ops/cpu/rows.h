@@ -4,11 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
 
 #include "ops/formulas/arithmetic.h"
 
@@ -35,33 +30,6 @@ enum class Pace : uint8_t {
   kStreaming,  // and the output, which is none of the inputs and aligned to a cache line, goes
                // around the caches: each step is computed in the L1 cache and written from there
 };
-
-// Writes a block; `to` is aligned to a cache line. finish_stream() makes the stores visible in
-// order with what the thread stores next.
-FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {
-  int64_t i = 0;
-#if defined(__AVX512F__)
-  for (; i + 64 <= bytes; i += 64)
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_load_si512(from + i));
-#elif defined(__AVX__)
-  for (; i + 32 <= bytes; i += 32) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
-                        _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
-  }
-#elif defined(__SSE2__)
-  for (; i + 16 <= bytes; i += 16) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
-                     _mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
-  }
-#endif
-  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
-}
-
-FASTACT_INLINE void finish_stream() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
 
 // The inputs' bytes that are read two steps on, if there are so many left.
 template <int Operands>

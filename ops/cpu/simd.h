@@ -1,0 +1,21 @@
+// What the loops ask of an instruction set by its own names, in one file for each. All of them
+// have:
+//
+//   kHalves             as many Float16 as are converted at a time
+//   widen_halves()      to float; `to` is aligned to 64 bytes
+//   narrow_halves()     and back, rounded to nearest even; of NaNs it is given the one NaN alone
+//   kFloats             as many float in segments (segments.h) as are computed at a time; 0 for one
+//   find_segments()     the center and the coefficients of each of so many, Stride elements apart
+//   stream()            writes a block around the caches; `to` is aligned to a cache line
+//   finish_stream()     makes these stores visible in order with what the thread stores next
+#pragma once
+
+#if defined(__AVX512F__)
+#include "ops/cpu/simd/avx512.h"
+#elif defined(__AVX2__) && defined(__F16C__)
+#include "ops/cpu/simd/avx2.h"
+#elif defined(__aarch64__)
+#include "ops/cpu/simd/neon.h"
+#else
+#include "ops/cpu/simd/baseline.h"
+#endif

@@ -1,7 +1,7 @@
 """Exact values: number formats, correct rounding and errors in ULP.
 
 Long double decides nearly every rounding: only where a value lies within a margin of a rounding
-boundary does mpmath compute it again with 200 bits.
+boundary does mpmath compute it again with 200 bits, and with 1200 where these leave two answers.
 """
 
 import math
@@ -20,6 +20,8 @@ MARGIN = np.longdouble(2.0) ** -58
 MARGIN_OF_NARROW = np.longdouble(2.0) ** -50
 WIDE = np.finfo(np.longdouble).nmant >= 63
 PRECISION = 200
+# The second sees the square of a subnormal bfloat16 beside 1.
+PRECISIONS = (PRECISION, 1200)
 PI = "3.14159265358979323846264338327950288419716939937510582097494459"
 
 
@@ -146,10 +148,22 @@ def reference(act):
     return lambda x: act.derivative(Differentiable, x, 0)
 
 
-def exact(function, x, k):
+def exact(function, x, k, precision=PRECISION):
     """function(x, k) at a Python float, as an mpmath number."""
-    with mpmath.workprec(PRECISION):
+    with mpmath.workprec(precision):
         return function(Multiprecision, mpmath.mpf(x), k)
+
+
+def _rounded_exactly(function, x, k, fmt):
+    """The same, rounded; where the last precision leaves two answers, it is a tie."""
+    for precision in PRECISIONS:
+        y = exact(function, x, k, precision)
+        with mpmath.workprec(PRECISIONS[-1]):
+            doubt = mpmath.ldexp(abs(y), 20 - precision) if mpmath.isfinite(y) else 0
+            low, high = y - doubt, y + doubt
+        if _round_exact(low, fmt) == _round_exact(high, fmt):
+            break
+    return _round_exact(y, fmt)
 
 
 def wide(x):
@@ -190,7 +204,7 @@ def _round_exact(y, fmt):
     """The same for one mpmath number."""
     if not mpmath.isfinite(y) or y == 0:
         return float(y)
-    with mpmath.workprec(PRECISION):
+    with mpmath.workprec(PRECISIONS[-1]):
         q = max(mpmath.frexp(y)[1] - fmt.digits, fmt.smallest)
         rounded = mpmath.ldexp(mpmath.nint(mpmath.ldexp(y, -q)), q)
         if abs(rounded) > mpmath.mpf(float(fmt.largest)):
@@ -221,7 +235,7 @@ def correctly_rounded(act, x, k):
     undecided = np.flatnonzero((low != high) & np.isfinite(y)) if WIDE else np.arange(len(y))
     result = low.astype(np.float64)
     for i in undecided:
-        result[i] = _round_exact(exact(act.derivative, float(values[i]), k), fmt)
+        result[i] = _rounded_exactly(act.derivative, float(values[i]), k, fmt)
     if k == 0:
         result[(values == 0) & np.signbit(values)] = act.at_minus_zero
     else:

@@ -5,10 +5,11 @@ import itertools
 import pytest
 import torch
 from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
+from torch.utils._pytree import tree_map
 
 from op_table import TOP_ORDER
 from oracle import reference
-from support import assert_same_bits, error_of, no_vmap_fallback, smooth_values, values
+from support import DTYPES, assert_same_bits, error_of, no_vmap_fallback, smooth_values, values
 
 close = torch.testing.assert_close
 
@@ -65,6 +66,38 @@ def test_vmap_of_derivative_operators(act, device, order, ranks):
             ]
             expected = torch.stack([f(*s) for s in slices])
             assert_same_bits(vmap(f, batched)(*tensors), expected)
+
+
+ZERO_DIM_OR_NOT = list(itertools.product(((), (5,)), repeat=2))
+
+
+@pytest.mark.parametrize("types", list(itertools.product(DTYPES, DTYPES)), ids=str)
+def test_vmap_promotes_as_a_loop_does(act, device, types):
+    """A batch of 0-dimensional tensors does not widen the type of others."""
+    for order in range(1, TOP_ORDER + 1):
+        for (first, last), batched in itertools.product(ZERO_DIM_OR_NOT, ((0, None), (None, 0))):
+            shapes = [first] * order + [last]
+            dims = [batched[0]] * order + [batched[1]]
+            tensors = [
+                values(*(() if d is None else (3,)), *s, dtype=t, device=device)
+                for s, d, t in zip(shapes, dims, (types[0],) * order + (types[1],))
+            ]
+            slices = [[t if d is None else t[i] for t, d in zip(tensors, dims)] for i in range(3)]
+            expected = torch.stack([act.ladder(*s) for s in slices])
+            assert_same_bits(vmap(act.ladder, tuple(dims))(*tensors), expected)
+
+
+def test_vmap_promotes_as_a_loop_does_nested_and_differentiated(act, device):
+    wide = values(3, 4, dtype=torch.float64, device=device)
+
+    def gradients(g, x):
+        return grad(lambda g, x: act.ladder(g, x).sum(), (0, 1))(g, x)
+
+    for f in (act.ladder, lambda g, x: act.ladder(g, g, g, x), gradients):
+        for x, dim in ((values(5, device=device), None), (values(3, 5, device=device), 0)):
+            slices = [f(g, x if dim is None else x[i]) for i in range(3) for g in wide[i]]
+            expected = tree_map(lambda *t: torch.stack(t).unflatten(0, (3, 4)), *slices)
+            close(vmap(vmap(f, (0, None)), (0, dim))(wide, x), expected)
 
 
 def test_vmap_nested(act, device):

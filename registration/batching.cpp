@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/PlumbingHelper.h>
+#include <ATen/native/TypeProperties.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -40,8 +41,11 @@ void batch(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   std::vector<BatchedArgument> arguments;
   int64_t rank = 0;
   bool any_batched = false;
+  at::native::ResultTypeState types = {};
   for (size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i) {
     if (!(*stack)[i].isTensor()) continue;
+    // Of the wrapper, whose dimensions are those of one slice.
+    types = at::native::update_result_type_state((*stack)[i].toTensor(), types);
     auto [tensor, dimension] = functorch::unwrapTensorAtLevel((*stack)[i].toTensor(), level);
     arguments.push_back({i, std::move(tensor), dimension});
     rank = std::max(rank, arguments.back().logical_rank());
@@ -61,9 +65,11 @@ void batch(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return;
   }
   // The batch dimension first, then as many of size 1 as let the rest broadcast among the
-  // arguments.
+  // arguments. A batch of 0-dimensional tensors has a dimension, but promotes as they do.
+  const c10::ScalarType type = at::native::result_type(types);
   for (BatchedArgument& argument : arguments) {
     if (argument.batch_dimension.has_value()) {
+      if (argument.logical_rank() == 0) argument.tensor = argument.tensor.to(type);
       argument.tensor = argument.tensor.movedim(*argument.batch_dimension, 0);
       while (argument.tensor.dim() - 1 < rank) argument.tensor = argument.tensor.unsqueeze(1);
     }

@@ -1,4 +1,4 @@
-"""Reverse mode, forward mode and their mixtures; in-place rules, hooks, checkpointing, autocast."""
+"""Reverse mode, forward mode and their mixtures; in-place rules, hooks, checkpointing."""
 
 import copy
 import io
@@ -338,21 +338,6 @@ def test_checkpoint(act, device, use_reentrant):
     plain = torch.autograd.grad(f(x).sum(), x)[0]
     checkpoint(f, x, use_reentrant=use_reentrant).sum().backward()
     assert torch.equal(x.grad, plain)
-
-
-@pytest.mark.parametrize("low", (torch.bfloat16, torch.float16))
-def test_autocast_keeps_the_dtype_of_the_input(act, device, dtype, low):
-    x = values(4, 4, dtype=dtype, device=device).requires_grad_()
-    out = torch.empty(4, 4, dtype=dtype, device=device)
-    with torch.autocast(device, low):
-        y = act.op(x)
-        assert y.dtype == act.op_(x * 1).dtype == act.ladder(x, x).dtype == dtype
-        assert act.out(x.detach(), out).dtype == dtype
-        after_product = act.op(x.float() @ x.float())
-        assert after_product.dtype == low
-        assert act.ladder(x.to(low), x).dtype == torch.promote_types(low, dtype)
-    assert torch.autograd.grad(y.sum(), x)[0].dtype == dtype
-    assert torch.autograd.grad(after_product.sum(), x)[0].dtype == dtype
 
 
 def test_inference_mode(act, device):

@@ -1,5 +1,4 @@
 // prelu: broadcasts its weight, and leaves the rest to the elementwise _prelu of the catalogue.
-#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
@@ -53,13 +52,6 @@ at::Tensor composite(const at::Tensor& self, const at::Tensor& weight) {
   return elementwise().call(1, tensors, {});
 }
 
-// Autocast is ATen's, too: both tensors in its lower precision.
-template <c10::DeviceType Device>
-using Autocast =
-    at::autocast::WrapFunction<at::autocast::CastPolicy::lower_precision_fp, Device,
-                               at::Tensor(const at::Tensor&, const at::Tensor&),
-                               at::Tensor(const at::Tensor&, const at::Tensor&), &prelu>;
-
 }  // namespace
 
 at::Tensor prelu(const at::Tensor& self, const at::Tensor& weight) {
@@ -75,14 +67,6 @@ TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
 
 TORCH_LIBRARY_IMPL(fastact, FuncTorchBatched, library) {
   if (!families().empty()) library.impl("prelu", &composite);
-}
-
-TORCH_LIBRARY_IMPL(fastact, AutocastCPU, library) {
-  if (!families().empty()) library.impl("prelu", &Autocast<c10::DeviceType::CPU>::type::call);
-}
-
-TORCH_LIBRARY_IMPL(fastact, AutocastCUDA, library) {
-  if (!families().empty()) library.impl("prelu", &Autocast<c10::DeviceType::CUDA>::type::call);
 }
 
 }  // namespace fastact

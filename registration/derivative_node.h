@@ -4,7 +4,8 @@
 //
 // The derivative of D_k by one of its gradients is D_k with that gradient replaced by the incoming
 // one; by x it is D_(k+1). So backward, double backward and every forward-mode tangent are
-// operators of the family again, which is what makes any mixture of orders and modes work.
+// operators of the family again, which is what makes any mixture of orders and modes work. From
+// D_3's derivative by x on, ATen's operators take over (higher_orders.h).
 //
 // Where the last gradient is a weight (Traits::weighted), the derivative by it is D_k of the next
 // family with the weight replaced.

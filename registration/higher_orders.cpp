@@ -2,9 +2,9 @@
 
 #include <ATen/Functions.h>  // all of them: formulas choose
 #include <ATen/TensorOperators.h>
-#include <ATen/native/TypeProperties.h>
 
 #include "ops/generated/formulas.h"
+#include "registration/checks.h"
 
 namespace fastact {
 namespace {
@@ -42,14 +42,14 @@ at::Tensor fourth_order(const Family& family, const CallParameters& parameters,
     const at::Tensor* arguments[] = {&product, &tensors[1], &tensors[2], &tensors[3]};
     return family.call(kTopOrder, arguments, parameters);
   }
-  at::native::ResultTypeState state = at::native::update_result_type_state(incoming, {});
-  for (int i = 0; i <= kTopOrder; ++i)
-    state = at::native::update_result_type_state(tensors[i], state);
+  const at::Tensor* operands[kTopOrder + 2] = {&incoming};
+  for (int i = 0; i <= kTopOrder; ++i) operands[i + 1] = &tensors[i];
   // In double, and so are the derivatives that follow: in every order the result is rounded once.
   at::Tensor product = incoming.to(at::kDouble);
   for (int i = 0; i < kTopOrder; ++i) product = product * tensors[i].to(at::kDouble);
   const at::Tensor x = tensors[kTopOrder].to(at::kDouble);
-  return (product * derivative(parameters.numbers.values, x)).to(at::native::result_type(state));
+  const at::Tensor result = product * derivative(parameters.numbers.values, x);
+  return result.to(promoted_type(kTopOrder + 1, operands));
 }
 
 }  // namespace fastact

@@ -55,7 +55,7 @@ def add_activation(tree: Path, page: str) -> tuple[str, list[str]]:
 
     # The list is one macro: its last line gets a backslash, and the new line follows.
     (line,) = blocks["ops/catalogue.h"]
-    replaced(tree / "ops/catalogue.h", r"^(  X\(.*\))$", r"\1 \\" + "\n" + escaped(line.rstrip()))
+    replaced(tree / "ops/catalogue.h", r'^(  X\(.*"\))$', r"\1 \\" + "\n" + escaped(line.rstrip()))
 
     mathematics, row = blocks["python_tests/op_table.py"]
     table = tree / "python_tests/op_table.py"

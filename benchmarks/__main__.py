@@ -62,7 +62,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     size.add_argument("--full", action="store_const", const="full", dest="selection",
                       help="every cell, for hours")  # fmt: skip
     add("--isa", choices=isa.ENVIRONMENTS,
-        help="holds both sides to this instruction set (default: the best that each has)")  # fmt: skip
+        help="both sides' instruction set (default: the best that each has)")  # fmt: skip
     add("--seconds", type=float, help="for a cell (default: what the selection's time leaves)")
     add("--probes", type=int, default=4, metavar="N",
         help="fresh processes that time the CPU operators, too (default: 4)")  # fmt: skip

@@ -38,31 +38,43 @@ FASTACT_INLINE void dense_elements(const Formula formula, Element* out, int64_t 
   }
 }
 
+#if FASTACT_HAS_SEGMENT_VECTORS
 // For float in segments (segments.h): a vector at a time. Its loops of fixed length become straight
 // code in registers.
 template <int Order, class Formula, class... Gradients>
 FASTACT_INLINE int64_t dense_segments(const Formula formula, float* out, int64_t n, const float* x,
                                       const Gradients*... gradients) {
-  constexpr const auto& kTable = *Formula::template kSegmentTable<Order>;
-  int64_t start = 0;
-  for (; start + kFloats <= n; start += kFloats) {
-    alignas(64) uint32_t index[kFloats];
-    FASTACT_ONE_VECTOR
-    for (int i = 0; i < kFloats; ++i) index[i] = formula.template segment<Order>(x[start + i]);
-    alignas(64) float c[kSegmentCoefficients + 1][kFloats];
-    find_segments<kTable, kFloats>(index, c[0]);
-    alignas(64) float result[kFloats];
-    FASTACT_ONE_VECTOR
-    for (int i = 0; i < kFloats; ++i) {
-      const Segment segment = {c[0][i],
-                               {c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i], c[7][i]}};
-      result[i] = round_to<float>(product<float>(
-          formula.template derivative_in<Order>(segment, x[start + i]), gradients[start + i]...));
+  // The segments of so many first: in one pass an element's operations are a chain of which a
+  // processor holds too few at a time. With AVX2 and AVX-512 on a Sapphire Rapids GELU took 1.95
+  // and 0.70 ns an element, now 1.47 and 0.64; SiLU's backward 2.21 and 0.86, now 1.81 and 0.80.
+  constexpr int kBlock = 64;
+  alignas(64) uint32_t index[kBlock];
+  const int64_t end = n - n % kFloats;
+  for (int64_t start = 0; start < end; start += kBlock) {
+    const int64_t count = end - start < kBlock ? end - start : kBlock;
+    for (int64_t at = 0; at < count; at += kFloats) {
+      FASTACT_ONE_VECTOR
+      for (int i = 0; i < kFloats; ++i)
+        index[at + i] = formula.template segment<Order>(x[start + at + i]) * kIndexUnit;
     }
-    std::memcpy(out + start, result, sizeof(result));
+    for (int64_t at = 0; at < count; at += kFloats) {
+      alignas(64) float c[kSegmentCoefficients + 1][kFloats];
+      find_segments<*Formula::template kSegmentTable<Order>>(index + at, c);
+      alignas(64) float result[kFloats];
+      FASTACT_ONE_VECTOR
+      for (int i = 0; i < kFloats; ++i) {
+        const Segment segment = {c[0][i],
+                                 {c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i], c[7][i]}};
+        const int64_t j = start + at + i;
+        result[i] = round_to<float>(
+            product<float>(formula.template derivative_in<Order>(segment, x[j]), gradients[j]...));
+      }
+      store(result, out + start + at);
+    }
   }
-  return start;
+  return end;
 }
+#endif
 
 // For BFloat16: two neighbours in one 32-bit lane, of which either half is a float as it stands. It
 // saves the moves between 16- and 32-bit lanes: on a Zen 5 core SELU takes 0.18 instead of 0.19 ns
@@ -174,8 +186,10 @@ struct Loop {
         dense_pairs<Order, FromResult>(formula, out, n, x, at(1 + I)...);
       } else {
         int64_t done = 0;
-        if constexpr (kFloats > 0 && kInSegments<Formula, Element, Order, FromResult>)
+#if FASTACT_HAS_SEGMENT_VECTORS
+        if constexpr (kInSegments<Formula, Element, Order, FromResult>)
           done = dense_segments<Order>(formula, out, n, x, at(1 + I)...);
+#endif
         dense_elements<Element, Order, FromResult>(formula, out + done, n - done, x + done,
                                                    (at(1 + I) + done)...);
       }

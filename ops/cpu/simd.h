@@ -4,10 +4,15 @@
 //   kHalves             as many Float16 as are converted at a time
 //   widen_halves()      to float; `to` is aligned to 64 bytes
 //   narrow_halves()     and back, rounded to nearest even; of NaNs it is given the one NaN alone
-//   kFloats             as many float in segments (segments.h) as are computed at a time; 0 for one
-//   find_segments()     the center and the coefficients of each of so many, Stride elements apart
 //   stream()            writes a block around the caches; `to` is aligned to a cache line
 //   finish_stream()     makes these stores visible in order with what the thread stores next
+//
+// And with FASTACT_HAS_SEGMENT_VECTORS, for float in segments (segments.h):
+//
+//   kFloats             as many as are computed at a time
+//   kIndexUnit          what find_segments() wants segments' numbers to be multiplied by
+//   find_segments()     the centers of so many, then each of their coefficients
+//   store()             so many results; `from` is aligned to a cache line
 #pragma once
 
 #if defined(__AVX512F__)
@@ -18,4 +23,9 @@
 #include "ops/cpu/simd/neon.h"
 #else
 #include "ops/cpu/simd/baseline.h"
+#define FASTACT_HAS_SEGMENT_VECTORS 0
+#endif
+
+#ifndef FASTACT_HAS_SEGMENT_VECTORS
+#define FASTACT_HAS_SEGMENT_VECTORS 1
 #endif

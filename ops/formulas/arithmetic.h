@@ -222,6 +222,15 @@ FASTACT_INLINE float clamp_ordered_magnitude(float x, float high) {
 #endif
 }
 
+// The same; anything for a NaN.
+FASTACT_INLINE float clamp_magnitude_of_number(float x, float high) {
+#if defined(__CUDA_ARCH__)
+  return clamp_magnitude(x, high);
+#else
+  return clamp_ordered_magnitude(x, high);
+#endif
+}
+
 // min(max(x, low), high) for constants low < 0 < high; anything for a NaN. Two instructions by the
 // bits, where comparisons with selections are four: as unsigned numbers negative floats are above
 // all others and in the opposite order, as signed ones below them.
@@ -229,7 +238,9 @@ FASTACT_INLINE float clamp_ordered(float x, float low, float high) {
   const uint32_t bits = to_bits(x) < to_bits(low) ? to_bits(x) : to_bits(low);
   const auto above = static_cast<int32_t>(bits);
   const auto limit = static_cast<int32_t>(to_bits(high));
-  return from_bits(static_cast<uint32_t>(above < limit ? above : limit));
+  // A statement of its own: GCC 12 else converts first, and makes no minimum of it.
+  const int32_t least = above < limit ? above : limit;
+  return from_bits(static_cast<uint32_t>(least));
 }
 
 // x, an infinity as the largest number of its sign: for a small term beside one that is infinite.
@@ -303,6 +314,19 @@ struct Finished {
 template <class T>
 FASTACT_INLINE Finished<T> finish(T x, T y) {
   return {unordered(x, y) ? canonical_nan<T>() : y};
+}
+
+// The same where y is 0 if x is NaN: a selection takes a processor that has AVX2 alone up to three
+// operations.
+template <class T>
+FASTACT_INLINE Finished<T> finish_zero(T x, T y) {
+#if defined(__CUDA_ARCH__)
+  return finish(x, y);
+#else
+  using Bits = decltype(to_bits(x));
+  const Bits nan = is_nan(x) ? to_bits(canonical_nan<T>()) : Bits{0};
+  return {from_bits(to_bits(y) | nan)};
+#endif
 }
 
 // A float32 result of an operation that makes the one NaN on a GPU, where it needs no more care.

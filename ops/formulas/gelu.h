@@ -52,7 +52,7 @@ struct Gelu {
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {
-    return segment_index<*kSegmentTable<Order>>(clamp_magnitude(x, kEnd<float>));
+    return segment_index<*kSegmentTable<Order>>(clamp_magnitude_of_number(x, kEnd<float>));
   }
 
   template <int Order>

@@ -28,9 +28,21 @@ struct Hardswish {
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = std::conditional_t<(Order < 2), Wide<Element>, Compute<Element>>;
-    if constexpr (Order == 0) {
-      const T below = x < T{3} ? value_between<Element>(x) : x;  // a NaN too
-      return x <= T{-3} ? T{0} : below;
+    if constexpr (Order == 0 && std::is_same_v<Element, double>) {
+      const auto factor = sixth_of_sum(x);
+      const double between = fma(x, factor.high, x * (factor.rest * factor.inverse));
+      const double below = x < 3.0 ? between : x;  // a NaN too
+      return x <= -3.0 ? 0.0 : below;
+    } else if constexpr (Order == 0) {
+      // With x clamped the factor is 1, without a rest, from 3 on.
+      const float clamped = clamp_ordered(x, -3.0f, 3.0f);
+      if constexpr (kIs16Bit<Element>) {
+        const float y = value_16<Element>(x, clamped);
+        return x <= -3.0f ? 0.0f : y;
+      } else {
+        const DoubleFloat factor = sixth_of_sum(clamped).sum();
+        return finish_zero(x, x > -3.0f ? fma(x, factor.high, clamped * factor.low) : 0.0f);
+      }
     } else if constexpr (Order == 1) {
       return either(x, slope_between<Element>(x), T{1});
     } else {
@@ -61,20 +73,24 @@ struct Hardswish {
     return is_nan(x) ? x : result;
   }
 
+  // x times the factor of x, clamped; to be rounded to 16 bits.
   template <class Element>
-  FASTACT_INLINE static Wide<Element> value_between(Wide<Element> x) {
-    using T = Wide<Element>;
-    const T sum = x + T{3};
-    if constexpr (kIs16Bit<Element>) {
-      // For tiny x it is just above x / 2, which may be half a subnormal number: a tie. A sum, as a
-      // subnormal operand makes an fma of an Intel processor 30 times as slow.
-      constexpr float kAboveTie = std::is_same_v<Element, BFloat16> ? 0x1p-147f : 0x1p-40f;
-      return with_sign_of(x * sum * static_cast<T>(kSixth) + kAboveTie, x);
+  FASTACT_INLINE static float value_16(float x, float clamped) {
+    const float factor = (clamped + 3.0f) * static_cast<float>(kSixth);
+    // For tiny x it is just above x / 2, which may be half a subnormal number: a tie.
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      // A sum, as a subnormal operand makes an fma of an Intel processor 30 times as slow.
+      return with_sign_of(x * factor + 0x1p-147f, x);
     } else {
-      // x times (x + 3) / 6, the quotient in two parts; it is 1/2 exactly where x is tiny.
-      const auto quotient = divide(sum, x - (sum - T{3}), T{6}, static_cast<T>(kSixth));
-      return fma(x, quotient.high, x * (quotient.rest * quotient.inverse));
+      return with_sign_of(fma(x, factor, 0x1p-40f), x);
     }
+  }
+
+  // (x + 3) / 6 in two parts; it is 1/2 exactly where x is tiny.
+  template <class T>
+  FASTACT_INLINE static Quotient<T> sixth_of_sum(T x) {
+    const T sum = x + T{3};
+    return divide(sum, x - (sum - T{3}), T{6}, static_cast<T>(kSixth));
   }
 
   template <class Element>

@@ -102,6 +102,8 @@ struct OrdinaryLeakyRelu {
       return slope * x;
     } else if constexpr (std::is_same_v<Element, float>) {
       return DoubleFloat{high, low}.times(x);
+    } else if constexpr (std::is_same_v<Element, Float16>) {
+      return beyond * x;
     } else {
       // 0.01 x is within 2^-55 of a tie for many x whose result is subnormal, always on the side
       // away from zero: there is the product with a slightly larger slope as well. Below float's

@@ -49,7 +49,8 @@ struct Mish {
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {
-    return signed_segment_index<*kSegmentTable<Order>>(x, clamp_magnitude(x, kLogisticEnd<float>));
+    return signed_segment_index<*kSegmentTable<Order>>(
+        x, clamp_magnitude_of_number(x, kLogisticEnd<float>));
   }
 
   template <int Order>

@@ -54,7 +54,7 @@ struct QuickGelu {
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {
-    return segment_index<*kSegmentTable<Order>>(clamp_magnitude(x, kEndFloat));
+    return segment_index<*kSegmentTable<Order>>(clamp_magnitude_of_number(x, kEndFloat));
   }
 
   template <int Order>

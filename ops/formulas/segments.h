@@ -3,7 +3,8 @@
 //
 // A smooth function needs nothing else (tanh). One that decays is e^-A times a smooth one, for an
 // exponent A that the formula computes. On a GPU the table lies in shared memory: four loads of 8
-// bytes an element. On a CPU it is permuted in vector registers (ops/cpu/loops.h).
+// bytes an element. On a CPU it is permuted in vector registers, or rows of it are transposed
+// (ops/cpu/loops.h).
 //
 // scripts/fit_segments.py writes the tables. A segment's center is chosen so that the function's
 // value there is almost a float32 number, as in Gal's accurate tables (Gal and Bachelis, "An
@@ -202,7 +203,8 @@ FASTACT_INLINE float positive_part(float x) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(-0.0f));
   return result;
 #else
-  return from_bits(to_bits(x) < 0x80000000u ? to_bits(x) : 0x80000000u);  // one instruction
+  // One instruction, as a minimum; by < GCC 12 makes a selection by the sign of it, which is three.
+  return from_bits(to_bits(x) <= 0x80000000u ? to_bits(x) : 0x80000000u);
 #endif
 }
 

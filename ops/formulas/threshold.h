@@ -34,7 +34,11 @@ struct Threshold {
     const T below = Order == 0 ? static_cast<T>(value) : T{0};
     const T above = Order == 0 ? x : T{0};
     const T result = x <= static_cast<T>(threshold) ? below : above;
-    return is_nan(x) ? x : result;
+    if constexpr (Order == 0) {
+      return result;  // of a NaN itself
+    } else {
+      return is_nan(x) ? x : result;
+    }
   }
 
   template <class Element>

@@ -25,29 +25,48 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 }
 
 inline constexpr int kFloats = 8;
+inline constexpr uint32_t kIndexUnit = kSegmentCoefficients + 1;
 
-// A number for each element is a permutation of the table's 16 or 32.
+// A segment's numbers in a row, which is one vector.
 template <int Size>
-FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, float* to) {
-  const __m256i indices = _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
-  const auto one_of_16 = [&](const float* from) {
-    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), indices);
-    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(from + 8), indices);
-    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(indices, 28)));
-  };
-  __m256 result = one_of_16(table);
-  if constexpr (Size > kSegments) {
-    const __m256 is_high = _mm256_castsi256_ps(_mm256_slli_epi32(indices, 27));
-    result = _mm256_blendv_ps(result, one_of_16(table + kSegments), is_high);
+struct SegmentRows {
+  alignas(32) float values[Size][kSegmentCoefficients + 1];
+};
+
+template <int Size>
+constexpr SegmentRows<Size> in_rows(const SegmentTable<Size>& table) {
+  SegmentRows<Size> rows{};
+  for (int i = 0; i < Size; ++i) {
+    rows.values[i][0] = table.centers[i];
+    for (int k = 0; k < kSegmentCoefficients; ++k) rows.values[i][k + 1] = table.coefficients[k][i];
   }
-  _mm256_store_ps(to, result);
+  return rows;
 }
 
-template <const auto& kTable, int Stride>
-FASTACT_INLINE void find_segments(const uint32_t* index, float* to) {
-  permute(kTable.centers, index, to);
-  for (int64_t k = 0; k < kSegmentCoefficients; ++k)
-    permute(kTable.coefficients[k], index, to + (k + 1) * Stride);
+// Each element's row, and the rows transposed: a permutation of 16 would be two of 8 and a
+// selection for each coefficient.
+template <const auto& kTable>
+FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
+  static constexpr auto kRows = in_rows(kTable);
+  for (int k = 0; k < kSegmentCoefficients + 1; k += 4) {
+    __m256 rows[4];
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = _mm256_set_m128(_mm_load_ps(kRows.values[0] + index[i + 4] + k),
+                                _mm_load_ps(kRows.values[0] + index[i] + k));
+    }
+    const __m256d low_01 = _mm256_castps_pd(_mm256_unpacklo_ps(rows[0], rows[1]));
+    const __m256d low_23 = _mm256_castps_pd(_mm256_unpacklo_ps(rows[2], rows[3]));
+    const __m256d high_01 = _mm256_castps_pd(_mm256_unpackhi_ps(rows[0], rows[1]));
+    const __m256d high_23 = _mm256_castps_pd(_mm256_unpackhi_ps(rows[2], rows[3]));
+    _mm256_store_ps(to[k], _mm256_castpd_ps(_mm256_unpacklo_pd(low_01, low_23)));
+    _mm256_store_ps(to[k + 1], _mm256_castpd_ps(_mm256_unpackhi_pd(low_01, low_23)));
+    _mm256_store_ps(to[k + 2], _mm256_castpd_ps(_mm256_unpacklo_pd(high_01, high_23)));
+    _mm256_store_ps(to[k + 3], _mm256_castpd_ps(_mm256_unpackhi_pd(high_01, high_23)));
+  }
+}
+
+FASTACT_INLINE void store(const float* from, float* to) {
+  _mm256_storeu_ps(to, _mm256_load_ps(from));
 }
 
 FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {

@@ -25,6 +25,7 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 }
 
 inline constexpr int kFloats = 16;
+inline constexpr uint32_t kIndexUnit = 1;
 
 // A number for each element is a permutation of the table's 16 or 32.
 template <int Size>
@@ -39,11 +40,14 @@ FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, f
   }
 }
 
-template <const auto& kTable, int Stride>
-FASTACT_INLINE void find_segments(const uint32_t* index, float* to) {
-  permute(kTable.centers, index, to);
-  for (int64_t k = 0; k < kSegmentCoefficients; ++k)
-    permute(kTable.coefficients[k], index, to + (k + 1) * Stride);
+template <const auto& kTable>
+FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
+  permute(kTable.centers, index, to[0]);
+  for (int k = 0; k < kSegmentCoefficients; ++k) permute(kTable.coefficients[k], index, to[k + 1]);
+}
+
+FASTACT_INLINE void store(const float* from, float* to) {
+  _mm512_storeu_ps(to, _mm512_load_ps(from));
 }
 
 FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {

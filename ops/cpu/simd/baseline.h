@@ -22,11 +22,6 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
   for (int i = 0; i < kHalves; ++i) to[i] = round_to<Float16>(from[i]);
 }
 
-inline constexpr int kFloats = 0;
-
-template <const auto& kTable, int Stride>
-void find_segments(const uint32_t* index, float* to) = delete;
-
 FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {
   int64_t i = 0;
 #if defined(__SSE2__)

@@ -26,6 +26,7 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 
 // Four vectors, for which a table is loaded once.
 inline constexpr int kFloats = 16;
+inline constexpr uint32_t kIndexUnit = 1;
 
 // A number for each element by the places of its four bytes: an instruction looks them up in the 64
 // bytes of 16 numbers, and leaves those beyond as they are.
@@ -43,17 +44,21 @@ FASTACT_INLINE void permute(const float (&table)[Size], const uint8x16_t (&bytes
   for (int64_t i = 0; i < kFloats / 4; ++i) vst1q_f32(to + 4 * i, vreinterpretq_f32_u8(result[i]));
 }
 
-template <const auto& kTable, int Stride>
-FASTACT_INLINE void find_segments(const uint32_t* index, float* to) {
+template <const auto& kTable>
+FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
   const uint32x4_t first_bytes = vdupq_n_u32(0x03020100);
   uint8x16_t bytes[kFloats / 4];
   for (int64_t i = 0; i < kFloats / 4; ++i) {
     bytes[i] = vreinterpretq_u8_u32(
         vmlaq_u32(first_bytes, vld1q_u32(index + 4 * i), vdupq_n_u32(0x04040404)));
   }
-  permute(kTable.centers, bytes, to);
+  permute(kTable.centers, bytes, to[0]);
   for (int64_t k = 0; k < kSegmentCoefficients; ++k)
-    permute(kTable.coefficients[k], bytes, to + (k + 1) * Stride);
+    permute(kTable.coefficients[k], bytes, to[k + 1]);
+}
+
+FASTACT_INLINE void store(const float* from, float* to) {
+  for (int64_t i = 0; i < kFloats; i += 4) vst1q_f32(to + i, vld1q_f32(from + i));
 }
 
 // By pairs, for which alone there is such a store, and no intrinsic.

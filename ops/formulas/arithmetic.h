@@ -243,11 +243,6 @@ FASTACT_INLINE float clamp_ordered(float x, float low, float high) {
   return from_bits(static_cast<uint32_t>(least));
 }
 
-// x, an infinity as the largest number of its sign: for a small term beside one that is infinite.
-FASTACT_INLINE float finite(float x) {
-  return clamp_above(clamp_below(x, -0x1.fffffep127f), 0x1.fffffep127f);
-}
-
 // |size| with the sign of x.
 FASTACT_INLINE float with_sign_of(float size, float x) {
 #if defined(__CUDA_ARCH__)

@@ -45,9 +45,8 @@ struct Hardsigmoid {
 
   template <class Element>
     requires std::is_same_v<Element, float>
-  FASTACT_INLINE float backward(float g, float x) const {
-    const float result = magnitude(x) < 3.0f ? sixth().times(g) : 0.0f;
-    return is_nan(x) ? x : result;
+  FASTACT_INLINE auto backward(float g, float x) const {
+    return finish(x, magnitude(x) < 3.0f ? sixth().times(g) : 0.0f);
   }
 
  private:

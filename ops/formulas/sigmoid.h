@@ -48,7 +48,8 @@ struct Sigmoid {
       const float complement = 1.0f - y;
       return y * (size > 0x1p20f ? fma(size, 0x1p-22f, complement) : complement);
     } else if constexpr (Order == 1 && std::is_same_v<Element, float>) {
-      return fma(-y, y, finite(y));
+      // The addend finite: an infinity less itself would be a NaN.
+      return fma(-y, y, clamp_ordered(y, -0x1.fffffep127f, 0x1.fffffep127f));
     } else if constexpr (Order == 1) {
       return wide * (T{1} - wide);
     } else if constexpr (Order == 2) {

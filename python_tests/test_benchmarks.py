@@ -513,7 +513,7 @@ def test_other_machines_keep_their_part_of_the_report(tmp_path):
 def test_instruction_sets_of_a_machine_have_a_section_each(tmp_path):
     readme = tmp_path / "README.md"
     begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
-    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n{COPY}")
     page = tmp_path / "performance.md"
     of_set = {}
     for name in ("avx2", "avx512"):

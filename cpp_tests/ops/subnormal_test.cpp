@@ -15,15 +15,6 @@ namespace {
 constexpr unsigned kExceptionFlags = 0x3f;
 constexpr unsigned kSubnormalOperand = 0x02;
 
-// The schema's defaults: "float alpha=1.0, float scale=1.0".
-Parameters defaults_of(std::string_view schema) {
-  Parameters parameters;
-  int count = 0;
-  for (size_t at = schema.find('='); at != std::string_view::npos; at = schema.find('=', at + 1))
-    parameters.values[count++] = std::stod(std::string(schema.substr(at + 1)));
-  return parameters;
-}
-
 // A sum with one takes no longer, and is what breaks bfloat16's ties below float's normal range.
 bool adds_one(const KernelCase& kernel) {
   return kernel.id.order == 0 && kernel.id.dtype == DType::kBFloat16 &&
@@ -47,10 +38,9 @@ bool meets_a_subnormal(const KernelCase& kernel, cpu::InstructionSet set) {
   std::vector<char*> operands;
   operands.reserve(memory.size());
   for (auto& block : memory) operands.push_back(block.data());
-  const Parameters parameters = defaults_of(kernel.info().parameters);
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before & ~kExceptionFlags);
-  run_dense(kernel, set, operands, kCount, parameters);
+  run_dense(kernel, set, operands, kCount);
   const unsigned after = _mm_getcsr();
   _mm_setcsr(before);
   return (after & kSubnormalOperand) != 0;

@@ -63,7 +63,7 @@ void define_activation(torch::Library& library, const Activation& activation) {
 }  // namespace
 
 TORCH_LIBRARY(fastact, library) {
-  if (const std::string mismatch = torch_mismatch(); !mismatch.empty()) {
+  if (const std::string& mismatch = torch_mismatch(); !mismatch.empty()) {
     // Not by torch's own logging, which may have changed as well.
     std::cerr << mismatch << std::endl;  // NOLINT(performance-avoid-endl)
     return;

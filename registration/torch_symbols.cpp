@@ -20,10 +20,11 @@ struct SymbolTable {
   explicit SymbolTable(const link_map& library) {
     for (const ElfW(Dyn)* entry = library.l_ld; entry->d_tag != DT_NULL; ++entry) {
       // glibc has made these addresses absolute.
-      const auto address = entry->d_un.d_ptr;
-      if (entry->d_tag == DT_SYMTAB) symbols = reinterpret_cast<const ElfW(Sym)*>(address);
-      if (entry->d_tag == DT_STRTAB) names = reinterpret_cast<const char*>(address);
-      if (entry->d_tag == DT_GNU_HASH) hash = reinterpret_cast<const uint32_t*>(address);
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): the dynamic section has numbers
+      const auto* address = reinterpret_cast<const void*>(entry->d_un.d_ptr);
+      if (entry->d_tag == DT_SYMTAB) symbols = static_cast<const ElfW(Sym)*>(address);
+      if (entry->d_tag == DT_STRTAB) names = static_cast<const char*>(address);
+      if (entry->d_tag == DT_GNU_HASH) hash = static_cast<const uint32_t*>(address);
     }
   }
 
@@ -39,7 +40,8 @@ std::vector<std::string> missing_torch_symbols() {
   const std::unique_ptr<void, int (*)(void*)> library(
       dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD), &dlclose);
   link_map* map = nullptr;
-  if (library == nullptr || dlinfo(library.get(), RTLD_DI_LINKMAP, &map) != 0) return {};
+  if (library == nullptr || dlinfo(library.get(), RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0)
+    return {};
   const SymbolTable table(*map);
   if (!table.is_complete()) return {};
   std::vector<std::string> missing;

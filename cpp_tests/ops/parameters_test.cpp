@@ -32,6 +32,7 @@ TEST(ParametersTest, DrawnOnesGiveTheSameBitsOnEveryInstructionSet) {
   for (const KernelCase& kernel : kernels_at_drawn_parameters(settings, seed)) {
     const std::vector<uint64_t> x = mixed_values(kernel.format(), count, 90);
     std::vector<std::vector<uint64_t>> gradients;
+    gradients.reserve(kernel.id.order);
     for (int k = 0; k < kernel.id.order; ++k)
       gradients.push_back(mixed_values(kernel.format(), count, 91 + k));
     const std::vector<uint64_t> expected =

@@ -27,7 +27,8 @@ bool meets_a_subnormal(const KernelCase& kernel, cpu::InstructionSet set) {
   const Format& format = kernel.format();
   std::vector<uint64_t> x(kCount);
   for (int i = 0; i < kCount; ++i) {
-    const double size = (1 + i / 2) / 16.0;
+    const int sixteenths = 1 + i / 2;
+    const double size = sixteenths / 16.0;
     x[i] = encode_nearest(format, i % 2 == 0 ? size : -size);
   }
   std::vector<std::vector<char>> memory;

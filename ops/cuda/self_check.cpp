@@ -10,6 +10,11 @@
 namespace fastact::cuda {
 namespace {
 
+#define FASTACT_ONE(name, Formula, parameters) +1
+static_assert(approximation_claim(0 FASTACT_FORMULAS(FASTACT_ONE), DType::kFloat16) < 63,
+              "a bit for each claim, and one for having compared");
+#undef FASTACT_ONE
+
 // A stream of its own, which waits for no other.
 class Stream {
  public:

@@ -164,8 +164,7 @@ template <class Formula, class Element, int Order, bool FromResult>
 inline constexpr bool kInSegments = !FromResult && has_segments<Formula, Element, Order>();
 
 template <class Formula, class Element>
-inline constexpr bool kApproximates =
-    kIs16Bit<Element> && requires(const Formula& formula) { formula.approximates(); };
+inline constexpr bool kApproximates = kIs16Bit<Element> && requires { &Formula::approximates; };
 
 // Whether a kernel is another one with kApproximate.
 template <class Formula, class Element, int Order, bool FromResult>

@@ -41,8 +41,8 @@ SPECIAL = (
 
 @pytest.mark.parametrize("name, parameters", SPECIAL)
 def test_special_parameters_are_as_atens(name, parameters, device, dtype):
-    """What IEEE arithmetic gives for the definition: ATen's infinities, NaNs and signs on a CPU. Its
-    GPU kernels take a zero for negative, where an infinite factor makes a NaN of it."""
+    """What IEEE arithmetic gives for the definition: ATen's infinities, NaNs and signs on a CPU.
+    Its GPU kernels take a zero for negative, where an infinite factor makes a NaN of it."""
     numbers = [-INF, -3.0, -0.5, -1e-3, -0.0, 0.0, 1e-3, 0.5, 3.0, INF, NAN]
     x = torch.tensor(numbers, dtype=dtype, device=device)
     expected = getattr(torch.ops.aten, name)(x.cpu().double(), *parameters).to(dtype)

@@ -57,6 +57,29 @@ bool are_equal(c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
                                             [](auto& x, auto& y) { return holds(x.sym_eq(y)); });
 }
 
+// Sizes that nothing is known of are taken to be equal, and that is checked when they are known;
+// at::infer_size_symdimvector() of torch 2.11 asks for them.
+c10::SymDimVector broadcast_shapes(c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
+  const bool a_is_longer = a.size() >= b.size();
+  const c10::SymIntArrayRef longer = a_is_longer ? a : b;
+  const c10::SymIntArrayRef shorter = a_is_longer ? b : a;
+  c10::SymDimVector shape(longer);
+  const size_t offset = longer.size() - shorter.size();
+  for (size_t i = 0; i < shorter.size(); ++i) {
+    c10::SymInt& size = shape[offset + i];
+    const c10::SymInt& other = shorter[i];
+    if (holds(other.sym_eq(1)) || holds(size.sym_eq(other))) continue;
+    if (holds(size.sym_eq(1))) {
+      size = other;
+    } else if (holds(size.sym_ne(other))) {
+      return at::infer_size_symdimvector(a, b);  // whose error it is
+    } else {
+      TORCH_SYM_CHECK(size.sym_eq(other), "expected ", other, " to be ", size);
+    }
+  }
+  return shape;
+}
+
 // A tensor's strides as a tensor of that shape, 0 where it is broadcast.
 c10::SymDimVector broadcast_strides(const at::Tensor& tensor, c10::SymIntArrayRef shape) {
   c10::SymDimVector strides(shape.size(), 0);
@@ -104,8 +127,7 @@ at::Tensor empty(c10::SymIntArrayRef shape, c10::ScalarType type, c10::MemoryFor
 at::Tensor symbolic_result(const Family& family, int order, TensorPointers tensors) {
   const c10::ScalarType type = promoted_type(order, tensors);
   c10::SymDimVector shape(tensors[0]->sym_sizes());
-  for (int i = 1; i <= order; ++i)
-    shape = at::infer_size_symdimvector(shape, tensors[i]->sym_sizes());
+  for (int i = 1; i <= order; ++i) shape = broadcast_shapes(shape, tensors[i]->sym_sizes());
 
   const auto all = [&](const auto& predicate) {
     return std::all_of(tensors, tensors + order + 1,

@@ -48,8 +48,8 @@ def test_bounds_are_those_of_the_contracts():
 
 def test_other_parameters_have_the_bounds_that_are_said():
     sentence = (
-        "With any other finite parameters a bound is at least 0.51 ULP (2 for float32 Softplus), and "
-        "float64's are twice as large."
+        "With any other finite parameters a bound is at least 0.51 ULP (2 for float32 Softplus), "
+        "and float64's are twice as large."
     )
     assert sentence in words("README.md")
     for act in ACTIVATIONS:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from drawn_parameters import FAMILIES
 from op_table import ACTIVATIONS, OPERATORS, TOP_ORDER, contract
 from oracle import FORMATS, bits
 from support import DTYPES, REPOSITORY, build_info, dtype_name, library_path
@@ -195,7 +196,8 @@ def test_a_digest_sees_one_bit_and_one_exchange():
 
 
 def test_the_reference_knows_no_other_operators():
-    assert set(REFERENCE) <= {*(act.id for act in ACTIVATIONS), digest.PRELU}
+    drawn = {f"{name}-drawn" for name in FAMILIES}
+    assert set(REFERENCE) <= {*(act.id for act in ACTIVATIONS), *drawn, digest.PRELU}
 
 
 def test_every_operator_has_reference_digests(act, dtype):
@@ -206,6 +208,20 @@ def test_every_operator_has_reference_digests(act, dtype):
 
 def test_prelu_has_reference_digests(dtype):
     assert_all_stored(REFERENCE[digest.PRELU][dtype_name(dtype)], digest.prelu_kernels(dtype))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_drawn_parameters_have_reference_digests(name, dtype):
+    stored = REFERENCE[f"{name}-drawn"][dtype_name(dtype)]
+    assert_all_stored(stored, digest.drawn_kernels(name, dtype))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_drawn_parameters_have_the_reference_digests(name, dtype):
+    """Each setting is what the digest was made of: one of another seed or order would show."""
+    kernel = next(digest.drawn_kernels(name, dtype))
+    expected = REFERENCE[kernel.name][dtype_name(dtype)][kernel.form]["all"]
+    assert digest.compute(kernel, "cpu", part=False) == expected
 
 
 def assert_all_stored(stored, kernels):

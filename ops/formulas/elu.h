@@ -19,8 +19,7 @@
 // from 2^-100 to 2^100 in size.
 //
 // The bounds are the defaults'. With any other finite numbers the 16-bit types and float32 are
-// within 0.51, float64 within twice the bound, where the result depends on scale, scale alpha and
-// input_scale alone: scale alpha is rounded to float64.
+// within 0.51, float64 within twice the bound, which has room for the rounding of scale alpha.
 //
 // Source: Clevert, Unterthiner and Hochreiter, "Fast and Accurate Deep Network Learning by
 // Exponential Linear Units", 2015; the scales are ATen's.

@@ -124,6 +124,13 @@ class Activation:
         return lambda x: self.cancelling(order, x) if dtype == torch.float64 else 0.0
 
     @property
+    def is_pytorchs(self):
+        """Whether PyTorch has it by name: what it composes has the sign of zero, and the layout of
+        a gradient, that its parts happen to give."""
+        name = {"gelu_tanh": "gelu"}.get(self.name, self.name)
+        return hasattr(torch.nn.functional, name) or torch._C._dispatch_has_kernel(f"aten::{name}")
+
+    @property
     def has_is_result(self):
         return self.from_result is not None
 

@@ -38,6 +38,7 @@ THEIRS_IS_CONTIGUOUS = {
     "log_sigmoid": lambda x, g: "expanded" in g,
     "tanhshrink": lambda x, g: "expanded" in g,
 }
+
 # One whose results lie as self does, and one whose do not: nothing else of an activation matters.
 BY_LEADER = tuple(act for act in OPERATORS if act.name in ("relu", "selu"))
 leaders = pytest.mark.parametrize("act", BY_LEADER, ids=lambda act: act.name)
@@ -66,6 +67,8 @@ def test_values_and_gradients_lie_as_in_pytorch(act, shape):
     for way, other in itertools.product(WAYS, repeat=2):
         x, g = WAYS[way](*shape), WAYS[other](*shape)
         assert act.op(x).stride() == act.aten(x).stride()
+        if not (act.is_pytorchs or act.name in THEIRS_IS_CONTIGUOUS):
+            continue
         if act.name not in THEIRS_IS_CONTIGUOUS:
             assert act.ladder(g, x).stride() == act.aten_backward(g, x).stride(), (way, other)
         result = gradient(act.op, x, g)

@@ -33,7 +33,7 @@ packages() {
 gtest=$venv/src/gtest_vendor
 [[ -d $gtest ]] || gtest=$PWD/.deps/googletest
 
-# Beside all spaces of 2^16 inputs, the whole of the 16-bit types: what an emulator computes in a minute.
+# Larger spaces, in part, beside all those of 2^16 inputs, which every build tries.
 large='*DigestsTest*_value_float32:*DigestsTest*_gradients_1_float32'
 large+=':*DigestsTest*_value_float64:*DigestsTest*_derivative_1_float64'
 

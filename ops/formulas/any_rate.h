@@ -25,7 +25,7 @@ inline Scaled operator*(Scaled a, Scaled b) {
   return {a.significand * b.significand, a.exponent + b.exponent};
 }
 
-// 1 / x, without what is rounded off; and that.
+// 1 / x = value + rest, where the rest is what was rounded off.
 struct ScaledInverse {
   Scaled value;
   Scaled rest;
@@ -61,7 +61,7 @@ FASTACT_INLINE double times_power_of_two(double y, double n) {
 struct ScaledArgument {
   // Below it e^z - 1 is z.
   static constexpr double kTiny = 0x1p-60;
-  // Beyond it e^z is infinite, or below the negative 0, whatever factor it meets.
+  // Beyond it e^z is infinite, and at its negative and below it is 0, whatever factor it meets.
   static constexpr double kFar = 4000.0;
 
   double value;

@@ -1,7 +1,7 @@
 // f(x) = positive x for x > 0, negative (e^(rate x) - 1) for x <= 0: what ELU and CELU are.
 //
 // Three forms, of which a call's parameters choose one: the defaults' in float, that of ordinary
-// parameters, and one for any others, which takes about twice as long.
+// parameters, and a longer one for any others.
 #pragma once
 
 #include "ops/formulas/any_rate.h"

@@ -64,6 +64,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--isa", choices=isa.ENVIRONMENTS,
         help="both sides' instruction set (default: the best that each has)")  # fmt: skip
     add("--seconds", type=float, help="for a cell (default: what the selection's time leaves)")
+    add("--note", default="", help="circumstances that the report is to tell, as a sentence")
     add("--probes", type=int, default=4, metavar="N",
         help="fresh processes that time the CPU operators, too (default: 4)")  # fmt: skip
     add("--build", action="store_true", help="also time a fresh build of the library")
@@ -199,7 +200,7 @@ SECTIONS = {
 
 def measure_sections(options: argparse.Namespace) -> int:
     device = options.device or ("cuda" if gpu_at_hand() else "cpu")
-    machine = results.machine(device, options.isa)
+    machine = results.machine(device, options.isa) | {"note": options.note}
     result = {"machine": machine, "selection": options.selection}
     path = options.results / (f"{device}-{options.isa}.json" if options.isa else f"{device}.json")
     print(results.title(result))

@@ -134,6 +134,7 @@ def section(result: dict) -> list[str]:
         settings = " ".join(f"{name}={value}" for name, value in held.items())
         lines += [f"Held to this instruction set by `{settings}`.", ""]
     others_of: dict[str, list[str]] = {}
+    lines += [where["note"], ""] if where.get("note") else []
     lines += [f"The copy is {where['copy']}.", ""] if "copy" in where else []
     for name, machine in result["measured"].items():
         if machine != where:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from cells import last_level_cache
+from cells import key_of, last_level_cache
 from contestants import COPY
 from support import build_info, processor
 
@@ -65,16 +65,27 @@ SECTION_TITLES = {
 
 
 def combined(found: list[dict]) -> list[dict]:
-    """One result for each title: of several, each section is the last one's that has it, and
-    `measured` says on which machine and when."""
+    """One result for each title: of several, each section is the last one's that has it, but for
+    cells, of which each is; and `measured` says on which machine and when."""
     of_title: dict[str, dict] = {}
     for result in found:
         measured = {name: result["machine"] for name in SECTION_TITLES if result.get(name)}
         earlier = of_title.get(title(result), {"measured": {}})
         of_title[title(result)] = {
-            **earlier, **result, "measured": {**earlier["measured"], **measured}
+            **earlier, **result, **_cells_of_both(earlier, result),
+            "measured": {**earlier["measured"], **measured},
         }  # fmt: skip
     return list(of_title.values())
+
+
+def _cells_of_both(earlier: dict, later: dict) -> dict:
+    """The cells of two runs, as of runs for an operator each, and what was unsteady of them."""
+    if not earlier.get("cells") or not later.get("cells"):
+        return {}
+    cells = {key_of(cell): cell for cell in earlier["cells"] + later["cells"]}
+    replaced = {cell["op"] for cell in later["cells"]}
+    kept = [s for s in earlier.get("unsteady", ()) if s.partition(" ")[0] not in replaced]
+    return {"cells": list(cells.values()), "unsteady": kept + later.get("unsteady", [])}
 
 
 def write(path: Path, result: dict) -> None:

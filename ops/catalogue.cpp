@@ -3,6 +3,9 @@
 #include "ops/generated/formulas.h"
 
 namespace fastact {
+
+const double kHiddenOne = 1.0;
+
 namespace {
 
 template <class Formula>

@@ -372,6 +372,22 @@ def a_result():
     }  # fmt: skip
 
 
+def test_cells_of_several_runs_are_put_together():
+    first = {**a_result(), "unsteady": [f"{ACT} fastact: 1.00 to 2.00 ns", "x pytorch: 1.00"]}
+    again = planted(ours=2e-3, elements=1 << 8)
+    other = {**planted(elements=1 << 8), "op": "y"}
+    second = {"machine": first["machine"], "cells": [again, other], "unsteady": ["y fastact: 1.00"]}
+    (result,) = results.combined([first, second])
+    assert result["cells"] == [again, *first["cells"][1:], other]
+    assert result["unsteady"] == ["x pytorch: 1.00", "y fastact: 1.00"]
+
+
+def test_a_note_is_told():
+    result = a_result()
+    result["machine"]["note"] = "Beside other work."
+    assert "Beside other work." in performance.section(results.combined([result])[0])
+
+
 ROW = re.compile(r"^\| (\w+) .* / ", re.MULTILINE)
 RATIOS = re.compile(r"(?<=\| )(-|\d+\.\d\d)(~?) / \**\d+\.\d\d\**(~?)(?= \|)")
 

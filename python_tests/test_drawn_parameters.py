@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from drawn_parameters import COUNT, FAMILIES, SEED, check_exact, settings
+from contract import assert_within_contract
+from drawn_parameters import COUNT, FAMILIES, SEED, Setting, check_exact, settings
 from oracle import FORMATS, bits
 from support import assert_same_bits
 
@@ -19,6 +20,24 @@ def test_drawn_parameters_are_exact(name, device, dtype):
     assert len(told) >= COUNT / 2
     for setting in told:
         check_exact(setting, dtype, device)
+
+
+@pytest.mark.parametrize(
+    "name, parameters, dtype, x",
+    (
+        # A subnormal product, that lacks digits, times a factor above 1.
+        ("elu", (6.5, 7.4, 0.2020290718529369), torch.float64, -4.49489810288e-312),
+        ("celu", (12.0,), torch.float64, -1.1047e-320),
+        # e^z - 1 where it is small beside the power of two that is split off.
+        ("elu", (0.091, 6.0, -0.32308411738751847), torch.float64, -1.1487544985395597),
+        # The product with beta is infinite, and so is the threshold in float.
+        ("softplus", (3.5493452565536128, 1.0064423640643529e88), torch.bfloat16, 3.3895314e38),
+    ),
+)
+def test_parameters_that_were_once_wrong(name, parameters, dtype, x, device):
+    act = Setting(name, parameters).row(dtype)
+    tensor = torch.tensor([x], dtype=dtype, device=device)
+    assert_within_contract(act, act.ladder(tensor), tensor)
 
 
 INF, NAN = math.inf, math.nan

@@ -22,7 +22,7 @@ from oracle import FORMATS, bits
 from support import DTYPES, REPOSITORY, build_info, dtype_name, library_path
 
 PROVE = REPOSITORY / "prove"
-sys.path.append(str(PROVE))
+sys.path += [str(PROVE), str(REPOSITORY / "scripts")]
 
 import accuracy  # noqa: E402
 import digest  # noqa: E402
@@ -30,6 +30,7 @@ import exact  # noqa: E402
 import inputs  # noqa: E402
 import oracle  # noqa: E402
 import prelu  # noqa: E402
+import prove_selftest  # noqa: E402
 import report  # noqa: E402
 from enclosure import DOUBLE, EXTENDED, Enclosing  # noqa: E402
 
@@ -606,3 +607,9 @@ def test_an_interrupted_run_goes_on(tmp_path):
     assert tallies["pytorch"].misrounded == state["pytorch"]["misrounded"]
     # Another library's results are not gone on with.
     assert accuracy.load_state(states[0], job, {**state["environment"], "library": ""})[0] == 0
+
+
+def test_what_the_self_test_breaks_is_there():
+    for case in prove_selftest.BREAKS:
+        for file, text, _ in case.replacements:
+            assert (REPOSITORY / file).read_text().count(text) == 1, (case.name, file, text)

@@ -159,7 +159,7 @@ def tanh_quotient(z):
     return mp.tanh(mp.sqrt(z)) / mp.sqrt(z)
 
 
-# What is left of |x| < 0.55 for float64's tanh and tanhshrink, with a margin.
+# What is left of |x| < 0.55 for float64's tanhshrink, with a margin.
 SQUARE_END = mpf("0.3026")
 BFLOAT16_GUARD = mpf(2) ** -20
 
@@ -219,7 +219,6 @@ POLYNOMIALS = {
     "tanh.h": (
         near_zero("tanh(x) / x by x^2", tanh_quotient, "0.25", 1.25),
         near_zero("tanh(x) / x by x^2", tanh_quotient, "0.5625", 1),
-        interpolated_at("(tanh(x) / x - 1) / x^2 by x^2", tanh_tail, SQUARE_END),
         expm1(1.25),
         expm1(1),
     ),

@@ -53,15 +53,15 @@ BREAKS = (
         (
             (
                 "ops/formulas/relu.h",
-                "finish(x, x < T{0} ? T{0} : x)",
-                "finish(T{0}, x > T{0} ? x : T{0})",
+                "finish_positive(x, x >= T{0} ? x : T{0})",
+                "finish_positive(T{0}, x >= T{0} ? x : T{0})",
             ),
         ),
         ("--op", "relu", "--dtype", "bfloat16", "--order", "0"),
     ),
     Break(
         "the sign of zero lost",
-        (("ops/formulas/relu.h", "x < T{0} ? T{0} : x", "x <= T{0} ? T{0} : x"),),
+        (("ops/formulas/relu.h", "x >= T{0} ? x : T{0}", "x > T{0} ? x : T{0}"),),
         ("--op", "relu", "--dtype", "float16", "--order", "0"),
     ),
     Break(
@@ -92,10 +92,13 @@ BREAKS = (
         (
             ("ops/cpu/loops.h", "float result[kHalves]", "static float result[kHalves]"),
             # Inlined, the compiler would keep the buffer in registers.
-            (
-                "ops/cpu/loops.h",
-                "FASTACT_INLINE void narrow_halves",
-                "__attribute__((noinline)) inline void narrow_halves",
+            *(
+                (
+                    f"ops/cpu/simd/{isa}.h",
+                    "FASTACT_INLINE void narrow_halves",
+                    "__attribute__((noinline)) inline void narrow_halves",
+                )
+                for isa in ("avx2", "avx512")
             ),
         ),
         ("--digest", "--op", "selu", "--dtype", "float16", "--part", "--path", "threads"),

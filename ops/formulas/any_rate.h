@@ -21,17 +21,26 @@ inline Scaled scaled(double x) {
   return {significand, is_regular ? exponent : 0.0};
 }
 
-inline Scaled operator*(Scaled a, Scaled b) {
-  return {a.significand * b.significand, a.exponent + b.exponent};
-}
-
-// 1 / x = value + rest, where the rest is what was rounded off.
-struct ScaledInverse {
+// value + rest, where the rest is what was rounded off.
+struct ScaledSum {
   Scaled value;
   Scaled rest;
 };
 
-inline ScaledInverse inverse_of(Scaled x) {
+inline ScaledSum operator*(const ScaledSum& a, const ScaledSum& b) {
+  const double x = a.value.significand;
+  const double y = b.value.significand;
+  const double product = x * y;
+  const double exponent = a.value.exponent + b.value.exponent;
+  const double lost = fma(x, y, -product) + fma(x, b.rest.significand, a.rest.significand * y);
+  const double sum = product + lost;
+  const bool is_regular = product != 0.0 && product - product == 0.0;
+  return {{is_regular ? sum : product, exponent},
+          {is_regular ? lost - (sum - product) : 0.0, exponent}};
+}
+
+// 1 / x.
+inline ScaledSum inverse_of(Scaled x) {
   const double inverse = 1.0 / x.significand;
   const double rest = fma(-x.significand, inverse, 1.0) * inverse;
   return {{inverse, -x.exponent}, {rest, -x.exponent}};
@@ -88,19 +97,25 @@ FASTACT_INLINE ScaledArgument scaled_argument(Scaled rate, Scaled rate_rest, dou
   return {value, rest, size, exponent};
 }
 
-// z = n ln2 + r, and p = e^r - 1.
+// z = n ln2 + r, and e^r - 1 = p + rest.
 struct ScaledExponential {
   double n;
   double p;
+  double rest;
 };
 
 FASTACT_INLINE ScaledExponential scaled_exponential(double value, double rest) {
   const double above = clamp_below(value, -ScaledArgument::kFar);
   const double limited = above > ScaledArgument::kFar ? ScaledArgument::kFar : above;
   const double n = fma(limited, 0x1.71547652b82fep0, 0x1.8p52) - 0x1.8p52;
-  const double high = fma(n, -0x1.a39ef35793c76p-33, fma(n, -0x1.62e42feep-1, limited));
-  const double r = high + rest;
-  return {n, fma(r * r, exponential_tail(r), r)};
+  const double rough = fma(n, -0x1.62e42feep-1, limited);
+  const double high = fma(n, -0x1.a39ef35793c76p-33, rough);
+  const double low = fma(n, -0x1.a39ef35793c76p-33, rough - high) + rest;
+  const double r = high + low;
+  const double r_rest = low - (r - high);
+  const double bend = fma(r * r, exponential_tail(r), fma(r, r_rest, r_rest));
+  const double p = r + bend;
+  return {n, p, bend - (p - r)};
 }
 
 }  // namespace fastact::inline FASTACT_TARGET

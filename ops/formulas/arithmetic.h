@@ -21,6 +21,13 @@
 #define FASTACT_TARGET portable
 #endif
 
+namespace fastact {
+
+// 1, see hidden().
+extern const double kHiddenOne;
+
+}  // namespace fastact
+
 namespace fastact::inline FASTACT_TARGET {
 
 // Storage of the 16-bit element types. float and double stand for themselves.
@@ -98,7 +105,7 @@ FASTACT_INLINE float magnitude(float x) {
 #if defined(__CUDA_ARCH__)
   return fabsf(x);
 #else
-  return from_bits(to_bits(x) & 0x7fffffffu);
+  return __builtin_fabsf(x);
 #endif
 }
 
@@ -106,7 +113,7 @@ FASTACT_INLINE double magnitude(double x) {
 #if defined(__CUDA_ARCH__)
   return fabs(x);
 #else
-  return from_bits(to_bits(x) & 0x7fffffffffffffffu);
+  return __builtin_fabs(x);
 #endif
 }
 
@@ -165,7 +172,18 @@ FASTACT_INLINE T polynomial(T x, T first, Rest... rest) {
   return fma(polynomial(x, rest...), x, first);
 }
 
-// max(x, low) for a constant low other than 0; a NaN stays NaN.
+// A constant that a CPU's compiler does not see: GCC 12 makes a comparison and a selection of a
+// maximum with one that it sees, which are up to four instructions with AVX2.
+template <class T>
+FASTACT_INLINE T hidden(T constant) {
+#if defined(__CUDA_ARCH__)
+  return constant;
+#else
+  return constant * static_cast<T>(kHiddenOne);
+#endif
+}
+
+// max(x, low) for a constant low, in float other than 0; a NaN stays NaN.
 template <class T>
 FASTACT_INLINE T clamp_below(T x, T low) {
 #if defined(__CUDA_ARCH__)
@@ -176,7 +194,8 @@ FASTACT_INLINE T clamp_below(T x, T low) {
     return result;
   }
 #endif
-  return x < low ? low : x;
+  const T bound = hidden(low);
+  return x < bound ? bound : x;
 }
 
 // min(x, high); a NaN stays NaN.
@@ -186,7 +205,8 @@ FASTACT_INLINE float clamp_above(float x, float high) {
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(high));
   return result;
 #else
-  return x > high ? high : x;
+  const float bound = hidden(high);
+  return x > bound ? bound : x;
 #endif
 }
 
@@ -208,7 +228,8 @@ FASTACT_INLINE T clamp_magnitude(T x, T high) {
     return result;
   }
 #endif
-  return size > high ? high : size;
+  const T bound = hidden(high);
+  return size > bound ? bound : size;
 }
 
 // min(|x|, high) for a constant high > 0, which it is for a NaN, too. On a CPU by the bits, where
@@ -258,6 +279,20 @@ FASTACT_INLINE float with_sign_of(float size, float x) {
 FASTACT_INLINE double with_sign_of(double size, double x) {
   return from_bits((to_bits(size) & 0x7fffffffffffffffu) | (to_bits(x) & (uint64_t{1} << 63)));
 }
+
+// max(x, -0.0): x where it is positive, else -0.0; for a NaN itself or -0.0.
+FASTACT_INLINE float positive_part(float x) {
+#if defined(__CUDA_ARCH__)
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(-0.0f));
+  return result;
+#else
+  // One instruction, as a minimum; by < GCC 12 makes a selection by the sign of it, which is three.
+  return from_bits(to_bits(x) <= 0x80000000u ? to_bits(x) : 0x80000000u);
+#endif
+}
+
+FASTACT_INLINE double positive_part(double x) { return clamp_below(x, -0.0); }
 
 template <class T>
 FASTACT_INLINE bool is_nan(T x) {
@@ -311,10 +346,10 @@ FASTACT_INLINE Finished<T> finish(T x, T y) {
   return {unordered(x, y) ? canonical_nan<T>() : y};
 }
 
-// The same where y is 0 if x is NaN: a selection takes a processor that has AVX2 alone up to three
-// operations.
+// The same where y is no NaN and its sign is + if x is a NaN: a selection takes a processor that
+// has AVX2 alone up to three operations.
 template <class T>
-FASTACT_INLINE Finished<T> finish_zero(T x, T y) {
+FASTACT_INLINE Finished<T> finish_positive(T x, T y) {
 #if defined(__CUDA_ARCH__)
   return finish(x, y);
 #else
@@ -322,6 +357,28 @@ FASTACT_INLINE Finished<T> finish_zero(T x, T y) {
   const Bits nan = is_nan(x) ? to_bits(canonical_nan<T>()) : Bits{0};
   return {from_bits(to_bits(y) | nan)};
 #endif
+}
+
+// The same where y is `known` if x or y is a NaN.
+template <class T>
+FASTACT_INLINE Finished<T> finish_known(T x, T y, T known) {
+#if defined(__CUDA_ARCH__)
+  return finish(x, y);
+#else
+  using Bits = decltype(to_bits(x));
+  const Bits change = to_bits(known) ^ to_bits(canonical_nan<T>());
+  return {from_bits(to_bits(y) ^ (unordered(x, y) ? change : Bits{0}))};
+#endif
+}
+
+// y, which is still to be rounded to 16 bits, or NaN if x or y is.
+template <class Element, class T>
+FASTACT_INLINE auto finish_unrounded(T x, T y) {
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    return is_nan(x) ? x : y;
+  } else {
+    return finish(x, y);
+  }
 }
 
 // A float32 result of an operation that makes the one NaN on a GPU, where it needs no more care.

@@ -59,8 +59,7 @@ struct Celu : ExponentialLinear {
 
  private:
   // A subnormal alpha has an inverse beyond double's range.
-  Celu(double alpha, const ScaledInverse& inverse)
-      : ExponentialLinear(1.0, alpha, inverse.value, inverse.rest) {}
+  Celu(double alpha, const ScaledSum& inverse) : ExponentialLinear(1.0, alpha, inverse) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

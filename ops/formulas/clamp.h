@@ -22,7 +22,7 @@ struct Clamp {
       const T lower = low.template in<Element>();
       const T upper = high.template in<Element>();
       const T above = x < lower ? lower : x;
-      return finish(x, above < upper ? above : upper);
+      return finish_known(x, above < upper ? above : upper, upper);  // upper for a NaN
     } else {
       return is_nan(x) ? x : T{0};
     }

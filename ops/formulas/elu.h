@@ -54,7 +54,7 @@ struct Elu : ExponentialLinear {
   }
 
   explicit Elu(const double* parameters)
-      : ExponentialLinear(parameters[1], parameters[0], scaled(parameters[2]), {0.0, 0.0}) {}
+      : ExponentialLinear(parameters[1], parameters[0], {scaled(parameters[2]), {}}) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

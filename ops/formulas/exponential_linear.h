@@ -73,7 +73,12 @@ struct OrdinaryExponentialLinear {
     if constexpr (std::is_same_v<Element, double>) rest = fma(rate, x, -z) + rate_low * x;
     if constexpr (Order == 0) {
       // -0.0 and a NaN go the way of the positive, which keeps them.
-      const T below_zero = static_cast<T>(negative) * exponential_minus_one<Element>(z, rest);
+      T below_zero = static_cast<T>(negative) * exponential_minus_one<Element>(z, rest);
+      if constexpr (std::is_same_v<Element, double>) {
+        // A subnormal z lacks digits that a factor above 1 would show; e^z - 1 is z there.
+        const double tiny = factor<1>() * wide;
+        below_zero = magnitude(wide) < 0x1p-1000 ? tiny : below_zero;
+      }
       return x < 0 ? below_zero : static_cast<T>(positive) * wide;
     } else {
       const T beyond_zero = Order == 1 ? static_cast<T>(positive) : T{0};
@@ -131,15 +136,15 @@ struct ExponentialLinear {
            is_moderate(rate);
   }
 
-  // positive = scale, negative = scale alpha; the rate is rate + rate_rest.
-  ExponentialLinear(double scale, double alpha, Scaled rate_, Scaled rate_rest_)
+  // positive = scale, negative = scale alpha.
+  ExponentialLinear(double scale, double alpha, const ScaledSum& rate_)
       : positive(scale),
         negative(scale * alpha),
-        plain_rate(times_power_of_two(rate_.significand, rate_.exponent)),
-        rate(rate_),
-        rate_rest(rate_rest_) {
-    factors[0] = scaled(scale) * scaled(alpha);
-    for (int k = 1; k <= kTopOrder; ++k) factors[k] = factors[k - 1] * rate;
+        plain_rate(times_power_of_two(rate_.value.significand, rate_.value.exponent)),
+        rate(rate_.value),
+        rate_rest(rate_.rest) {
+    ScaledSum factor = ScaledSum{scaled(scale), {}} * ScaledSum{scaled(alpha), {}};
+    for (int k = 0; k <= kTopOrder; ++k, factor = factor * rate_) factors[k] = factor.value;
   }
 
   template <class Element, int Order>
@@ -152,7 +157,7 @@ struct ExponentialLinear {
       return narrowed<Element>(wide < 0.0 ? below_zero : positive * wide);
     } else {
       const double beyond_zero = Order == 1 ? positive : 0.0;
-      const auto [n, p] = scaled_exponential(z.value, z.rest);
+      const auto [n, p, rest] = scaled_exponential(z.value, z.rest);
       const double factor = factors[Order].significand;
       // e^r times the factor; an infinite one would meet itself in the sum.
       const double times_infinity = factor * (z.value == -kInfinity ? 0.0 : 1.0);
@@ -210,11 +215,11 @@ struct ExponentialLinear {
   Scaled factors[kTopOrder + 1];  // scale alpha rate^k
 
   FASTACT_INLINE double value_below_zero(const ScaledArgument& z) const {
-    const auto [n, p] = scaled_exponential(z.value, z.rest);
+    const auto [n, p, rest] = scaled_exponential(z.value, z.rest);
     // From 2^60 on the 1 is nothing beside the power, below 2^-60 the power beside the 1.
     const bool is_large = n > 60.0;
     const double scale = power_of_two(is_large ? 0.0 : clamp_below(n, -60.0));
-    const double minus_one = fma(scale, p, is_large ? 1.0 : scale - 1.0);
+    const double minus_one = fma(scale, rest, fma(scale, p, is_large ? 1.0 : scale - 1.0));
     const bool is_tiny = z.is_tiny();
     const double y = is_tiny ? factors[1].significand * z.size : factors[0].significand * minus_one;
     const double exponent =

@@ -41,7 +41,7 @@ struct Gelu {
       return derivative_16<Element, Order>(x);
     } else if constexpr (Order == 0) {
       const double moment = guarded_normal_tail_moment(clamp_magnitude(x, kEnd<double>));
-      return fma(moment, -kUnguard<double>, x < 0.0 ? with_sign_of(0.0, x) : x);
+      return fma(moment, -kUnguard<double>, positive_part(x));
     } else {
       return narrowed<Element>(derivative_in_double<Element, Order>(static_cast<double>(x)));
     }

@@ -31,11 +31,16 @@ struct Hardsigmoid {
       if constexpr (std::is_same_v<Element, float>) {
         const float clamped = clamp_ordered(x, -3.0f, 3.0f);
         const float sum = clamped + 3.0f;
-        return finish(x, divide(sum, clamped - (sum - 3.0f), 6.0f, sixth().high).value());
+        return finish_positive(x, divide(sum, clamped - (sum - 3.0f), 6.0f, sixth().high).value());
       } else {
-        const T above = x < T{-3} ? T{-3} : x;
-        const T clamped = above > T{3} ? T{3} : above;
-        return (clamped + T{3}) * static_cast<T>(0x1.5555555555555p-3);
+        constexpr T kSixth = static_cast<T>(0x1.5555555555555p-3);
+        const T below = x > T{3} ? T{3} : x;
+        if constexpr (std::is_same_v<Element, BFloat16>) {
+          return (clamp_below(below, T{-3}) + T{3}) * kSixth;
+        } else {
+          const T clamped = below > T{-3} ? below : T{-3};  // of a NaN, too
+          return finish_positive(x, (clamped + T{3}) * kSixth);
+        }
       }
     } else {
       const T slope = magnitude(x) < T{3} ? T{Order == 1} / T{6} : T{0};
@@ -44,9 +49,15 @@ struct Hardsigmoid {
   }
 
   template <class Element>
-    requires std::is_same_v<Element, float>
-  FASTACT_INLINE auto backward(float g, float x) const {
-    return finish(x, magnitude(x) < 3.0f ? sixth().times(g) : 0.0f);
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    using T = Wide<Element>;
+    T between = 0;
+    if constexpr (std::is_same_v<Element, float>) {
+      between = sixth().times(g);
+    } else {
+      between = g * (T{1} / T{6});
+    }
+    return finish_unrounded<Element>(x, magnitude(x) < T{3} ? between : T{0});
   }
 
  private:

@@ -41,7 +41,7 @@ struct Hardswish {
         return x <= -3.0f ? 0.0f : y;
       } else {
         const DoubleFloat factor = sixth_of_sum(clamped).sum();
-        return finish_zero(x, x > -3.0f ? fma(x, factor.high, clamped * factor.low) : 0.0f);
+        return finish_positive(x, x > -3.0f ? fma(x, factor.high, clamped * factor.low) : 0.0f);
       }
     } else if constexpr (Order == 1) {
       return either(x, slope_between<Element>(x), T{1});
@@ -51,12 +51,18 @@ struct Hardswish {
   }
 
   template <class Element>
-    requires std::is_same_v<Element, float>
-  FASTACT_INLINE auto backward(float g, float x) const {
-    const auto slope = quotient_between(x);
-    const float between = slope.high == 0.0f ? 0.0f : slope.sum().times(g);
-    const float below = x < 3.0f ? between : g;
-    return finish(x, x <= -3.0f ? 0.0f : below);
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
+    using T = Wide<Element>;
+    T between = 0;
+    if constexpr (std::is_same_v<Element, float>) {
+      const auto slope = quotient_between(x);
+      between = slope.high == 0.0f ? 0.0f : slope.sum().times(g);
+    } else {
+      const T slope = slope_between<Element>(x);
+      between = slope == T{0} ? T{0} : slope * g;
+    }
+    const T below = x < T{3} ? between : g;
+    return finish_unrounded<Element>(x, x <= T{-3} ? T{0} : below);
   }
 
  private:

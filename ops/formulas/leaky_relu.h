@@ -54,15 +54,27 @@ struct OrdinaryLeakyRelu {
   FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
     using T = Wide<Element>;
     if constexpr (Order == 0) {
-      const T below_zero = times_slope<Element>(x);
-      return x > T{0} ? x : below_zero;
+      if constexpr (kIs16Bit<Element>) {
+        const T below_zero = times_slope<Element>(x);
+        return x > T{0} ? x : below_zero;
+      } else {
+        // One of these is -0.0, and adds nothing.
+        const T zero = hidden(static_cast<T>(-0.0));
+        const T positive = x > zero ? x : zero;
+        const T negative = zero < x ? zero : x;  // of a NaN, too
+        if constexpr (std::is_same_v<Element, float>) {
+          return fma(negative, high, fma(only_sign_if(low == 0.0f, negative), low, positive));
+        } else {
+          return fma(negative, slope, positive);
+        }
+      }
     } else {
       return is_nan(x) ? x : T{0};
     }
   }
 
   template <class Element>
-  FASTACT_INLINE Wide<Element> backward(Wide<Element> g, Wide<Element> x) const {
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> x) const {
     using T = Wide<Element>;
     T product = 0;
     if constexpr (kIs16Bit<Element>) {
@@ -71,8 +83,7 @@ struct OrdinaryLeakyRelu {
       product = times_slope<Element>(g);
     }
     const T below_zero = slope == 0 ? T{0} : product;
-    const T result = x > T{0} ? g : below_zero;
-    return is_nan(x) ? x : result;
+    return finish_unrounded<Element>(x, x > T{0} ? g : below_zero);
   }
 
   template <class Element, int Order>
@@ -81,7 +92,7 @@ struct OrdinaryLeakyRelu {
   }
 
   template <class Element>
-  FASTACT_INLINE Wide<Element> backward_from_result(Wide<Element> g, Wide<Element> y) const {
+  FASTACT_INLINE auto backward_from_result(Wide<Element> g, Wide<Element> y) const {
     return backward<Element>(g, y);
   }
 
@@ -96,12 +107,17 @@ struct OrdinaryLeakyRelu {
     return magnitude(slope) > magnitude(high) ? from_bits(to_bits(high) + 1) : high;
   }
 
+  // x, or the zero with its sign: no product of a zero with an infinity.
+  FASTACT_INLINE static float only_sign_if(bool condition, float x) {
+    return from_bits(to_bits(x) & (condition ? 0x80000000u : 0xffffffffu));
+  }
+
   template <class Element>
   FASTACT_INLINE Wide<Element> times_slope(Wide<Element> x) const {
     if constexpr (std::is_same_v<Element, double>) {
       return slope * x;
     } else if constexpr (std::is_same_v<Element, float>) {
-      return DoubleFloat{high, low}.times(x);
+      return fma(high, x, only_sign_if(low == 0.0f, x) * low);
     } else if constexpr (std::is_same_v<Element, Float16>) {
       return beyond * x;
     } else {

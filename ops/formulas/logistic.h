@@ -65,9 +65,7 @@ template <class T, class... Rest>
 FASTACT_INLINE T logistic_of(T w, T size, Rest... rest) {
   const auto tail = logistic_tail(size, rest...);
   const T near = tail.of_one() * tail.scale;
-  const T base = w < T{0} ? T{0} : T{1};
-  const T factor = w < T{0} ? kUnguard<T> : -kUnguard<T>;
-  return fma(near, factor, base);
+  return magnitude(fma(near, -kUnguard<T>, w < T{0} ? T{0} : T{1}));
 }
 
 // x / (1 + e^-w) where w has the sign of x: |w| = argument, or argument + rest, |x| = size, clamped
@@ -77,7 +75,7 @@ template <class T, class... Rest>
 FASTACT_INLINE T gate(T x, T size, T argument, Rest... rest) {
   const auto tail = logistic_tail(argument, rest...);
   const T mirrored = tail.of(size) * tail.scale;
-  return fma(mirrored, -kUnguard<T>, x < T{0} ? with_sign_of(T{0}, x) : x);
+  return fma(mirrored, -kUnguard<T>, positive_part(x));
 }
 
 // x q / (1 + q) in float, for q = s (1 + part) and half_s = s / 2; scale is 2^guard s. To about two

@@ -29,11 +29,10 @@ struct Prelu {
   }
 
   template <class Element>
-  FASTACT_INLINE Wide<Element> backward(Wide<Element> g, Wide<Element> w, Wide<Element> x) const {
+  FASTACT_INLINE auto backward(Wide<Element> g, Wide<Element> w, Wide<Element> x) const {
     using T = Wide<Element>;
     const T below_zero = w == T{0} ? T{0} : g * w;
-    const T result = x > T{0} ? g : below_zero;
-    return is_nan(x) ? x : result;
+    return finish_unrounded<Element>(x, x > T{0} ? g : below_zero);
   }
 };
 

@@ -29,7 +29,7 @@ struct Relu {
   FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = Wide<Element>;
     if constexpr (Order == 0) {
-      return finish_zero(x, x >= T{0} ? x : T{0});
+      return finish_positive(x, x >= T{0} ? x : T{0});
     } else {
       return is_nan(x) ? x : T{0};
     }

@@ -196,18 +196,6 @@ FASTACT_INLINE float decaying(const SegmentValue& value, const Reduced<float>& a
   return decaying(value, Pieces<float>{-a.r, 0.0f, -a.r, a.scale});
 }
 
-// max(x, -0.0): x where it is positive, else -0.0; for a NaN itself or -0.0.
-FASTACT_INLINE float positive_part(float x) {
-#if defined(__CUDA_ARCH__)
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(-0.0f));
-  return result;
-#else
-  // One instruction, as a minimum; by < GCC 12 makes a selection by the sign of it, which is three.
-  return from_bits(to_bits(x) <= 0x80000000u ? to_bits(x) : 0x80000000u);
-#endif
-}
-
 // For f(x) = x - f(-x) and its derivative, from what they are at -|x|, 2^guard times too large.
 FASTACT_INLINE float mirrored_value(float x, float guarded) {
   return fma(guarded, -kUnguard<float>, positive_part(x));

@@ -73,7 +73,9 @@ struct OrdinarySoftplus {
         inverse_high_(static_cast<float>(inverse_)),
         unguarded_high_(inverse_high_ * kUnguard<float>),
         unguarded_low_(static_cast<float>(inverse_ - inverse_high_) * kUnguard<float>),
-        threshold_float_(static_cast<float>(threshold_)) {}
+        // An infinite x beta is beyond any threshold, which is infinite in float, too.
+        threshold_float_(
+            static_cast<float>(threshold_ > 0x1.fffffep127 ? 0x1.fffffep127 : threshold_)) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(Wide<Element> x) const {
@@ -257,7 +259,7 @@ struct Softplus {
     const auto [high, low] = log_1p_exponential(z.value, z.rest);
     const double near = fma(high, inverse.significand, low * inverse_of_rest);
     // log(1 + e^z) = e^z.
-    const auto [n, p] = scaled_exponential(z.value, z.rest);
+    const auto [n, p, rest] = scaled_exponential(z.value, z.rest);
     const double far = fma(p, inverse.significand, inverse.significand);
     const bool is_far = z.value < -kSaturated;
     return times_power_of_two(is_far ? far : near,
@@ -271,7 +273,8 @@ struct Softplus {
                               z.value < 0.0 ? -z.rest : z.rest);
     } else {
       // e^-|z| = 2^n (1 + p), and p t for the logistic function's p and t at |z|.
-      const auto [n, p] = scaled_exponential(-magnitude(z.value), z.value < 0.0 ? z.rest : -z.rest);
+      const auto [n, p, rest] =
+          scaled_exponential(-magnitude(z.value), z.value < 0.0 ? z.rest : -z.rest);
       const double scale = power_of_two(clamp_below(n, -kSaturated));
       const double share = 1.0 / (1.0 + fma(scale, p, scale));
       const double slope = (1.0 + p) * share * share;

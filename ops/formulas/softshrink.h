@@ -31,13 +31,15 @@ struct Softshrink {
   explicit constexpr Softshrink(const double* parameters) : lambd(parameters[0]) {}
 
   template <class Element, int Order>
-  FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
+  FASTACT_INLINE auto derivative(Wide<Element> x) const {
     using T = Wide<Element>;
-    const T limit = static_cast<T>(lambd);
-    const T shift = x > T{0} ? limit : -limit;
-    const T beyond = Order == 0 ? x - shift : T{0};
-    const T result = magnitude(x) <= limit ? T{0} : beyond;
-    return is_nan(x) ? x : result;
+    if constexpr (Order == 0) {
+      const T limit = static_cast<T>(lambd);
+      const T beyond = x - with_sign_of(limit, x);
+      return finish_unrounded<Element>(x, magnitude(x) <= limit ? T{0} : beyond);
+    } else {
+      return is_nan(x) ? x : T{0};
+    }
   }
 
   template <class Element>

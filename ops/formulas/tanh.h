@@ -11,9 +11,8 @@
 // The derivatives are functions of the result y, and their bounds those of d(y) = 1 - y^2 and its
 // derivatives for any y.
 //
-// Source: in double 1 - 2 / (1 + e^2x) from |x| = 0.55 on, where that is at least 1/2 and so hides
-// the rounding of its second term; below, an odd polynomial that interpolates at Chebyshev's points
-// to 2^-68. In float32 segments (segments.h).
+// Source: in double the definition, as (1 - e) / (1 + e) with e = e^-2|x|; in float32 segments
+// (segments.h).
 #pragma once
 
 #include "ops/formulas/formula.h"
@@ -33,11 +32,7 @@ struct Tanh {
     if constexpr (kIs16Bit<Element>) {
       return value_16<Element>(x);
     } else {
-      const double size = clamp_magnitude(x, 20.0);
-      const double near_zero = fma(size * size * size, near_zero_tail(size * size), size);
-      const auto tail = logistic_tail(size + size);
-      const double beyond = fma(-tail.of_one(), tail.scale * (2.0 * kUnguard<double>), 1.0);
-      return with_sign_of(size < kNearZero ? near_zero : beyond, x);
+      return with_sign_of(value_of_magnitude(clamp_magnitude(x, 20.0)), x);
     }
   }
 
@@ -86,15 +81,25 @@ struct Tanh {
   }
 
  private:
-  static constexpr double kNearZero = 0.55;
-
-  // (tanh(x) / x - 1) / x^2 by x^2.
-  FASTACT_INLINE static double near_zero_tail(double z) {
-    return polynomial(z, -0x1.5555555555555p-2, 0x1.1111111111111p-3, -0x1.ba1ba1ba1b95ap-5,
-                      0x1.664f4882ba2b0p-6, -0x1.226e355c60c42p-7, 0x1.d6d3d02838d1fp-9,
-                      -0x1.7da34f412d0c9p-10, 0x1.355687b590d50p-11, -0x1.f551fc4e5d975p-13,
-                      0x1.94e820ca0b2c9p-14, -0x1.3f56c69bd63f8p-15, 0x1.bfad933eed052p-17,
-                      -0x1.93d4f58809d0cp-19);
+  // (1 - e) / (1 + e) with e = e^-2a = s e^-r for a power of two s. Numerator and denominator,
+  // which is 2 less the numerator, are sums of two, so that the quotient keeps its relative
+  // accuracy down to a = 0, where s is 1 and the numerator almost r.
+  FASTACT_INLINE static double value_of_magnitude(double a) {
+    const Pieces<double> x = reduce_in_pieces(a + a);
+    const double s = x.scale * kUnguard<double>;
+    // e^-r = linear + rest, with what r's rounding takes from r^2 / 2.
+    const double linear = 1.0 - x.high;
+    const double lost = fma(x.r, (x.high - x.r) + x.low, ((1.0 - linear) - x.high) - x.low);
+    const double rest = fma(x.r * x.r, exponential_tail(-x.r), lost);
+    const double difference = fma(-s, linear, 1.0);
+    const double difference_rest = fma(-s, rest, fma(-s, linear, 1.0 - difference));
+    const double n = difference + difference_rest;
+    const double n_rest = difference_rest - (n - difference);
+    const double d = 2.0 - n;
+    const double d_rest = ((2.0 - d) - n) - n_rest;
+    const double inverse = reciprocal(d);
+    const double q = n * inverse;
+    return fma(inverse, fma(-d_rest, q, fma(-d, q, n)) + n_rest, q);
   }
 
   template <class Element>

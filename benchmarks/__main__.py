@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "python_tests"))  # the table of activations
+sys.path.append(str(ROOT / "python" / "fastact"))  # how contestants take turns
 
 import torch  # noqa: E402
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import torch
+from _timing import BETWEEN_RUNS
 
 from cells import DTYPE_NAMES, SIXTEEN_BITS, Cell, key_of, label, powers
 from measure import ratio
-from timing import BETWEEN_RUNS
 
 FLOAT32 = ("float32",)
 BOTH = ("selu", "relu")

@@ -1,8 +1,9 @@
 """Which cells became faster or slower since an earlier result."""
 
+from _timing import BETWEEN_RUNS, slower
+
 from cells import key_of, label
 from measure import seconds_text
-from timing import BETWEEN_RUNS, slower
 
 
 def changes(old: list[dict], new: list[dict]) -> tuple[list, list]:

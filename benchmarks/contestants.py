@@ -18,11 +18,11 @@ from functools import cache, partial
 from pathlib import Path
 
 import torch
+from _timing import Contestant
 
 from cells import Cell
 from op_table import Activation
 from support import REPOSITORY
-from timing import Contestant
 
 SOURCES = {
     "copy": REPOSITORY / "benchmarks" / "copy.cu",

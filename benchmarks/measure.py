@@ -3,10 +3,10 @@
 import sys
 
 import torch
+from _timing import CpuClock, CudaClock, in_turn, slower
 
 from cells import Cell, label
 from contestants import NAMES, contestants
-from timing import CpuClock, CudaClock, in_turn, slower
 
 COLUMNS = (
     f"{'':44}{'median':>10} {'10..90 %':>21} {'GB/s':>8} {'of copy':>8}"

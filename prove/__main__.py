@@ -29,13 +29,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "python_tests"))  # the oracle table
+sys.path.append(str(ROOT / "python" / "fastact"))  # the digests
 
 import torch  # noqa: E402
+from _digests.inputs import SAMPLE  # noqa: E402
+from _digests.kernels import PRELU, compute, prelu_kernels  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import digest  # noqa: E402
 from drawn_parameters import FAMILIES, SEED, check_exact, settings  # noqa: E402
-from inputs import SAMPLE  # noqa: E402
 from op_table import ACTIVATIONS, TOP_ORDER  # noqa: E402
 from support import DTYPES, build_info, dtype_name, library_path, processor  # noqa: E402
 
@@ -50,7 +52,7 @@ def parse(arguments):
         prog="prove", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    names = [*(act.id for act in ACTIVATIONS), digest.PRELU]
+    names = [*(act.id for act in ACTIVATIONS), PRELU]
     dtypes = [dtype_name(d) for d in DTYPES]
     add("--op", action="append", choices=names, help="an activation (repeatable)")
     add("--dtype", action="append", choices=dtypes, help="a dtype (repeatable)")
@@ -145,7 +147,7 @@ def prove(options):
         for dtype in options.dtypes
         for order in orders
     ]
-    if not options.op or digest.PRELU in options.op:
+    if not options.op or PRELU in options.op:
         jobs += [
             prelu.PreluJob(form, dtype, options.device, options.sample)
             for form in prelu.FORMS
@@ -232,7 +234,7 @@ def compare_digests(options):
         kernel
         for act in options.activations
         for dtype in options.dtypes
-        for kernel in digest.kernels(act, dtype, TOP_ORDER)
+        for kernel in digest.kernels(act, dtype)
     ]
     families = {act.name for act in options.activations} & set(FAMILIES)
     wanted += [
@@ -242,8 +244,8 @@ def compare_digests(options):
         for dtype in options.dtypes
         for kernel in digest.drawn_kernels(name, dtype)
     ]
-    if not options.op or digest.PRELU in options.op:
-        wanted += [k for dtype in options.dtypes for k in digest.prelu_kernels(dtype)]
+    if not options.op or PRELU in options.op:
+        wanted += [k for dtype in options.dtypes for k in prelu_kernels(dtype)]
     # A GPU is one, and the path that sets the number of threads wants all cores.
     alone = options.device == "cuda" or options.path == "threads"
     workers = 1 if alone else options.workers
@@ -252,7 +254,7 @@ def compare_digests(options):
     total = sum(count for kernel in wanted for _, count in kernel.ranges(part, 1))
     with progress_bar(total, f"{where}, {options.path}") as bar:
         for kernel in wanted:
-            value = digest.compute(
+            value = compute(
                 kernel, options.device, part, digest.PATHS[options.path], workers, bar.update
             )
             entry = reference.setdefault(kernel.name, {}).setdefault(dtype_name(kernel.dtype), {})

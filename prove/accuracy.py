@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
+from _digests.inputs import SAMPLE, counters, every_pattern, mix_, mixed
+from _digests.workers import each, each_in_threads
 
 from exact import exact, exact_error, exactly
-from inputs import SAMPLE, counters, every_pattern, mix_, mixed
 from op_table import TOP_ORDER
 from oracle import FORMATS
-from workers import each, each_in_threads
 
 # Leading bits of an element that choose its bin in the profile: sign, exponent, and of float32's
 # fraction two.

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import gmpy2
 import numpy as np
 import torch
+from _digests.inputs import SAMPLE, mixed
+from _digests.kernels import PRELU
 
 from accuracy import Tally, tally
-from digest import PRELU
 from exact import CHECKED, Exact, OracleError, _errors_in_extended, _round
-from inputs import SAMPLE, mixed
 from oracle import FORMATS, rounded, wide
 
 BOUND = 0.5

@@ -20,6 +20,9 @@ pytestmark = pytest.mark.kernels
 
 BENCHMARKS = REPOSITORY / "benchmarks"
 sys.path.append(str(BENCHMARKS))
+sys.path.append(str(REPOSITORY / "python" / "fastact"))
+
+import _timing as timing  # noqa: E402
 
 import bars  # noqa: E402
 import cells  # noqa: E402
@@ -32,7 +35,6 @@ import overhead  # noqa: E402
 import performance  # noqa: E402
 import results  # noqa: E402
 import steadiness  # noqa: E402
-import timing  # noqa: E402
 
 
 def load_main():

@@ -22,12 +22,14 @@ from oracle import FORMATS, bits
 from support import DTYPES, REPOSITORY, build_info, dtype_name, library_path
 
 PROVE = REPOSITORY / "prove"
-sys.path += [str(PROVE), str(REPOSITORY / "scripts")]
+sys.path += [str(PROVE), str(REPOSITORY / "scripts"), str(REPOSITORY / "python" / "fastact")]
+
+from _digests import inputs, kernels  # noqa: E402
+from _digests.kernels import PRELU, compute, digest_of, prelu_kernels  # noqa: E402
 
 import accuracy  # noqa: E402
 import digest  # noqa: E402
 import exact  # noqa: E402
-import inputs  # noqa: E402
 import oracle  # noqa: E402
 import prelu  # noqa: E402
 import prove_selftest  # noqa: E402
@@ -172,43 +174,43 @@ def test_what_is_tried_by_default(order, dtype):
 
 
 def kernel_of(act, dtype, form):
-    (kernel,) = (k for k in digest.kernels(act, dtype, TOP_ORDER) if k.form == form)
+    (kernel,) = (k for k in digest.kernels(act, dtype) if k.form == form)
     return kernel
 
 
 def test_a_digest_sees_one_bit_and_one_exchange():
     results = torch.randn(1 << 12, generator=torch.Generator().manual_seed(0))
-    expected = digest.digest_of(results, 0)
-    assert digest.digest_of(results.clone(), 0) == expected
-    assert digest.digest_of(results, 1 << 12) != expected
+    expected = digest_of(results, 0)
+    assert digest_of(results.clone(), 0) == expected
+    assert digest_of(results, 1 << 12) != expected
     for index in (0, 1, 2047, 4095):
         for bit in (0, 22, 31):
             changed = results.clone()
             changed.view(torch.int32)[index] ^= -(1 << 31) if bit == 31 else 1 << bit
-            assert digest.digest_of(changed, 0) != expected
+            assert digest_of(changed, 0) != expected
     exchanged = results.clone()
     exchanged[0:2], exchanged[6:8] = results[6:8].clone(), results[0:2].clone()
-    assert digest.digest_of(exchanged, 0) != expected
+    assert digest_of(exchanged, 0) != expected
     # Errors that cancel in a sum do not cancel here.
     two = results.clone()
     two.view(torch.int32)[0] += 1
     two.view(torch.int32)[2] -= 1
-    assert digest.digest_of(two, 0) != expected
+    assert digest_of(two, 0) != expected
 
 
 def test_the_reference_knows_no_other_operators():
     drawn = {f"{name}-drawn" for name in FAMILIES}
-    assert set(REFERENCE) <= {*(act.id for act in ACTIVATIONS), *drawn, digest.PRELU}
+    assert set(REFERENCE) <= {*(act.id for act in ACTIVATIONS), *drawn, PRELU}
 
 
 def test_every_operator_has_reference_digests(act, dtype):
     if act.id not in REFERENCE:
         pytest.skip(f"{act.id} has none yet: prove --digest --update, see CONTRIBUTING.md")
-    assert_all_stored(REFERENCE[act.id][dtype_name(dtype)], digest.kernels(act, dtype, TOP_ORDER))
+    assert_all_stored(REFERENCE[act.id][dtype_name(dtype)], digest.kernels(act, dtype))
 
 
 def test_prelu_has_reference_digests(dtype):
-    assert_all_stored(REFERENCE[digest.PRELU][dtype_name(dtype)], digest.prelu_kernels(dtype))
+    assert_all_stored(REFERENCE[PRELU][dtype_name(dtype)], prelu_kernels(dtype))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -222,7 +224,7 @@ def test_drawn_parameters_have_the_reference_digests(name, dtype):
     """Each setting is what the digest was made of: one of another seed or order would show."""
     kernel = next(digest.drawn_kernels(name, dtype))
     expected = REFERENCE[kernel.name][dtype_name(dtype)][kernel.form]["all"]
-    assert digest.compute(kernel, "cpu", part=False) == expected
+    assert compute(kernel, "cpu", part=False) == expected
 
 
 def assert_all_stored(stored, kernels):
@@ -244,15 +246,15 @@ def test_results_have_the_reference_digest_on_every_path(act, device, dtype, pat
     forms = ["value", "derivative_1"] + (["gradients_1"] if path == "dense" else [])
     for form in forms:
         kernel = kernel_of(act, dtype, form)
-        value = digest.compute(kernel, torch.device(device).type, True, digest.PATHS[path])
+        value = compute(kernel, torch.device(device).type, True, digest.PATHS[path])
         assert value == REFERENCE[act.id][dtype_name(dtype)][form]["part"], form
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_prelu_has_the_reference_digests(device, dtype):
-    for kernel in digest.prelu_kernels(dtype):
-        value = digest.compute(kernel, torch.device(device).type, True)
-        assert value == REFERENCE[digest.PRELU][dtype_name(dtype)][kernel.form]["part"], kernel.form
+    for kernel in prelu_kernels(dtype):
+        value = compute(kernel, torch.device(device).type, True)
+        assert value == REFERENCE[PRELU][dtype_name(dtype)][kernel.form]["part"], kernel.form
 
 
 def test_equal_digests_print_the_row_to_record(capsys, monkeypatch):
@@ -263,7 +265,7 @@ def test_equal_digests_print_the_row_to_record(capsys, monkeypatch):
         ["--digest", "--part", "--isa", isa, "--workers", "1", "--dtype", "bfloat16"]
     )
     options.activations = [next(a for a in OPERATORS if a.name == "relu")]
-    monkeypatch.setattr(digest, "prelu_kernels", lambda dtype: ())
+    monkeypatch.setattr(main, "prelu_kernels", lambda dtype: ())
     threads = torch.get_num_threads()
     try:
         assert main.compare_digests(options) == 0
@@ -271,7 +273,7 @@ def test_equal_digests_print_the_row_to_record(capsys, monkeypatch):
         options.dtype = None
         assert main.compare_digests(options) == 0
         row = capsys.readouterr().out.splitlines()[-1]
-        monkeypatch.setattr(digest, "digest_of", lambda results, first: 1)
+        monkeypatch.setattr(kernels, "digest_of", lambda results, first: 1)
         assert main.compare_digests(options) == 1
         assert "\n|" not in capsys.readouterr().out
     finally:

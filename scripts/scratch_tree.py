@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
-    *("CMakeLists.txt", "benchmarks", "cmake", "ops", "prove", "registration"),
-    *("python_tests", "scripts"),
+    *("CMakeLists.txt", "benchmarks", "cmake", "cpp_tests", "ops", "prove", "python"),
+    *("python_tests", "registration", "scripts"),
 )
 
 

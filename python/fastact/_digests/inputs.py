@@ -1,16 +1,15 @@
-"""What the proof feeds the operators: whole input spaces and fixed pseudo-random sets.
+"""What digests and proof feed the operators: whole input spaces and fixed pseudo-random sets.
 
 Every element is a function of its index alone, computed in 64-bit integers, so that any machine and
 device makes the same inputs.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
-
-from oracle import FORMATS
 
 # How many inputs are tried where there are too many to try them all, as a power of two.
 SAMPLE = 27
@@ -57,11 +56,10 @@ def counters(first, count, device):
 def _ordinary_exponents(dtype):
     """(keep, start): the elements of (word & keep) + start lie in 2^-16..2^16 (float16: 2^-8..2^8),
     whatever the word is."""
-    fmt = FORMATS[dtype]
     width = 8 * dtype.itemsize
-    exponent_bits = width - fmt.digits
+    fraction = -round(math.log2(torch.finfo(dtype).eps))  # the bits behind the exponent's
+    exponent_bits = width - fraction - 1
     kept = min(5, exponent_bits - 1)
-    fraction = fmt.digits - 1
     keep = 1 << (width - 1) | (1 << (kept + fraction)) - 1
     bias = (1 << (exponent_bits - 1)) - 1
     start = (bias - (1 << (kept - 1))) << fraction

@@ -1,4 +1,4 @@
-# fastact_ops from another build folder of this tree, FASTACT_KERNELS: what is below ops/ knows no Torch, so
+# fastact_ops and fastact_kernels from another build folder of this tree, FASTACT_KERNELS: what is below ops/ knows no Torch, so
 # one build of it serves every torch. That folder's build runs first, so the kernels are never older than
 # their sources.
 
@@ -23,17 +23,23 @@ if(FASTACT_CUDA AND _fastact_other_FASTACT_CUDA_REASON)
 endif()
 
 set(_fastact_archive "${FASTACT_KERNELS}/lib/libfastact_ops.a")
-add_custom_target(fastact_kernels
-  COMMAND "${CMAKE_COMMAND}" --build "${FASTACT_KERNELS}" --target fastact_ops
-  BYPRODUCTS "${_fastact_archive}"
+set(_fastact_shared "${FASTACT_KERNELS}/python/fastact/lib/libfastact_kernels.so")
+add_custom_target(fastact_other_build
+  COMMAND "${CMAKE_COMMAND}" --build "${FASTACT_KERNELS}" --target fastact_ops fastact_kernels
+  BYPRODUCTS "${_fastact_archive}" "${_fastact_shared}"
   COMMENT "Bringing the kernels in ${FASTACT_KERNELS} up to date"
   USES_TERMINAL VERBATIM)
 add_library(fastact_ops STATIC IMPORTED GLOBAL)
 set_target_properties(fastact_ops PROPERTIES IMPORTED_LOCATION "${_fastact_archive}")
-add_dependencies(fastact_ops fastact_kernels)
-target_include_directories(fastact_ops INTERFACE "${PROJECT_SOURCE_DIR}")
-target_compile_features(fastact_ops INTERFACE cxx_std_20)
-if(FASTACT_CUDA)
-  target_link_libraries(fastact_ops INTERFACE CUDA::cudart_static)
-endif()
+add_library(fastact_kernels SHARED IMPORTED GLOBAL)
+set_target_properties(fastact_kernels PROPERTIES
+  IMPORTED_LOCATION "${_fastact_shared}" IMPORTED_SONAME libfastact_kernels.so)
+foreach(_fastact_library IN ITEMS fastact_ops fastact_kernels)
+  add_dependencies(${_fastact_library} fastact_other_build)
+  target_include_directories(${_fastact_library} INTERFACE "${PROJECT_SOURCE_DIR}")
+  target_compile_features(${_fastact_library} INTERFACE cxx_std_20)
+  if(FASTACT_CUDA)
+    target_link_libraries(${_fastact_library} INTERFACE CUDA::cudart_static)
+  endif()
+endforeach()
 message(STATUS "FastAct: kernels from ${FASTACT_KERNELS}")

@@ -56,9 +56,7 @@ string(REPLACE ";" "," _fastact_cuda_flags "${_fastact_flags}")
 target_compile_options(fastact_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${_fastact_warnings};${_fastact_flags}>"
   "$<$<COMPILE_LANGUAGE:CUDA>:${_fastact_cuda_device};-Xcompiler=${_fastact_cuda_host},${_fastact_cuda_flags}>")
-# Symbols of static archives (the CUDA runtime) stay inside the library.
-target_link_options(fastact_options INTERFACE
-  "LINKER:--exclude-libs,ALL" "LINKER:-z,defs")
+target_link_options(fastact_options INTERFACE "LINKER:-z,defs")
 
 if(FASTACT_SANITIZE)
   list(JOIN FASTACT_SANITIZE "," _fastact_sanitizers)

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "ops/export.h"
 #include "ops/kernel.h"
 
 // X(name, Formula, parameters): the operator's name, which is also its header's; the formula's
@@ -74,9 +75,9 @@ struct Activation {
 };
 
 // The activations, then the parts, whose names start with an underscore.
-std::span<const Activation> formulas();
+FASTACT_OPS_API std::span<const Activation> formulas();
 
 // The activations.
-std::span<const Activation> catalogue();
+FASTACT_OPS_API std::span<const Activation> catalogue();
 
 }  // namespace fastact

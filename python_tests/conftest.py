@@ -2,16 +2,19 @@
 
 import gc
 import os
+import sys
 
 import pytest
 import torch
 
 from op_table import ACTIVATIONS, REPRESENTATIVES
-from support import DTYPES, NIGHTLY, dtype_name, library_path
+from support import DTYPES, NIGHTLY, dtype_name, library_path, package_path
 
 if not library_path().exists():
     pytest.exit(f"{library_path()} does not exist: build it, or name it in FASTACT_LIBRARY", 1)
 torch.ops.load_library(str(library_path()))
+# The Python package of the same build, which finds the operators registered.
+sys.path.append(str(package_path().parent))
 if "OMP_NUM_THREADS" not in os.environ:  # which ThreadSanitizer's runs set to 1
     torch.set_num_threads(2)
 

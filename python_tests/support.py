@@ -23,6 +23,11 @@ def library_path():
     return Path(os.environ.get("FASTACT_LIBRARY", default)).resolve()
 
 
+def package_path():
+    """The Python package of the build that made the library."""
+    return library_path().parents[1] / "python" / "fastact"
+
+
 def build_info():
     """What the loaded library says of itself, by key."""
     lines = torch.ops.fastact.build_info().splitlines()

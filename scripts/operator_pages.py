@@ -16,8 +16,9 @@ sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 
 import torch  # noqa: E402
 
-from op_table import FORMULAS, OPERATORS, Activation  # noqa: E402
+from op_table import OPERATORS, Activation  # noqa: E402
 from pages import put_between_markers  # noqa: E402
+from python_package import paragraphs  # noqa: E402
 from support import library_path  # noqa: E402
 
 PAGES = ROOT / "docs" / "operators"
@@ -25,13 +26,6 @@ OPERATORS_PAGE = ROOT / "docs" / "operators.md"
 COMMAND = "make operator-pages"
 LABELS = {"Range": "Special values", "Source": "Source"}
 REACH = 6.0  # the plots show -REACH..REACH
-
-
-def paragraphs(name: str) -> list[str]:
-    """The header's comment: its paragraphs, lines joined but for a table's."""
-    comment = (FORMULAS / f"{name}.h").read_text().split("#pragma once")[0]
-    text = "\n".join(line.removeprefix("//").removeprefix(" ") for line in comment.splitlines())
-    return [part.strip("\n") for part in text.split("\n\n") if part.strip()]
 
 
 def accuracy_table(paragraph: str) -> list[str]:

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "ops/export.h"
 #include "ops/kernel.h"
 
 namespace fastact::cpu {
@@ -14,15 +15,15 @@ namespace fastact::cpu {
 enum class InstructionSet : uint8_t { kBaseline, kAvx2, kAvx512 };
 
 // "baseline" (on 64-bit Arm, where it is all there is, "neon"), "avx2", "avx512".
-std::string_view name_of(InstructionSet set);
+FASTACT_OPS_API std::string_view name_of(InstructionSet set);
 
 // The instruction sets that this build has and this processor runs, slowest first; never empty.
-std::span<const InstructionSet> available_instruction_sets();
+FASTACT_OPS_API std::span<const InstructionSet> available_instruction_sets();
 
 // The one that kernels use: the last available one, or what the environment variable
 // FASTACT_CPU_ISA names. Throws std::invalid_argument, with the sentence to show, if it names none
 // of the available ones.
-InstructionSet selected_instruction_set();
+FASTACT_OPS_API InstructionSet selected_instruction_set();
 
 // A dense output of at least this many bytes a call, which is a thread's share, goes around the
 // caches if it is none of the inputs: non-temporal stores do not read its lines first. On a Zen 5
@@ -41,6 +42,6 @@ using Kernel = void (*)(const Parameters& parameters, char* const* data, const i
                         int64_t size0, int64_t size1);
 
 // `activation` is an index into formulas().
-Kernel find_kernel(int activation, const KernelId& id, InstructionSet set);
+FASTACT_OPS_API Kernel find_kernel(int activation, const KernelId& id, InstructionSet set);
 
 }  // namespace fastact::cpu

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "ops/export.h"
 #include "ops/kernel.h"
 
 namespace fastact::cuda {
@@ -41,10 +42,11 @@ Kernel find_kernel(int activation, const KernelId& id, Math math);
 
 // The form that serves on `device`, the current one; `stream` is where it is to be queued. Throws
 // std::invalid_argument, with the sentence to show, if FASTACT_CUDA_MATH is not auto, ieee or fast.
-Kernel find_kernel(int activation, const KernelId& id, int device, cudaStream_t stream);
+FASTACT_OPS_API Kernel find_kernel(int activation, const KernelId& id, int device,
+                                   cudaStream_t stream);
 
 // Which form serves, by device, and why; touches no device. Throws as find_kernel() does.
-std::string math_in_use();
+FASTACT_OPS_API std::string math_in_use();
 
 // The kernels of one formula.
 struct KernelTables {
@@ -53,9 +55,9 @@ struct KernelTables {
 };
 
 // The architectures that this build has code for, as in "8.0, 9.0, 12.0 and PTX for newer ones".
-std::string architectures();
+FASTACT_OPS_API std::string architectures();
 
 // One sentence for a failed launch: what was expected, what was found.
-std::string describe_failure(cudaError_t error);
+FASTACT_OPS_API std::string describe_failure(cudaError_t error);
 
 }  // namespace fastact::cuda

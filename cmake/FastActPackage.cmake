@@ -1,0 +1,56 @@
+# The Python package `fastact`, put together in FASTACT_PACKAGE_DIR, from where it can be imported as it is:
+#
+#   *.py                          python/fastact/, and what scripts/python_package.py writes from the catalogue
+#   lib/libfastact_kernels.so     the kernels, which know no torch
+#   lib/torch-2.15/libfastact.so  what speaks to one minor version of torch; another build adds its own
+#   include/, lib/cmake/          for C++
+#
+# cmake --install --component package copies it; pyproject.toml makes a wheel of that.
+
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(FASTACT_SANITIZE OR NOT Python3_Interpreter_FOUND)
+  return()
+endif()
+
+set(_fastact_stamp "${PROJECT_BINARY_DIR}/python/package.stamp")
+file(GLOB_RECURSE _fastact_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/fastact/*.py")
+list(TRANSFORM FASTACT_ACTIVATION_NAMES PREPEND "${PROJECT_SOURCE_DIR}/ops/formulas/" OUTPUT_VARIABLE _fastact_formulas)
+list(TRANSFORM _fastact_formulas APPEND ".h")
+set(_fastact_cuda "")
+if(FASTACT_CUDA)
+  set(_fastact_cuda --cuda "${CMAKE_CUDA_COMPILER_VERSION}")
+endif()
+add_custom_command(OUTPUT "${_fastact_stamp}"
+  COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/python_package.py" "${FASTACT_PACKAGE_DIR}"
+    --version "${PROJECT_VERSION}" --revision "${FASTACT_GIT_REVISION}" ${_fastact_cuda}
+    --activations ${FASTACT_ACTIVATION_NAMES}
+  COMMAND "${CMAKE_COMMAND}" -E copy_directory "${PROJECT_BINARY_DIR}/include" "${FASTACT_PACKAGE_DIR}/include"
+  COMMAND "${CMAKE_COMMAND}" -E copy
+    "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h" "${FASTACT_PACKAGE_DIR}/include/fastact"
+  COMMAND "${CMAKE_COMMAND}" -E copy_directory "${PROJECT_BINARY_DIR}/cmake" "${FASTACT_PACKAGE_DIR}/lib/cmake/FastAct"
+  COMMAND "${CMAKE_COMMAND}" -E copy
+    "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${FASTACT_PACKAGE_DIR}/lib/cmake/FastAct"
+  COMMAND "${CMAKE_COMMAND}" -E touch "${_fastact_stamp}"
+  DEPENDS
+    ${_fastact_sources} ${_fastact_formulas}
+    "${PROJECT_SOURCE_DIR}/scripts/python_package.py"
+    "${PROJECT_SOURCE_DIR}/ops/catalogue.h"
+    "${PROJECT_SOURCE_DIR}/ops/formulas/prelu.h"
+    "${PROJECT_SOURCE_DIR}/prove/digests.json"
+    "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake"
+    "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h"
+    "${PROJECT_BINARY_DIR}/include/fastact/fastact.h"
+    "${PROJECT_BINARY_DIR}/cmake/FastActConfig.cmake"
+  COMMENT "Writing the Python package"
+  VERBATIM)
+add_custom_target(fastact_package ALL DEPENDS "${_fastact_stamp}")
+add_dependencies(fastact_package fastact_thin)
+if(FASTACT_KERNELS)
+  add_custom_command(TARGET fastact_package POST_BUILD
+    COMMAND "${CMAKE_COMMAND}" -E copy_if_different "$<TARGET_FILE:fastact_kernels>" "${FASTACT_PACKAGE_DIR}/lib"
+    VERBATIM)
+endif()
+
+# EXCLUDE_FROM_ALL: cmake --install without a component installs what C++ needs.
+install(DIRECTORY "${FASTACT_PACKAGE_DIR}/" DESTINATION . COMPONENT package EXCLUDE_FROM_ALL
+        USE_SOURCE_PERMISSIONS PATTERN "__pycache__" EXCLUDE)

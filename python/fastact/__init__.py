@@ -1,0 +1,31 @@
+"""FastAct: exact, fast activation functions for PyTorch, with the same bits on CPUs and GPUs.
+
+    import fastact
+    y = fastact.functional.selu(x)      # as torch.nn.functional.selu
+    layer = fastact.nn.SELU()           # as torch.nn.SELU
+
+Importing the package loads the library that was built for the installed torch and registers its
+operators, torch.ops.fastact.*. With any other torch it is an ImportError that says which is needed.
+"""
+
+from pathlib import Path as _Path
+
+from fastact import _library
+from fastact._build import VERSION as __version__
+
+#: The library for the installed torch, for C++ programs and torch.ops.load_library.
+library_path: str = _library.load()
+#: For CMAKE_PREFIX_PATH of a C++ project, which then has find_package(FastAct).
+cmake_prefix_path: str = str(_Path(__file__).parent)
+
+from fastact import functional, nn  # noqa: E402  (they need the operators)
+
+
+def show_config() -> None:
+    """Prints what `python -m fastact info` prints: versions, devices, instruction sets."""
+    from fastact import _info
+
+    print(_info.text())
+
+
+__all__ = ["__version__", "cmake_prefix_path", "functional", "library_path", "nn", "show_config"]

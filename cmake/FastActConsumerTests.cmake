@@ -1,5 +1,5 @@
 # ctest entries that install the package into <build>/prefix, build applications against it and run
-# them. They need no GPU.
+# them; the same with the Python package, and with this source tree by FetchContent. They need no GPU.
 
 set(_fastact_prefix "${PROJECT_BINARY_DIR}/prefix")
 set(_fastact_consumers "${PROJECT_BINARY_DIR}/consumers")
@@ -9,14 +9,15 @@ add_test(NAME package_install
           --config $<CONFIG>)
 set_tests_properties(package_install PROPERTIES FIXTURES_SETUP fastact_package)
 
-# Adds the test that configures and builds the consumers in a folder of their own.
-function(fastact_add_consumer_build variant)
+# Adds the test that configures and builds the consumers in a folder of their own, with the FastAct that
+# is installed at `prefix`.
+function(fastact_add_consumer_build variant prefix)
   add_test(NAME package_build_${variant}
     COMMAND "${CMAKE_CTEST_COMMAND}"
       --build-and-test "${PROJECT_SOURCE_DIR}/cpp_tests/consumers" "${_fastact_consumers}/${variant}"
       --build-generator "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
       --build-options
-        "-DCMAKE_PREFIX_PATH=${_fastact_prefix}" "-DLibTorch_ROOT=${LibTorch_PREFIX}"
+        "-DCMAKE_PREFIX_PATH=${prefix}" "-DLibTorch_ROOT=${LibTorch_PREFIX}"
         "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" -DCMAKE_BUILD_TYPE=Release ${ARGN})
   set_tests_properties(package_build_${variant} PROPERTIES
     FIXTURES_REQUIRED fastact_package FIXTURES_SETUP fastact_${variant} TIMEOUT 600)
@@ -30,15 +31,29 @@ function(fastact_add_consumer_run variant program)
     FIXTURES_REQUIRED "fastact_package;fastact_${variant}" TIMEOUT 120)
 endfunction()
 
-fastact_add_consumer_build(plain)
+fastact_add_consumer_build(plain "${_fastact_prefix}")
 fastact_add_consumer_run(plain idle)
 fastact_add_consumer_run(plain silent)
 fastact_add_consumer_run(plain calls)
 fastact_add_consumer_run(plain opens "${_fastact_prefix}/lib/libfastact.so")
 
 # A project that has found Torch in its own way before it asks for FastAct.
-fastact_add_consumer_build(torch_first -DCONSUMER_HAS_TORCH=ON)
+fastact_add_consumer_build(torch_first "${_fastact_prefix}" -DCONSUMER_HAS_TORCH=ON)
 fastact_add_consumer_run(torch_first silent)
+
+if(TARGET fastact_package)
+  fastact_add_consumer_build(python "${FASTACT_PACKAGE_DIR}" -DCONSUMER_HAS_TORCH=ON)
+  fastact_add_consumer_run(python silent)
+endif()
+
+# Some activations only, as this compiles the library once more; its sources are the same for any torch.
+if(NOT FASTACT_KERNELS)
+  fastact_add_consumer_build(fetched "" "-DCONSUMER_FETCHES=${PROJECT_SOURCE_DIR}"
+                             "-DFASTACT_ONLY=relu$<SEMICOLON>selu" -DFASTACT_WITH_CUDA=OFF)
+  fastact_add_consumer_run(fetched idle)
+  fastact_add_consumer_run(fetched silent)
+  fastact_add_consumer_run(fetched calls)
+endif()
 
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(Python3_Interpreter_FOUND AND CMAKE_READELF AND CMAKE_NM)
@@ -50,10 +65,17 @@ if(Python3_Interpreter_FOUND AND CMAKE_READELF AND CMAKE_NM)
   set_tests_properties(package_contents PROPERTIES FIXTURES_REQUIRED fastact_package)
 
   # The package says in one sentence what does not fit.
-  add_test(NAME package_other_torch
-    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/cpp_tests/consumers/check_config.py"
-      --prefix "${_fastact_prefix}" --torch "${LibTorch_PREFIX}" --version "${LibTorch_VERSION}"
-      --cmake "${CMAKE_COMMAND}" --generator "${CMAKE_GENERATOR}"
-      --make-program "${CMAKE_MAKE_PROGRAM}" --compiler "${CMAKE_CXX_COMPILER}")
-  set_tests_properties(package_other_torch PROPERTIES FIXTURES_REQUIRED fastact_package TIMEOUT 120)
+  foreach(_fastact_name IN ITEMS prefix python)
+    set(_fastact_folder "${_fastact_prefix}")
+    if(_fastact_name STREQUAL "python")
+      set(_fastact_folder "${FASTACT_PACKAGE_DIR}")
+    endif()
+    add_test(NAME package_other_torch_${_fastact_name}
+      COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/cpp_tests/consumers/check_config.py"
+        --prefix "${_fastact_folder}" --torch "${LibTorch_PREFIX}" --version "${LibTorch_VERSION}"
+        --cmake "${CMAKE_COMMAND}" --generator "${CMAKE_GENERATOR}"
+        --make-program "${CMAKE_MAKE_PROGRAM}" --compiler "${CMAKE_CXX_COMPILER}")
+    set_tests_properties(package_other_torch_${_fastact_name} PROPERTIES
+      FIXTURES_REQUIRED fastact_package TIMEOUT 120)
+  endforeach()
 endif()

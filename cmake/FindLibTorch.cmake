@@ -31,18 +31,21 @@ function(_libtorch_prefix_from start out)
   endforeach()
 endfunction()
 
-# Sets `out` to the folder of the torch package that `python` would import, without importing it.
+# Sets `out` to the folder of the torch package that `python` would import, without importing it. Where
+# there is none, PYTHONPATH may have hidden it: by that pip isolates a build from its environment.
 function(_libtorch_prefix_from_python python out)
-  execute_process(
-    COMMAND "${python}" -c
-            "import importlib.util as u; print(list(u.find_spec('torch').submodule_search_locations)[0])"
-    OUTPUT_VARIABLE location OUTPUT_STRIP_TRAILING_WHITESPACE
-    RESULT_VARIABLE status ERROR_QUIET)
-  if(status EQUAL 0)
-    set(${out} "${location}" PARENT_SCOPE)
-  else()
-    set(${out} "" PARENT_SCOPE)
-  endif()
+  set(${out} "" PARENT_SCOPE)
+  set(script "import importlib.util as u; print(list(u.find_spec('torch').submodule_search_locations)[0])")
+  foreach(options IN ITEMS "-c" "-Ec")
+    execute_process(
+      COMMAND "${python}" ${options} "${script}"
+      OUTPUT_VARIABLE location OUTPUT_STRIP_TRAILING_WHITESPACE
+      RESULT_VARIABLE status ERROR_QUIET)
+    if(status EQUAL 0)
+      set(${out} "${location}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
 endfunction()
 
 set(_libtorch_prefix "")
@@ -111,18 +114,19 @@ if(LibTorch_PREFIX)
     set(LibTorch_VERSION "${CMAKE_MATCH_1}")
   endif()
 
+  # Global: FastAct::fastact of a FetchContent is linked outside of the folder where this was found.
   if(NOT TARGET LibTorch::LibTorch)
     foreach(_libtorch_name IN ITEMS torch_cpu c10 torch_cuda c10_cuda)
       set(_libtorch_library "${LibTorch_PREFIX}/lib/lib${_libtorch_name}.so")
       if(EXISTS "${_libtorch_library}")
-        add_library(LibTorch::${_libtorch_name} SHARED IMPORTED)
+        add_library(LibTorch::${_libtorch_name} SHARED IMPORTED GLOBAL)
         set_target_properties(LibTorch::${_libtorch_name} PROPERTIES
           IMPORTED_LOCATION "${_libtorch_library}"
           IMPORTED_SONAME "lib${_libtorch_name}.so")
       endif()
     endforeach()
 
-    add_library(LibTorch::LibTorch INTERFACE IMPORTED)
+    add_library(LibTorch::LibTorch INTERFACE IMPORTED GLOBAL)
     target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
       "${LibTorch_PREFIX}/include" "${LibTorch_PREFIX}/include/torch/csrc/api/include")
     # Everything is kept in the link, also where a linker drops libraries of which it sees no symbol
@@ -135,7 +139,7 @@ if(LibTorch_PREFIX)
     target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)
 
     if(TARGET LibTorch::torch_cuda AND TARGET LibTorch::c10_cuda)
-      add_library(LibTorch::CUDA INTERFACE IMPORTED)
+      add_library(LibTorch::CUDA INTERFACE IMPORTED GLOBAL)
       target_link_libraries(LibTorch::CUDA INTERFACE
         LibTorch::LibTorch LibTorch::torch_cuda LibTorch::c10_cuda
         "${_libtorch_keep},\"${LibTorch_PREFIX}/lib/libtorch_cuda.so\",\"${LibTorch_PREFIX}/lib/libc10_cuda.so\",--pop-state")

@@ -38,6 +38,9 @@ def main() -> int:
     options = parser.parse_args()
     config = options.prefix / "lib" / "cmake" / "FastAct" / "FastActConfig.cmake"
     with_cuda = 'set(FastAct_CUDA "ON")' in config.read_text()
+    # The Python package has a library for each minor version, and none for any other.
+    in_python = (options.prefix / "lib" / "libfastact_kernels.so").exists()
+    built_for = ".".join(options.version.split(".")[:2]) if in_python else options.version
 
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
@@ -60,8 +63,8 @@ def main() -> int:
             (
                 "newer",
                 stand_in(root / "torch-newer", options.torch, "9.9.9", "*.so"),
-                0,
-                f"FastAct was built for torch {options.version}, but found torch 9.9.9",
+                int(in_python),
+                f"FastAct was built for torch {built_for}, but found torch 9.9.9",
             ),
         ]
         if with_cuda:

@@ -1,0 +1,74 @@
+"""Whether this machine computes the recorded bits: digests of a fixed part of all results."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from fastact import _info
+from fastact._digests.kernels import PRELU, Kernel, activation_kernels, compute, prelu_kernels
+
+RECORDED = Path(__file__).parent / "_digests" / "recorded.json"
+
+
+def _kernels(rows: list[dict]) -> Iterator[tuple[Kernel, str]]:
+    """Everything that has a digest, with the digest."""
+    for row in rows:
+        for dtype_name, recorded in row["digests"].items():
+            dtype = getattr(torch, dtype_name)
+            if row["name"] == PRELU:
+                every = prelu_kernels(dtype)
+            else:
+                has_is_result = "derivative_1_from_result" in recorded
+                every = activation_kernels(
+                    row["id"], row["name"], row["parameters"], has_is_result, dtype
+                )
+            for kernel in every:
+                yield kernel, recorded[kernel.form]
+
+
+def run(devices: list[str], workers: int) -> int:
+    """Prints every digest that differs, and a verdict for each device; the exit code."""
+    rows = json.loads(RECORDED.read_text())
+    return max(_verify(device, workers, rows) for device in devices)
+
+
+def _verify(device: str, workers: int, rows: list[dict]) -> int:
+    built = _info.build_info()
+    if device == "cuda":
+        where = f"cuda, {torch.cuda.get_device_name()}"
+        workers = 1  # a GPU is one
+    else:
+        where = f"cpu, {_info.cpu_name()}, {built['cpu instruction set in use']}"
+    kernels = list(_kernels(rows))
+    total = sum(count for kernel, _ in kernels for _, count in kernel.ranges(True, 1))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # work is shared by pieces, not within them
+    start = time.monotonic()
+    differing = 0
+    with tqdm(total=total, desc=device, unit="", unit_scale=True, dynamic_ncols=True) as bar:
+        for kernel, expected in kernels:
+            found = compute(kernel, device, part=True, workers=workers, progress=bar.update)
+            if found != expected:
+                differing += 1
+                dtype = str(kernel.dtype).removeprefix("torch.")
+                bar.write(
+                    f"DIFFERS: {kernel.name} {dtype} {kernel.form}: expected {expected}, "
+                    f"but got {found}"
+                )
+    torch.set_num_threads(threads)
+    verdict = f"{differing} DIFFER" if differing else "all equal"
+    print(
+        f"{where}: {len(kernels)} digests of {total:,} results in "
+        f"{time.monotonic() - start:.0f} s: {verdict}",
+        flush=True,
+    )
+    return int(differing > 0)
+
+
+def default_workers() -> int:
+    return len(os.sched_getaffinity(0))

@@ -3,7 +3,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
-#if FASTACT_INTRUSIVE_NODES
+#if FASTACT_NODE_HOOKS
 #include <torch/csrc/autograd/node_creation_hook.h>
 #endif
 
@@ -177,13 +177,13 @@ DerivativeNodePointer make_derivative_node(const Family& family, int order,
 
 void set_derivative_history(const at::Tensor& out, const DerivativeNodePointer& node) {
   autograd::set_history(out, node);
-#if FASTACT_INTRUSIVE_NODES
+#if FASTACT_NODE_HOOKS
   autograd::fire_node_creation_hooks(node);
 #endif
 }
 
 void rebase_derivative_history(const at::Tensor& self, const DerivativeNodePointer& node) {
-#if FASTACT_INTRUSIVE_NODES
+#if FASTACT_NODE_HOOKS
   autograd::fire_node_creation_hooks(autograd::rebase_history(self, node));
 #else
   autograd::rebase_history(self, node);

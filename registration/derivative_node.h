@@ -14,16 +14,17 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/version.h>
 
 #include <string>
 #include <vector>
 
 #include "registration/family.h"
 
-#if __has_include(<torch/csrc/autograd/node_creation_hook.h>)
-// Since torch 2.15 nodes are counted intrusively, and creating one fires hooks.
-#define FASTACT_INTRUSIVE_NODES 1
-#endif
+// Since torch 2.13 nodes are counted intrusively.
+#define FASTACT_INTRUSIVE_NODES (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13)
+// Since torch 2.14 creating one fires hooks.
+#define FASTACT_NODE_HOOKS (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14)
 
 namespace fastact {
 

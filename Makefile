@@ -2,6 +2,10 @@
 
 DEFAULT_TORCH := 2.15.0
 TORCH ?= $(DEFAULT_TORCH)
+# The versions of torch that make wheel makes a wheel for; the kernels are built with the first.
+TORCHES ?= $(DEFAULT_TORCH) 2.14.1 2.13.0 2.12.1 2.11.0
+# Where it puts the wheel.
+DIST ?= dist
 PYTHON ?= python3
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -49,17 +53,18 @@ export FASTACT_LIBRARY := $(abspath $(BUILD))/lib/libfastact.so
 export FASTACT_PREFIX := $(abspath $(LOCAL_PREFIX))
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 # What scripts/build.sh and scripts/step.sh read.
-export VENV TORCH CUDA JOBS PYTHON
+export VENV TORCH DEFAULT_TORCH CUDA JOBS PYTHON
 FASTACT_STARTED ?= $(shell date +%s)
 export FASTACT_STARTED := $(FASTACT_STARTED)
 BUILD_ALL = @scripts/build.sh $(BUILD) -DFASTACT_KERNELS=$(if $(KERNELS),$(abspath $(KERNELS))) $(CMAKE_ARGS)
 STEP = @scripts/step.sh
+VENV_OF = $(if $(filter $(1),$(DEFAULT_TORCH)),.venv,.venv-$(1))
 # pytest's -k and GoogleTest's filter for OP=gelu,mish
 PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
 GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  prove-selftest bench bench-engine performance-report operator-pages lint format arm-check gpu-check clean \
+  wheel wheel-check prove-selftest bench bench-engine performance-report operator-pages lint format arm-check gpu-check clean \
   distclean
 .DEFAULT_GOAL := build
 
@@ -80,6 +85,13 @@ install: BUILD := $(BUILD)/package
 install:  ## build for every GPU architecture, and install to PREFIX (/usr/local)
 	$(BUILD_ALL) -t fastact
 	$(STEP) "install to $(PREFIX)" cmake --install $(BUILD) --prefix $(PREFIX)
+
+wheel: CUDA := all
+wheel:  ## a Python wheel for all TORCHES with the code of every GPU architecture; CUDA=off: for the CPU
+	scripts/wheel.sh build/$(if $(filter off,$(CUDA)),wheel-cpu,wheel) $(DIST) $(TORCHES)
+
+wheel-check:  ## the wheels in DIST: what is in them; each in a fresh environment for each of TORCHES
+	$(STEP) "check wheels" python3 scripts/wheel_check.py $(DIST) $(foreach t,$(TORCHES),$(call VENV_OF,$(t)))
 
 demo: build  ## train on handwritten digits in Python, run the archives in C++
 	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
@@ -164,7 +176,7 @@ gpu-check:  ## build, test and time on a GPU machine, with its own torch and nvc
 	scripts/gpu_check.sh $(STEPS)
 
 clean:  ## remove what was built
-	rm -rf build
+	rm -rf build dist
 
 distclean: clean  ## remove the virtual environments too
 	rm -rf .venv .venv-* .deps

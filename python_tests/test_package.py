@@ -13,9 +13,11 @@ from support import REPOSITORY, build_info, library_path, package_path
 
 import fastact  # isort: skip
 
-sys.path.append(str(REPOSITORY / "cpp_tests" / "consumers"))
+sys.path += [str(REPOSITORY / "cpp_tests" / "consumers"), str(REPOSITORY / "scripts")]
 
 import check_package  # noqa: E402
+
+import package_metadata  # noqa: E402
 
 MINOR = ".".join(torch.__version__.split(".")[:2])
 WORKS = "print(torch.ops.fastact.selu(torch.ones(3)).shape[0], fastact.library_path)"
@@ -192,3 +194,42 @@ def test_no_file_names_the_build_machine():
         if path.is_file() and path.suffix != ".pyc":
             data = path.read_bytes()
             assert not [word for word in forbidden if word.encode() in data], path
+
+
+# ---- What a wheel says of itself
+
+
+@pytest.mark.parametrize(
+    ("torches", "expected"),
+    (
+        ("2.15.0", "torch>=2.15,<2.16"),
+        ("2.15.0 2.14.1 2.11.0", "torch>=2.11,<2.16"),
+        ("2.9.1+cpu 2.10.0", "torch>=2.9,<2.11"),
+    ),
+)
+def test_a_wheel_requires_the_torches_of_its_libraries(monkeypatch, torches, expected):
+    monkeypatch.setenv("FASTACT_TORCHES", torches)
+    found = package_metadata.dynamic_metadata({}, {})
+    assert found["dependencies"] == [expected, "tqdm"]
+
+
+def test_a_build_in_an_environment_requires_its_torch(monkeypatch):
+    monkeypatch.delenv("FASTACT_TORCHES", raising=False)
+    # As pip hides the environment's packages from a build.
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    (found,) = package_metadata.torch_versions()
+    assert found.split("+")[0] == torch.__version__.split("+")[0]
+
+
+def test_a_build_without_torch_is_a_sentence(monkeypatch):
+    monkeypatch.delenv("FASTACT_TORCHES", raising=False)
+    monkeypatch.setattr(package_metadata, "FIND", "raise SystemExit(1)")
+    with pytest.raises(SystemExit, match="^fastact: expected a torch in the environment"):
+        package_metadata.torch_versions()
+
+
+def test_a_wheel_has_the_librarys_version(monkeypatch):
+    monkeypatch.delenv("FASTACT_WHEEL_LABEL", raising=False)
+    assert package_metadata.version() == fastact.__version__
+    monkeypatch.setenv("FASTACT_WHEEL_LABEL", "cpu")
+    assert package_metadata.version() == f"{fastact.__version__}+cpu"

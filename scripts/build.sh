@@ -81,4 +81,6 @@ fi
 
 step "build" cmake --build "$build" -j "$JOBS" "${targets[@]}"
 echo "$(cat "$build/summary.txt")${without_cuda:+ (no GPU code: $without_cuda)}" >"$build/summary"
-scripts/summary.sh "$build"
+if [[ -f $build/lib/libfastact.so ]]; then  # not where only the Python package is built
+  scripts/summary.sh "$build"
+fi

@@ -30,7 +30,7 @@ import sys
 
 build = pathlib.Path(sys.argv[1]).resolve()
 commands = (build / "compile_commands.json").read_text()
-known = re.sub(r" -fno-(thread-jumps|tree-pre)\b", "", commands)
+known = re.sub(r" (-fno-(thread-jumps|tree-pre)|--param=[a-z-]+=\d+)\b", "", commands)
 (build / "tidy" / "compile_commands.json").write_text(known)
 root = pathlib.Path.cwd()
 own = [root / folder for folder in ("benchmarks", "ops", "registration", "cpp_tests")]

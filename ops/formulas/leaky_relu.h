@@ -54,20 +54,8 @@ struct OrdinaryLeakyRelu {
   FASTACT_INLINE Wide<Element> derivative(Wide<Element> x) const {
     using T = Wide<Element>;
     if constexpr (Order == 0) {
-      if constexpr (kIs16Bit<Element>) {
-        const T below_zero = times_slope<Element>(x);
-        return x > T{0} ? x : below_zero;
-      } else {
-        // One of these is -0.0, and adds nothing.
-        const T zero = hidden(static_cast<T>(-0.0));
-        const T positive = x > zero ? x : zero;
-        const T negative = zero < x ? zero : x;  // of a NaN, too
-        if constexpr (std::is_same_v<Element, float>) {
-          return fma(negative, high, fma(only_sign_if(low == 0.0f, negative), low, positive));
-        } else {
-          return fma(negative, slope, positive);
-        }
-      }
+      const T below_zero = times_slope<Element>(x);
+      return x > T{0} ? x : below_zero;
     } else {
       return is_nan(x) ? x : T{0};
     }

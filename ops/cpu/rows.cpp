@@ -132,7 +132,7 @@ class Rows {
       compute(rest, size0_ - head / kernel_.size, Pace::kStreaming);
       finish_stream();
     } else {
-      // Where nothing is fetched ahead steps only cost: ReLU in place, 2^24 float32, AVX2: 15 %.
+      // Where nothing is fetched ahead steps only cost: ReLU in place, 2^22 float32, AVX2: 15 %.
       const bool fetches = large && kernel_.operands > 2;
       compute(data, size0_, fetches ? Pace::kFetching : Pace::kAtOnce);
     }

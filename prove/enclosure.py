@@ -35,7 +35,13 @@ class Enclosure:
 
     def __add__(self, other):
         other = self._of(other)
-        return self._rounded(self.value + other.value, self.error + other.error)
+        a, b = self.value, other.value
+        total = a + b
+        if _is_zero(self.error) and _is_zero(other.error):
+            # What an exact sum's rounding loses, to the bit (Knuth): often nothing, as in 1 - 2x.
+            taken = total - a
+            return Enclosure(self.backend, total, abs((a - (total - taken)) + (b - taken)))
+        return self._rounded(total, self.error + other.error)
 
     def __sub__(self, other):
         return self + -self._of(other)
@@ -44,6 +50,10 @@ class Enclosure:
         return -self + other
 
     def __mul__(self, other):
+        if isinstance(other, int) and abs(other).bit_count() == 1:
+            # By a whole power of two: exact.
+            error = self.error if _is_zero(self.error) else self.error * abs(other)
+            return Enclosure(self.backend, self.value * other, error)
         other = self._of(other)
         error = self.error * other.error
         # Exact operands, such as x itself, cost nothing.

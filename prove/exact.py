@@ -185,7 +185,8 @@ def _check_sample(act, x, k, y, doubt):
             # Where the arithmetic overflowed, nothing is enclosed; all of these are asked of MPFR.
             if np.isinf(float(y[i])) and _round(true, x.dtype) == float(y[i]):
                 continue
-            if not abs(true - _mpfr(y[i])) <= _mpfr(doubt[i]):
+            own = abs(true) * gmpy2.exp2(20 - PRECISIONS[0])
+            if not abs(true - _mpfr(y[i])) <= _mpfr(doubt[i]) + own:
                 raise OracleError(f"{act.id}, order {k}: the enclosure at {at!r} is wrong")
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from op_table import ACTIVATIONS, OPERATORS, TOP_ORDER, contract
+from op_table import ACTIVATIONS, FORMULAS, OPERATORS, TOP_ORDER, contract
 from support import REPOSITORY
 
 pytestmark = pytest.mark.kernels
@@ -117,3 +117,76 @@ def test_make_prove_tries_what_readme_says():
     assert (
         "all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27" in text
     )
+
+
+def headers_with(pattern):
+    """The activations whose formula contains it, also through a header that they share."""
+    shared = {"LogarithmInSegments": "logarithm"}
+    found = set()
+    for act in OPERATORS:
+        text = (FORMULAS / f"{act.name}.h").read_text()
+        for word, header in shared.items():
+            text += (FORMULAS / f"{header}.h").read_text() if word in text else ""
+        if re.search(pattern, text):
+            found.add(act.name)
+    return found
+
+
+def test_kernels_page_names_every_activation_and_what_is_in_segments():
+    page = (REPOSITORY / "docs" / "kernels.md").read_text()
+    table = page.partition("| kind | activations |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"`(\w+)`", table)) == sorted(
+        ["prelu", *(act.name for act in OPERATORS)]
+    )
+    section = page.partition("### In segments")[2]
+    values = re.search(r"^- the values of (.*),$", section, re.MULTILINE)[1]
+    slopes = re.search(r"^- the first derivatives of (.*)\.$", section, re.MULTILINE)[1]
+    assert set(re.findall(r"`(\w+)`", values)) == headers_with(r"table_of<Order>\(&")
+    assert set(re.findall(r"`(\w+)`", slopes)) == headers_with(r"table_of<Order>\([^)]*, &")
+
+
+def test_kernels_page_counts_the_approximated():
+    catalogue = (REPOSITORY / "ops" / "catalogue.h").read_text()
+    lines = catalogue.partition("#define FASTACT_APPROXIMATED(X)")[2].partition("#endif")[0]
+    assert f"the {lines.count('X(')} activations of `FASTACT_APPROXIMATED`" in words(
+        "docs/kernels.md"
+    )
+
+
+def test_the_rule_about_underflow_is_said():
+    sentence = "A derivative that underflows in the arithmetic that computes it counts as zero."
+    assert sentence in words("docs/operators.md")
+
+
+@pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: act.id)
+def test_a_derivative_that_underflows_counts_as_zero(act):
+    """In the arithmetic that computes it: float16 softsign's is only too small for float16."""
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        x = torch.tensor([-1e4, 1e4], dtype=dtype)
+        for order in range(1, TOP_ORDER + 1):
+            zero = act.ladder(*[torch.ones_like(x)] * order, x) == 0
+            endless = act.ladder(*[torch.full_like(x, torch.inf)] * order, x)[zero]
+            assert (endless == 0).all() and not endless.signbit().any()
+
+
+def constants(*headers):
+    """The whole numbers that headers name, as in `int64_t kStep = int64_t{4} << 20;`."""
+    pattern = r"\b(k\w+) = (?:int64_t\{)?(\d+)\}?(?: << (\d+))?;"
+    text = "".join((REPOSITORY / "ops" / header).read_text() for header in headers)
+    return {name: int(n) << int(shift or 0) for name, n, shift in re.findall(pattern, text)}
+
+
+def test_tuning_page_has_the_constants_as_they_are():
+    powers = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+    page = (REPOSITORY / "docs" / "tuning.md").read_text().translate(powers)
+    found = constants("cuda/policy.h", "cpu/engine.h", "cpu/rows.h")
+    said = re.findall(r"`(k\w+)`, (?:(\d+)(?: ([KM])iB)?)", page)
+    units = {"": 1, "K": 1 << 10, "M": 1 << 20}
+    numbers = {name: int(n) * units[unit] for name, n, unit in said}
+    del numbers["kPacketsPerThread"]  # which depends on the inputs
+    assert "`kManyPacketsElements`, 223" in page and numbers.pop("kManyPacketsElements") == 223
+    assert found["kManyPacketsElements"] == 1 << 23
+    assert set(numbers) == {
+        "kThreads", "kOnePacketBytes", "kPacketsOfRows", "kStreamedBytes", "kFetchAhead", "kStep"
+    }  # fmt: skip
+    assert numbers == {name: found[name] for name in numbers}

@@ -30,9 +30,8 @@ struct Cpu {
     if (out.numel() > at::internal::GRAIN_SIZE && at::get_num_threads() > 1 &&
         !at::in_parallel_region()) {
       // Large enough for several threads, which are torch's and reached through its iterator:
-      // at::parallel_for would compile OpenMP into this library. torch's grain fits: on two Zen 5
-      // cores 2^16 float32 take 18.7 us for SELU where one needs 37.8, and 8.7 for ReLU where one
-      // needs 9.0.
+      // at::parallel_for would compile OpenMP into this library. torch's grain fits: SELU of 2^16
+      // float32 takes 18.7 us on two cores, 37.8 on one (docs/tuning.md).
       at::TensorIteratorConfig config;
       config.set_check_mem_overlap(false).add_output(out);
       add_inputs(config, family, id.order, tensors);

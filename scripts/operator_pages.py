@@ -1,14 +1,18 @@
-"""Writes docs/operators/: a page and a plot of f and f' for each activation of the catalogue. And
-in docs/operators.md how names and arguments differ from ATen's.
+"""Writes docs/operators/: a page and a plot of f and f' for each activation of the catalogue, and
+for prelu. And in docs/operators.md how names and arguments differ from ATen's.
 
     python scripts/operator_pages.py [FOLDER]
 
-What a page says is the comment of the formula's header, and the schema; the plot is the library's
-float64 result. Needs the library (FASTACT_LIBRARY, or build/lib/libfastact.so).
+What a page says is the comment of the formula's header, the schema, and what the library itself
+answers: the range of its results, the errors that it raises, the curves of the plot. Needs the
+library (FASTACT_LIBRARY, or build/lib/libfastact.so). python_tests/test_operator_pages.py runs the
+calls on the pages, and cpp_tests/registration/api_test.cpp those in C++.
 """
 
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,7 +20,8 @@ sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 
 import torch  # noqa: E402
 
-from op_table import OPERATORS, Activation  # noqa: E402
+import python_package  # noqa: E402
+from op_table import ACTIVATIONS, OPERATORS, Activation  # noqa: E402
 from pages import put_between_markers  # noqa: E402
 from python_package import paragraphs  # noqa: E402
 from support import library_path  # noqa: E402
@@ -24,8 +29,284 @@ from support import library_path  # noqa: E402
 PAGES = ROOT / "docs" / "operators"
 OPERATORS_PAGE = ROOT / "docs" / "operators.md"
 COMMAND = "make operator-pages"
-LABELS = {"Range": "Special values", "Source": "Source"}
 REACH = 6.0  # the plots show -REACH..REACH
+PRELU_WEIGHT = 0.25  # torch.nn.PReLU's first one
+
+# What PyTorch writes in place of an activation of which it has no function and no module by name.
+COMPOSED = {
+    "gelu_tanh": (
+        'torch.nn.functional.gelu(x, approximate="tanh")',
+        'torch.nn.GELU(approximate="tanh")(x)',
+    ),
+    "quick_gelu": ("x * torch.sigmoid(1.702 * x)",),
+    "squared_relu": ("torch.relu(x).square()",),
+}
+
+# Where the range depends on the parameters: its ends, and for which parameters they hold.
+ENDS = {
+    "leaky_relu": ("-inf", "inf", "negative_slope > 0"),
+    "hardtanh": ("min_val", "max_val", ""),
+    "threshold": ("min(threshold, value)", "inf", ""),
+    "elu": ("-scale * alpha", "inf", "alpha > 0 and scale > 0 and input_scale > 0"),
+    "celu": ("-alpha", "inf", "alpha > 0"),
+    "softplus": ("0", "inf", "beta > 0"),
+}
+
+TYPES = (
+    "The types are float32, float64, bfloat16 and float16. Any other is a `NotImplementedError`. "
+    "[What else is not possible](../operators.md#what-is-not-possible)."
+)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What a page and its plot show."""
+
+    name: str
+    schema: str
+    call: Callable  # f
+    at: str  # the parameters that the plot, the calls and the range are for, or ""
+    python: list[str]
+    cpp: list[str]
+    pytorch: list[str]  # lines of Python that compute the same
+    in_pytorch: str  # the sentence before these lines
+    other_range: str  # the sentence about other parameters, or ""
+    limits: list[str]
+
+
+# ---- Calls
+
+
+def named(numbers: dict) -> list[str]:
+    return [f"{name}={float(value)}" for name, value in numbers.items()]
+
+
+def assigned(expressions) -> list[str]:
+    return [f"y = {expression}" for expression in expressions]
+
+
+def python_calls(act: Activation) -> list[str]:
+    package = packaged(act.name)
+    numbers = named({k: v for k, v in act.parameters.items() if k in package.passed})
+    every = ", ".join(["x", *named(act.parameters)])
+    return [
+        "import fastact",
+        "import torch",
+        "",
+        "x = torch.randn(4, 3)",
+        *assigned(
+            [
+                f"torch.ops.fastact.{act.name}({every})",
+                f"fastact.functional.{package.function}({', '.join(['x', *numbers])})",
+                f"fastact.nn.{package.module}({', '.join(numbers)})(x)",
+            ]
+        ),
+        f"torch.ops.fastact.{act.name}_({every})  # in place",
+    ]
+
+
+def cpp_calls(act: Activation) -> list[str]:
+    numbers = [f"/*{name}=*/{float(value)}" for name, value in act.parameters.items()]
+    arguments = ", ".join(["x", *numbers])
+    return [
+        "#include <fastact/fastact.h>",
+        "",
+        f"at::Tensor y = fastact::{act.name}({arguments});",
+        f"fastact::{act.name}_({arguments});  // in place",
+    ]
+
+
+def pytorch_calls(act: Activation) -> tuple[str, list[str]]:
+    """A sentence, and lines that compute the same."""
+    package = packaged(act.name)
+    if not package.pytorch:
+        if act.name not in COMPOSED:
+            return "PyTorch has no equivalent.", []
+        expressions = COMPOSED[act.name]
+        by_argument = len(expressions) > 1
+        sentence = "PyTorch has it under another name:" if by_argument else (
+            "PyTorch has no function and no module of this name. Composed of its operators:"
+        )  # fmt: skip
+        return sentence, assigned(expressions)
+    numbers = named({k: v for k, v in act.parameters.items() if k in package.passed})
+    sentence = "The same in PyTorch:"
+    if lacking := [f"`{name}`" for name in act.parameters if name not in package.passed]:
+        sentence = f"The same in PyTorch, whose forms do not take {joined(lacking)}:"
+    return sentence, assigned(
+        [
+            f"torch.nn.functional.{package.function}({', '.join(['x', *numbers])})",
+            f"torch.nn.{package.module}({', '.join(numbers)})(x)",
+        ]
+    )
+
+
+def packaged(name: str) -> python_package.Activation:
+    """As fastact.functional and fastact.nn spell it."""
+    (act,) = python_package.catalogue([name])
+    return act
+
+
+def joined(words: list[str]) -> str:
+    return " and ".join(words) if len(words) < 3 else ", ".join(words[:-1]) + " and " + words[-1]
+
+
+# ---- Range and limits
+
+
+def inputs() -> torch.Tensor:
+    """All bfloat16 numbers, infinities included, and a fine grid about zero."""
+    patterns = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
+    numbers = patterns.view(torch.bfloat16).to(torch.float64)
+    return torch.cat([numbers[~numbers.isnan()], torch.linspace(-10, 10, 200001).double()])
+
+
+def number(value: float) -> str:
+    """Five digits; no sign of a zero."""
+    return f"{value + 0.0:.5g}"
+
+
+def ends(call: Callable) -> str:
+    """The range, "-1.7581 to inf", of what the library computes in float64."""
+    y = call(inputs())
+    return f"{number(float(y.min()))} to {number(float(y.max()))}"
+
+
+def other_range(act: Activation) -> str:
+    if act.name not in ENDS:
+        return ""
+    low, high, condition = ENDS[act.name]
+    where = f" for `{condition}`" if condition else ""
+    return f"With other parameters they are from `{low}` to `{high}`{where}."
+
+
+def refusals(name: str) -> list[str]:
+    """A line for each parameter that the activation is not defined for: the library's own words."""
+    found = {}
+    for act in ACTIVATIONS:
+        for parameters, error, _ in act.forbidden if act.name == name else ():
+            call = f"{name}(x, {', '.join(named(parameters))})"
+            text = error_of(lambda: act.packet()(torch.ones(1), **parameters), error)
+            found[call] = f"`{call}` is a `{error.__name__}`: `{text}`"
+    return list(found.values())
+
+
+def error_of(call: Callable, error: type) -> str:
+    try:
+        call()
+    except error as raised:
+        return str(raised).splitlines()[0]
+    raise AssertionError(f"expected a {error.__name__}, but got none")
+
+
+def in_place(act: Activation) -> str:
+    if act.takes_output:
+        return (
+            "The gradient comes from the result, in place or not. Where the result has been "
+            "rounded to an end of the range, the gradient is 0."
+        )
+    if act.saves == "result":
+        return "In place the gradient comes from the result, which tells it exactly."
+    return (
+        "The result does not tell the gradient: under autograd the in-place form keeps a copy of "
+        "its input."
+    )
+
+
+def limits(act: Activation) -> list[str]:
+    lines = [TYPES]
+    if act.parameters:
+        names = joined([f"`{name}`" for name in act.parameters])
+        one = len(act.parameters) == 1
+        what = "is a number, not a tensor: it has" if one else "are numbers, not tensors: they have"
+        lines.append(f"{names} {what} no gradient.")
+        lines += refusals(act.name) or ["Any number is accepted as a parameter, NaN included."]
+    if not act.has_is_result:  # else the header says it
+        lines.append(in_place(act))
+    return lines
+
+
+# ---- Operators
+
+
+def operator(act: Activation) -> Operator:
+    sentence, lines = pytorch_calls(act)
+    return Operator(
+        name=act.name,
+        schema=str(act.packet().default._schema),
+        call=act.op,
+        at=", ".join(f"{name}={value:g}" for name, value in act.parameters.items()),
+        python=python_calls(act),
+        cpp=cpp_calls(act),
+        pytorch=lines,
+        in_pytorch=sentence,
+        other_range=other_range(act),
+        limits=limits(act),
+    )
+
+
+def prelu() -> Operator:
+    packet = torch.ops.fastact.prelu
+    weight = f"weight = torch.tensor([{PRELU_WEIGHT}])"
+    wrong = {
+        "a weight for 4 of 3 channels": torch.ones(4),
+        "a weight of 2 dimensions": torch.ones(3, 1),
+        "a weight of another type": torch.ones(3, dtype=torch.float64),
+    }
+    refused = []
+    for what, value in wrong.items():
+        text = error_of(lambda value=value: packet(torch.ones(2, 3), value), RuntimeError)
+        refused.append(f"{what[0].upper()}{what[1:]} is a `RuntimeError`: `{text}`")
+    return Operator(
+        name="prelu",
+        schema=str(packet.default._schema),
+        call=lambda x: packet(x, torch.tensor([PRELU_WEIGHT], dtype=x.dtype)),
+        at=f"weight={PRELU_WEIGHT}",
+        python=[
+            "import fastact",
+            "import torch",
+            "",
+            "x = torch.randn(4, 3)",
+            weight,
+            *assigned(
+                [
+                    "torch.ops.fastact.prelu(x, weight)",
+                    "fastact.functional.prelu(x, weight)",
+                    f"fastact.nn.PReLU(init={PRELU_WEIGHT})(x)",
+                ]
+            ),
+        ],
+        cpp=[
+            "#include <ATen/ATen.h>",
+            "#include <fastact/fastact.h>",
+            "",
+            f"at::Tensor weight = at::full({{1}}, {PRELU_WEIGHT}, x.options());",
+            "at::Tensor y = fastact::prelu(x, weight);",
+        ],
+        pytorch=assigned(
+            [
+                "torch.nn.functional.prelu(x, weight)",
+                f"torch.nn.PReLU(init={PRELU_WEIGHT})(x)",
+            ]
+        ),
+        in_pytorch="The same in PyTorch:",
+        other_range="With a negative weight they are from `0` to `inf`.",
+        limits=[
+            TYPES,
+            "There is no in-place form and no `out=`, as in PyTorch.",
+            "The weight contains one element, or one for each channel (`x.size(1)`; 1 where `x` "
+            "has one dimension). It has the type and the device of `x`.",
+            *refused,
+            "PyTorch sums the weight's gradient over all elements that share a weight; the "
+            "rounding of that sum is PyTorch's.",
+        ],
+    )
+
+
+def operators() -> list[Operator]:
+    return [*map(operator, OPERATORS), prelu()]
+
+
+# ---- Pages
 
 
 def accuracy_table(paragraph: str) -> list[str]:
@@ -34,69 +315,155 @@ def accuracy_table(paragraph: str) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
-def schema(act: Activation) -> str:
-    return str(act.packet().default._schema)
+def escaped(text: str) -> str:
+    """Prose of a comment as Markdown: powers and products stay as they are written."""
+    return re.sub(r"([*<>|])", r"\\\1", " ".join(text.split()))
 
 
-def page(act: Activation) -> str:
-    first, *rest = paragraphs(act.name)
-    lines = [
-        f"<!-- Written by `{COMMAND}` from ops/formulas/{act.name}.h -->",
-        f"# `{act.name}`",
-        "",
-        escaped(first),
-        "",
-        f"`{schema(act)}`",
-        "",
-        f"![f and f']({act.name}.svg)",
-        "",
-    ]
+def sentence(text: str) -> str:
+    """With a capital, but for a name such as torch.nn.Softshrink."""
+    return text if re.match(r"\w+\.\w", text) else text[0].upper() + text[1:]
+
+
+@dataclass
+class Comment:
+    """The comment of a formula's header, by the sections of a page."""
+
+    definition: str
+    takes: str
+    special_values: str
+    derivatives: list[str]
+    accuracy: list[str]
+    limits: list[str]
+    source: str
+
+
+def linked(text: str) -> str:
+    """Escaped, and with links to the headers that it names."""
+    link = r"[`\1.h`](../../ops/formulas/\1.h)"
+    return re.sub(r"\b([a-z_]+)\.h\b", link, escaped(text))
+
+
+def comment(name: str) -> Comment:
+    definition, *rest = paragraphs(name)
+    found = Comment(linked(definition), "", "", [], [], [], "")
     for part in rest:
+        label, _, text = part.partition(": ")
         if part.startswith("Accuracy (ULP)"):
-            lines += ["## Accuracy", "", "The largest error, 0.5 for correctly rounded.", ""]
-            lines += [*accuracy_table(part), ""]
-            continue
-        if part.startswith("Terms cancel (float64)"):
+            found.accuracy += ["The largest error, 0.5 for correctly rounded.", ""]
+            found.accuracy += [*accuracy_table(part), ""]
+        elif part.startswith("Terms cancel (float64)"):
             continue  # for the tests; the next paragraph says it in words
-        label, colon, text = part.partition(": ")
-        if colon and label in LABELS:
-            lines += [f"## {LABELS[label]}", "", escaped(text[0].upper() + text[1:]), ""]
+        elif label == "Range":
+            takes, _, special = linked(text).partition(". ")
+            found.takes, found.special_values = takes.rstrip("."), special
+        elif label.startswith("Source"):
+            found.source = linked(sentence(text))
+        elif re.match(r"(f'|df/d)", part):
+            found.derivatives += [linked(part), ""]
+            if name == "prelu":
+                found.derivatives += [linked(paragraphs("prelu_weight")[0]), ""]
+        elif part.startswith("From the result"):
+            found.limits.append(linked(part))
         else:
-            lines += [escaped(part), ""]
+            found.accuracy += [linked(part), ""]
+    return found
+
+
+def page(op: Operator) -> str:
+    text = comment(op.name)
+    at = f" with {joined([f'`{p}`' for p in op.at.split(', ')])}" if op.at else ""
+    lines = [
+        f"<!-- Written by `{COMMAND}` from ops/formulas/{op.name}.h -->",
+        f"# `{op.name}`",
+        "",
+        text.definition,
+        "",
+        f"`{op.schema}`",
+        "",
+        f"![f and f'{at.replace('`', '')}]({op.name}.svg)",
+        "",
+        "## Call",
+        "",
+        *("```python", *op.python, "```", ""),
+        *("```cpp", *op.cpp, "```", ""),
+        *(op.in_pytorch, ""),
+    ]
+    if op.pytorch:
+        lines += ["```python", *op.pytorch, "```", ""]
+    results = f"Results{at} are from {ends(op.call)}."
+    lines += ["## Range", "", " ".join(filter(None, (f"It takes {text.takes}.", results))), ""]
+    if op.other_range:
+        lines += [op.other_range, ""]
+    if text.special_values:
+        lines += ["## Special values", "", text.special_values, ""]
+    if text.derivatives:
+        lines += ["## Derivatives", "", *text.derivatives]
+    lines += ["## Accuracy", "", *text.accuracy]
+    lines += ["## Limits", "", *(f"- {limit}" for limit in [*op.limits, *text.limits]), ""]
+    if text.source:
+        lines += ["## Source", "", text.source, ""]
     lines += [
-        f"Code: [`ops/formulas/{act.name}.h`](../../ops/formulas/{act.name}.h). "
+        f"Code: [`ops/formulas/{op.name}.h`](../../ops/formulas/{op.name}.h). "
         "[All operators](../operators.md), [speed](../performance.md), [proof](../accuracy.md).",
         "",
     ]
     return "\n".join(lines)
 
 
-def escaped(text: str) -> str:
-    """Prose of a comment as Markdown: powers and products stay as they are written."""
-    return re.sub(r"([*<>|])", r"\\\1", " ".join(text.split()))
+# ---- Plots
+
+# Each colour on a light page, and on a dark one.
+PAPER = ("#ffffff", "#0d1117")
+INK = ("#24292f", "#e6edf3")
+VALUE = ("#0969da", "#58a6ff")
+SLOPE = ("#bc4c00", "#f0883e")
+GRID = ("#8c959f", "#6e7681")
+COLOURS = (PAPER, INK, VALUE, SLOPE, GRID)
 
 
-def draw(act: Activation, path: Path) -> None:
+def dark_style() -> str:
+    """The colours for a reader whose system is dark."""
+    rules = [
+        f'[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
+        for light, dark in COLOURS
+        for part in ("fill", "stroke")
+    ]
+    return "@media (prefers-color-scheme: dark) {" + " ".join(rules) + "}"
+
+
+def draw(op: Operator, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "fastact"  # the same file from the same numbers
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"):
+        matplotlib.rcParams[name] = INK[0]
     from matplotlib import pyplot
 
     x = torch.linspace(-REACH, REACH, 481, dtype=torch.float64, requires_grad=True)
-    y = act.op(x)
+    y = op.call(x)
     (slope,) = torch.autograd.grad(y.sum(), x)
     x, y = x.detach(), y.detach()
-    figure, axis = pyplot.subplots(figsize=(4.2, 2.8), layout="constrained")
-    axis.plot(x, y, label="f")
-    axis.plot(x, slope, "--", label="f'")
-    axis.axhline(0, color="gray", linewidth=0.5)
-    axis.axvline(0, color="gray", linewidth=0.5)
+    figure, axis = pyplot.subplots(figsize=(4.6, 3.2), layout="constrained")
+    axis.axhline(0, color=GRID[0], linewidth=0.5)
+    axis.axvline(0, color=GRID[0], linewidth=0.5)
+    axis.plot(x, y, color=VALUE[0], label="f(x)")
+    axis.plot(x, slope, "--", color=SLOPE[0], label="f'(x)")
     axis.set_ylim(max(-2.5, float(y.min()) - 0.5), 2.5)
-    axis.set_title(act.name, fontsize=9)
-    axis.legend(fontsize=7, frameon=False)
+    axis.set_xlabel("x", fontsize=9)
+    axis.set_ylabel("f(x), f'(x)", fontsize=9)
+    at = f"({op.at})" if op.at else ""
+    axis.set_title(f"{op.name}{at}\nresults from {ends(op.call)}", fontsize=9)
+    axis.legend(fontsize=8, frameon=False, loc="upper left")
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
+    text = path.read_text()
+    style = f"*{{stroke-linejoin: round; stroke-linecap: butt}} {dark_style()}"
+    assert text.count("*{stroke-linejoin: round; stroke-linecap: butt}") == 1
+    text = text.replace("*{stroke-linejoin: round; stroke-linecap: butt}", style)
+    path.write_text(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE))
 
 
 # The forms that ATen has, too, by suffix and overload.
@@ -150,12 +517,13 @@ def main(command_line: list[str]) -> int:
     folder = Path(command_line[0]) if command_line else PAGES
     torch.ops.load_library(str(library_path()))
     folder.mkdir(parents=True, exist_ok=True)
-    for act in OPERATORS:
-        (folder / f"{act.name}.md").write_text(page(act))
-        draw(act, folder / f"{act.name}.svg")
+    every = operators()
+    for op in every:
+        (folder / f"{op.name}.md").write_text(page(op))
+        draw(op, folder / f"{op.name}.svg")
     if not command_line:
         put_between_markers("aten", COMMAND, beside_aten(), OPERATORS_PAGE)
-    print(f"written: {len(OPERATORS)} pages to {folder}")
+    print(f"written: {len(every)} pages to {folder}")
     return 0
 
 

@@ -211,6 +211,22 @@ TEST(PreluTest, FunctionGivesAtensValuesAndGradients) {
   EXPECT_THROW(fastact::prelu(x, at::ones({2}, at::kDouble)), c10::Error);
 }
 
+at::Tensor page_input() { return at::linspace(-4, 4, 18).view({2, 3, 3}); }
+
+// After the calls of a page: x is what its in-place call made of page_input().
+void expect_called(const at::Tensor& x, const at::Tensor& y, const std::string& name) {
+  EXPECT_FALSE(same_bits(y, page_input()));
+  if (name == "prelu") {  // which has no in-place form
+    EXPECT_TRUE(same_bits(x, page_input()));
+  } else {
+    EXPECT_TRUE(same_bits(x, y));
+  }
+}
+
+TEST(PagesTest, CallsOfTheOperatorsPagesRun) {
+#include "cpp_tests/page_calls.inc"
+}
+
 TEST(BuildInfoTest, SaysWhatTheLibraryWasBuiltFor) {
   const std::string info = fastact::build_info();
   EXPECT_EQ(call<std::string()>("build_info", ""), info);

@@ -26,12 +26,9 @@ FASTACT_OPS_API std::span<const InstructionSet> available_instruction_sets();
 FASTACT_OPS_API InstructionSet selected_instruction_set();
 
 // A dense output of at least this many bytes a call, which is a thread's share, goes around the
-// caches if it is none of the inputs: non-temporal stores do not read its lines first. On a Zen 5
-// core, 2^25 elements, nanoseconds an element without and with: ReLU float32 0.235 and 0.180,
-// bfloat16 0.117 and 0.088, ReLU's backward 0.37 and 0.28; SELU, which computes longer, float32
-// 0.474 and 0.485, bfloat16 0.171 and 0.186. On two threads ReLU float32 took 0.24, and 0.15 to
-// 0.21; SELU 0.28 to 0.40 without and 0.25 to 0.39 with, which is noise. From 2^22 float32 on there
-// is something to gain, but a smaller output may still be in a cache when it is read.
+// caches if it is none of the inputs: non-temporal stores do not read its lines first. A smaller
+// output may still be in a cache when it is read.
+// ReLU of 2^25 float32: 0.180 instead of 0.235 ns an element (Zen 5, docs/tuning.md).
 inline constexpr int64_t kStreamedBytes = int64_t{16} << 20;
 
 // A size0 x size1 block of elements. data[i] points to operand i's first element; strides[i] is its

@@ -45,8 +45,7 @@ template <int Order, class Formula, class... Gradients>
 FASTACT_INLINE int64_t dense_segments(const Formula formula, float* out, int64_t n, const float* x,
                                       const Gradients*... gradients) {
   // The segments of so many first: in one pass an element's operations are a chain of which a
-  // processor holds too few at a time. With AVX2 and AVX-512 on a Sapphire Rapids GELU took 1.95
-  // and 0.70 ns an element, now 1.47 and 0.64; SiLU's backward 2.21 and 0.86, now 1.81 and 0.80.
+  // processor holds too few at a time. GELU, AVX2: 1.47 instead of 1.95 ns (docs/tuning.md).
   constexpr int kBlock = 64;
   alignas(64) uint32_t index[kBlock];
   const int64_t end = n - n % kFloats;
@@ -77,9 +76,8 @@ FASTACT_INLINE int64_t dense_segments(const Formula formula, float* out, int64_t
 #endif
 
 // For BFloat16: two neighbours in one 32-bit lane, of which either half is a float as it stands. It
-// saves the moves between 16- and 32-bit lanes: on a Zen 5 core SELU takes 0.18 instead of 0.19 ns
-// an element with AVX-512, 0.35 instead of 0.40 with AVX2; ReLU 0.07 instead of 0.10 and 0.13
-// instead of 0.22.
+// saves the moves between 16- and 32-bit lanes: SELU, AVX2: 0.35 instead of 0.40 ns an element
+// (docs/tuning.md).
 using BFloat16Pair [[gnu::may_alias, gnu::aligned(2)]] = uint32_t;
 
 FASTACT_INLINE float low_half(uint32_t pair) { return from_bits(pair << 16); }

@@ -11,14 +11,9 @@ namespace fastact::cpu::inline FASTACT_TARGET {
 
 // Where there is more than one input and the output is as large as one that is streamed
 // (kStreamedBytes), these bytes are fetched into the caches so long before they are read, in steps
-// of so many: the hardware's own prefetch does not keep up with two streams in and one out. On a
-// Zen 5 core, 2^24 elements, SELU's backward took 0.75 ns an element in float32 and 0.44 in Float16
-// without and takes 0.34 and 0.25; ReLU's 0.45 and 0.31, now 0.35 and 0.18. Steps of 2 KiB
-// cost SELU's 5 to 10 % of 2^23 elements and hardswish's 20 to 30, 3 KiB ahead changes little;
-// fetching the output, too, costs up to 10 %, and a single input gains nothing. Smaller ones may be
-// in a cache: on a Zen 4 core ReLU's backward took 0.087 ns an element of 2^17 in bfloat16, 0.156
-// in float32 and 0.310 in float64 with fetching, 0.065, 0.137 and 0.277 without; and up to 2^21 it
-// is as fast or faster without.
+// of so many: the hardware's own prefetch does not keep up with two streams in and one out. Smaller
+// ones may be in a cache.
+// SELU's backward, 2^24 float32: 0.34 instead of 0.75 ns an element (Zen 5, docs/tuning.md).
 inline constexpr int64_t kFetchAhead = 2048;
 inline constexpr int64_t kStep = 1024;
 inline constexpr int64_t kCacheLine = 64;

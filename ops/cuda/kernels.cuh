@@ -181,9 +181,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr bool kSegmented = kInSegments<Formula, Element, Order, FromResult>;
   if constexpr (Count == 1 || (PacketsPerThread == 1 && !kSegmented)) {
     share_segments<Formula, Element, Order, FromResult>();
-    // bfloat16's backward takes 201 instructions a packet instead of 229 in the loops below, and
-    // runs at 0.998 instead of 0.989 of copy speed. With two packets a thread the compiler makes
-    // less of float32 SELU: 0.876 instead of 0.997.
+    // bfloat16's backward: 0.998 of copy speed, 0.989 in the loops below (H200, docs/tuning.md).
     for_each_packet<PacketsPerThread>(packets, [&](auto count, int64_t packet) {
       Vector inputs[count.value][Order + 1];
 #pragma unroll

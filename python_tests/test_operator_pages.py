@@ -1,0 +1,141 @@
+"""docs/operators/: the calls on the pages run, and what they say of ranges and limits is so."""
+
+import ast
+import math
+import re
+import sys
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from op_table import ACTIVATIONS, FORMULAS, OPERATORS
+from oracle import LongDouble, wide
+from support import REPOSITORY, assert_same_bits
+
+pytestmark = pytest.mark.kernels
+
+sys.path.append(str(REPOSITORY / "scripts"))
+
+import operator_pages  # noqa: E402
+
+# That every activation has a page is test_contributing's.
+NAMES = sorted(path.stem for path in operator_pages.PAGES.glob("*.md"))
+names = pytest.mark.parametrize("name", NAMES)
+by_operator = pytest.mark.parametrize(
+    "act", [act for act in OPERATORS if act.name in NAMES], ids=lambda act: act.name
+)
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def text_of(name):
+    return (operator_pages.PAGES / f"{name}.md").read_text()
+
+
+def blocks(name, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(name), re.DOTALL | re.MULTILINE)
+
+
+def results(block, variables):
+    """Runs a block, and gives what it assigns to y, one after another."""
+    found = []
+    for statement in ast.parse(block).body:
+        exec(compile(ast.Module([statement], []), "page", "exec"), variables)
+        if isinstance(statement, ast.Assign) and statement.targets[0].id == "y":
+            found.append(variables["y"])
+    return found
+
+
+@names
+def test_python_calls_run_and_agree(name):
+    ours, *pytorch = blocks(name, "python")
+    lines, in_place = ours.splitlines(), f"torch.ops.fastact.{name}_("
+    assert (in_place in lines[-1]) == (name != "prelu")
+    variables = {}
+    first, *others = results("\n".join(lines if name == "prelu" else lines[:-1]), variables)
+    assert len(others) == 2
+    for other in others:
+        assert_same_bits(other, first)
+    assert bool(pytorch) == (name in operator_pages.COMPOSED or "same in PyTorch" in text_of(name))
+    for block in pytorch:
+        for theirs in results(block, variables):
+            torch.testing.assert_close(theirs, first)
+    if name != "prelu":
+        exec(lines[-1], variables)
+        assert_same_bits(variables["x"], first)
+
+
+@names
+def test_cpp_calls_are_there(name):
+    """cpp_tests/registration/api_test.cpp compiles and runs them."""
+    (block,) = blocks(name, "cpp")
+    assert f"at::Tensor y = fastact::{name}(x" in block
+
+
+def exact_ends(derivative):
+    """The least and the largest value, by the oracle."""
+    y = derivative(LongDouble, wide(operator_pages.inputs()), 0)
+    return float(y.min()), float(y.max())
+
+
+def said_of(ends):
+    return " to ".join(map(operator_pages.number, ends))
+
+
+@by_operator
+def test_the_range_is_the_oracles(act):
+    (said,) = re.findall(r"^It takes .* (?:are|is) from (.*)\.$", text_of(act.name), re.MULTILINE)
+    assert said == said_of(exact_ends(act.derivative))
+
+
+@pytest.mark.parametrize(
+    "act", [act for act in ACTIVATIONS if act.name in NAMES and act.parameters], ids=lambda a: a.id
+)
+def test_the_range_with_other_parameters(act):
+    if act.name not in operator_pages.ENDS:
+        assert f"are from {said_of(exact_ends(act.derivative))}." in text_of(act.name)
+        return
+    low, high, condition = operator_pages.ENDS[act.name]
+    known = {**act.parameters, "inf": math.inf, "min": min}
+    if condition and not eval(condition, known):
+        return
+    # An end that no input reaches, such as a threshold, is as near as the inputs lie.
+    for end, exact in zip((low, high), exact_ends(act.derivative)):
+        assert math.isclose(float(eval(end, known)), exact, abs_tol=2e-4)
+    assert operator_pages.other_range(act) in text_of(act.name)
+
+
+@by_operator
+def test_refused_parameters_are_all_listed(act):
+    header = (FORMULAS / f"{act.name}.h").read_text()
+    expected = re.findall(r'\.expected = "(.*?)"', header)
+    accepted = "Any number is accepted as a parameter, NaN included." in text_of(act.name)
+    assert accepted == (not expected and bool(act.parameters))
+    for requirement in expected:
+        assert f" to be {requirement}, but got " in text_of(act.name)
+    for name in act.parameters if accepted else ():
+        for value in (-math.inf, -1.0, 0.0, math.inf, math.nan):
+            x = torch.ones(3, requires_grad=True)
+            act.packet()(x, **{**act.parameters, name: value}).sum().backward()
+
+
+@pytest.mark.parametrize("name", ("sigmoid", "tanh"))
+def test_a_result_at_the_end_of_the_range_has_no_gradient(name):
+    assert "rounded to an end of the range, the gradient is 0" in text_of(name)
+    x = torch.tensor([20.0], requires_grad=True)
+    y = getattr(torch.ops.fastact, name)(x)
+    assert y.item() == 1 and torch.autograd.grad(y.sum(), x)[0].item() == 0
+
+
+@names
+def test_plots_have_labels_and_colours_for_a_dark_page(name):
+    tree = ElementTree.parse(operator_pages.PAGES / f"{name}.svg").getroot()
+    words = [element.text for element in tree.iter(f"{SVG}text")]
+    (said,) = re.findall(r"^It takes .* (?:are|is) from (.*)\.$", text_of(name), re.MULTILINE)
+    assert {"x", "f(x), f'(x)", "f(x)", "f'(x)", f"results from {said}"} <= set(words)
+    (style,) = tree.iter(f"{SVG}style")
+    assert operator_pages.dark_style() in style.text
+    dark = {light for light, _ in operator_pages.COLOURS}
+    assert set(re.findall(r"#[0-9a-f]{6}", ElementTree.tostring(tree, "unicode"))) <= dark | {
+        colour for _, colour in operator_pages.COLOURS
+    }

@@ -508,10 +508,10 @@ def test_readme_has_the_errors_of_five(report_to):
         assert readme.get("accuracy", ("", "", "Not yet known"))[2].startswith("Not yet known")
         (act,) = (a for a in ACTIVATIONS if a.id == name)
         for order in (0, 1):
-            save(folder, "some", act, torch.float32, order, 1 << 32, theirs)
+            save(folder / "found", "some", act, torch.float32, order, 1 << 32, theirs)
             for dtype in SMALL:
-                save(folder, "some", act, dtype, order, 1 << 16, theirs)
-        assert report.write(folder) == 0
+                save(folder / "found", "some", act, dtype, order, 1 << 16, theirs)
+        assert report.write(folder / "found") == 0
     text = readme["accuracy"][2]
     assert all(f"`{name}` 0.25 and 1.25" in text for name in report.SHOWN)
     assert "Of their 1,310,720 values" in text  # of which each first derivative has one

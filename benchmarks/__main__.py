@@ -75,7 +75,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier result")
     mode.add_argument("--bars", action="store_true", help="measure and judge the bars alone")
-    mode.add_argument("--report", type=Path, nargs="+", metavar="RESULT.json",
+    mode.add_argument("--report", type=Path, nargs="*", metavar="RESULT.json",
                       help="write docs/performance.md, its figures and README's part")  # fmt: skip
     options = parser.parse_args(arguments)
     options.selection = options.selection or "default"
@@ -109,7 +109,7 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"expected at least 0 for --probes, but got {options.probes}")
     if options.jobs < 1:
         raise ValueError(f"expected at least 1 for --jobs, but got {options.jobs}")
-    if not options.report and not library_path().exists():
+    if options.report is None and not library_path().exists():
         raise ValueError(f"expected the library at {library_path()}: run make build")
 
 
@@ -219,7 +219,7 @@ def measure_sections(options: argparse.Namespace) -> int:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    if options.report:
+    if options.report is not None:
         return performance.write(options.earlier)
     isa.hold(options.isa)
     torch.ops.load_library(str(library_path()))

@@ -1,4 +1,4 @@
-"""docs/performance.md and its figures, and README's table and plot, from stored results."""
+"""docs/performance.md and its figures from stored results, and README's table from that page."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,10 @@ FIGURES = "performance"  # beside the page
 COMMAND = "make performance-report"
 OF_A_GPU = re.compile("## .*, CUDA ")  # a section of the page
 FEWEST_SIZES = 3  # in a figure, whose one axis is the size
-SUMMARY_FORMS = ("forward", "in-place", "backward")
+# README's table: what it is about, and where it is measured.
+SHOWN = ("selu", "gelu", "silu", "quick_gelu", "mish")
+SHOWN_FORMS = ("forward", "backward")
+SHOWN_COLUMNS = (("GPU", "bfloat16"), ("GPU", "float32"), ("CPU", "float32"))
 
 INTRODUCTION = """\
 # Performance
@@ -47,8 +50,8 @@ FastAct writes around the caches; and for the in-place form it goes from one ten
 
 
 def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
-    """Writes the page, its figures and README's part. The sections of machines that are not among
-    the results stay; and README's part, if one of them is a GPU's and none of the results is."""
+    """Writes the page, its figures and README's part, which is about all sections of the page. The
+    sections of machines that are not among the results stay."""
     stored = combined(stored)
     figures = page.parent / FIGURES
     sections = kept_sections(page, stored)
@@ -61,29 +64,9 @@ def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
         sections.append("\n".join(lines))
     sections.sort(key=lambda text: bool(OF_A_GPU.match(text)))  # CPUs first
     page.write_text("\n".join([INTRODUCTION, *sections]))
-    put_between_markers("copy", COMMAND, all_beside_the_copy(sections), readme)
-    print(f"written: {page} and {sum(map(len, drawn_of))} figures")
-    # A GPU's figures say more about kernels that are bound by memory.
-    gpus = [i for i, result in enumerate(stored) if result["machine"]["device"] == "cuda"]
-    if not gpus and any(map(OF_A_GPU.match, sections)):
-        return 0
-    first = gpus[0] if gpus else 0
-    text = summary(stored[first])
-    if plots := drawn_of[first] or [path for drawn in drawn_of for path in drawn]:
-        text += f"\n![{plots[0].stem}](docs/{FIGURES}/{plots[0].name})\n"
-    text += "\n[docs/performance.md](docs/performance.md) has every size, form and layout.\n"
-    put_between_markers("performance", COMMAND, text, readme)
-    print(f"written: {readme.name}")
+    put_between_markers("performance", COMMAND, summary(sections), readme)
+    print(f"written: {page}, {sum(map(len, drawn_of))} figures and {readme.name}")
     return 0
-
-
-def all_beside_the_copy(sections: list[str]) -> str:
-    """README's sentences on how each machine fares beside the copy."""
-    lines = [
-        f"- {text.removeprefix('## ').partition(', ')[0]}: {beside_the_copy(text.splitlines())}.\n"
-        for text in sections
-    ]
-    return "".join(lines)
 
 
 def kept_sections(page: Path, measured: list[dict]) -> list[str]:
@@ -306,32 +289,89 @@ def library(found: dict) -> list[str]:
 # ---- README
 
 
-def summary(result: dict) -> str:
-    """Forms as rows and dtypes as columns, at the largest size that each has, for the activations
-    that are measured at every size."""
-    cells = swept([c for c in result["cells"] if c["layout"] == "contiguous" and c["threads"] <= 1])
-    dtypes = [d for d in ("float32", "bfloat16", "float16", "float64") if any_of(cells, dtype=d)]
-    rows = []
-    for op in dict.fromkeys(cell["op"] for cell in cells):
-        for form in SUMMARY_FORMS:
-            row = [f"`{op}` {form}"]
-            for dtype in dtypes:
-                found = any_of(cells, op=op, form=form, dtype=dtype)
-                largest = max(found, key=lambda c: c["elements"], default=None)
-                row.append(
-                    f"{pair(largest, unsteady(result))} (at {size_name(largest['elements'])})"
-                    if largest
-                    else ""
-                )
-            if any(row[1:]):
-                rows.append(row)
-    lines = table(["of copy / over PyTorch"] + dtypes, rows)
-    note = (
-        f"{title(result)}, {result['machine']['date']}, medians of rounds in which FastAct, "
-        "PyTorch and a copy of the same bytes took turns. Bold: slower than PyTorch beyond noise."
-    )
-    sentences = [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
-    return "\n".join([*lines, note, "", *sentences])
+def summary(sections: list[str]) -> str:
+    """The table of SHOWN activations, from the page's newest section of a GPU and of a CPU that has
+    all of them; in how many of their cells FastAct is slower; and the GPU's figure."""
+    newest: dict[str, str] = {}
+    for text in sections:
+        device = "GPU" if OF_A_GPU.match(text) else "CPU"
+        has_all = all(size_of_all(rows_of(text), t) for d, t in SHOWN_COLUMNS if d == device)
+        if has_all and date_of(text) >= date_of(newest.get(device, "")):
+            newest[device] = text
+    head = ["PyTorch's time / FastAct's (a copy's / FastAct's)"]
+    rows = [[f"`{op}`"] for op in SHOWN]
+    numbers: dict[str, list[str]] = {}
+    for device, dtype in SHOWN_COLUMNS:
+        found = rows_of(newest.get(device, ""))
+        size = size_of_all(found, dtype)
+        head += [f"{device} {dtype} {form}" for form in SHOWN_FORMS]
+        for row, op in zip(rows, SHOWN):
+            row += [turned(found[op, form, dtype][size]) if size else "-" for form in SHOWN_FORMS]
+        numbers.setdefault(device, []).append(f"{size} {dtype}")
+    lines = table(head, rows)
+    for device in (d for d in numbers if d in newest):
+        heading, one = newest[device].partition("\n")[0], ", one thread" if device == "CPU" else ""
+        lines.append(
+            f"- {device}: {heading.removeprefix('## ')}, {date_of(newest[device])[:10]}; "
+            f"{' and '.join(numbers[device])} numbers{one}. {lost_in(newest[device])}"
+        )
+    lines += [
+        "",
+        "**Bold**: slower than PyTorch beyond noise. ~: not to be relied on, as processes "
+        "disagreed. `quick_gelu` is several operators in PyTorch.",
+        "",
+    ]
+    if drawn := re.search(rf"!\[(.*-copy)\]\(({FIGURES}/.*)\)", newest.get("GPU", "")):
+        lines += [f"![{drawn[1]}](docs/{drawn[2]})", ""]
+    link = "[docs/performance.md](docs/performance.md) has every activation, size, form and layout."
+    return "\n".join([*lines, link, ""])
+
+
+def rows_of(text: str, ops: tuple[str, ...] = SHOWN) -> dict[tuple, dict[str, str]]:
+    """Of a section of the page: (operator, form, dtype, and what else a row's name says, but one
+    thread), and by size its cells, "of copy / over PyTorch"."""
+    lines = text.partition("### Of copy / over PyTorch\n")[2].partition("\n### ")[0].splitlines()
+    split = [[word.strip() for word in line.strip("|").split("|")] for line in lines if line]
+    rows = {}
+    for name, *found in split[2:]:
+        words = name.removesuffix(" 1 thread").split()
+        if words and words[0] in ops:
+            by_size = zip(split[0][1:], found)
+            rows[tuple(words)] = {size: cell for size, cell in by_size if cell}
+    return rows
+
+
+def size_of_all(rows: dict[tuple, dict[str, str]], dtype: str) -> str | None:
+    """The largest size at which every SHOWN activation was measured in each form."""
+    of_each = [list(rows.get((op, form, dtype), ())) for op in SHOWN for form in SHOWN_FORMS]
+    return next((s for s in reversed(of_each[0]) if all(s in sizes for sizes in of_each)), None)
+
+
+def date_of(section: str) -> str:
+    return (re.findall(r"^(\d+-\d+-\d+ \d+:\d+) UTC, FastAct", section, re.MULTILINE) or [""])[0]
+
+
+def turned(cell: str) -> str:
+    """PyTorch first, then the copy."""
+    copy, _, over = cell.partition(" / ")
+    return f"{over} ({copy})"
+
+
+def lost_in(section: str) -> str:
+    """How many cells of SHOWN activations are slower than PyTorch's beyond noise, and the worst."""
+    rows = rows_of(section)
+    lost = [
+        (float(found[1]), " ".join(name), size)
+        for name, by_size in rows.items()
+        for size, cell in by_size.items()
+        if (found := re.search(r"\*\*(.*)\*\*", cell))
+    ]
+    cells = sum(map(len, rows.values()))
+    text = f"Of {cells} cells of these five (every size, form, layout and type) FastAct is slower"
+    if not lost:
+        return text + " in none."
+    least, name, size = min(lost)
+    return text + f" in {len(lost)}, at worst in `{name}` of {size}: {least:.2f}."
 
 
 def swept(cells: list[dict]) -> list[dict]:

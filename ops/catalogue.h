@@ -13,7 +13,7 @@
 // type; the parameters between `self` and the end of the operator's schema, as in "float alpha=1.0,
 // float scale=1.0"; those without a default come first.
 #if defined(FASTACT_ONLY)
-#include "ops/generated/only.h"  // some of them, see FASTACT_ONLY in README
+#include "ops/generated/only.h"  // some of them, see FASTACT_ONLY in docs/building.md
 #else
 #define FASTACT_ACTIVATIONS(X)                                           \
   X(relu, Relu, "")                                                      \

@@ -346,10 +346,6 @@ def test_peak_memory_is_the_most_held_at_a_time(device):
 # ---- The page
 
 
-# README's other part.
-COPY = f"<!-- copy: written by `{performance.COMMAND}` -->\n<!-- copy: end -->\n"
-
-
 def a_result():
     return {
         "machine": results.machine("cpu"),
@@ -417,9 +413,9 @@ def test_cells_are_counted_beside_the_copy():
 
 
 def test_the_page_says_what_its_tables_show():
-    """Its sentences, README's, and the marks, of whatever machines the page has."""
+    """Its sentences, README's table, and the marks, of whatever machines the page has."""
     _, *sections = re.split(r"^(?=## )", performance.PAGE.read_text(), flags=re.MULTILINE)
-    assert performance.all_beside_the_copy(sections) in performance.README.read_text()
+    assert performance.summary(sections) in performance.README.read_text()
     for text in sections:
         ratios = text.partition("### Of copy / over PyTorch")[2].partition("\n\n###")[0]
         assert f"\n\n{performance.beside_the_copy(ratios.splitlines())}.\n" in text
@@ -467,7 +463,7 @@ def test_every_copy_copies(monkeypatch):
 def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
     readme = tmp_path / "README.md"
     begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
-    readme.write_text(f"before\n{begin}\nSTALE\n<!-- performance: end -->\nafter\n{COPY}")
+    readme.write_text(f"before\n{begin}\nSTALE\n<!-- performance: end -->\nafter\n")
     result = a_result()
     page = tmp_path / "performance.md"
     assert performance.write([json.loads(json.dumps(result))], page, readme) == 0
@@ -488,13 +484,13 @@ def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
     assert len(figures) == drawn and all(f"performance/{f.name})" in text for f in figures)
     written = readme.read_text()
     assert written.startswith("before\n") and "<!-- performance: end -->\nafter\n" in written
-    assert "**0.67**" in written and "STALE" not in written and "Unsteady" in written
+    assert "STALE" not in written and "| `selu` | - | - | - | - | - | - |" in written
 
 
 def test_several_runs_on_a_machine_are_one_part_of_the_report(tmp_path):
     readme = tmp_path / "README.md"
     begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
-    readme.write_text(f"{begin}\n<!-- performance: end -->\n{COPY}")
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
     older, newer = (json.loads(json.dumps(a_result())) for _ in range(2))
     newer["machine"]["date"] = "2099-01-01 00:00 UTC"
     older["binary"]["bytes"] = 7 << 20
@@ -511,19 +507,17 @@ def test_several_runs_on_a_machine_are_one_part_of_the_report(tmp_path):
 def test_other_machines_keep_their_part_of_the_report(tmp_path):
     readme = tmp_path / "README.md"
     begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
-    readme.write_text(f"{begin}\n<!-- performance: end -->\n{COPY}")
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
     cpu, gpu = (json.loads(json.dumps(a_result())) for _ in range(2))
     gpu["machine"] |= {"device": "cuda", "name": "Some GPU", "cuda": "13.0"}
     page = tmp_path / "performance.md"
     performance.write([gpu, cpu], page, readme)
-    both, summary = page.read_text(), readme.read_text()
+    both = page.read_text()
     assert both.index(results.title(cpu)) < both.index("## Some GPU, CUDA 13.0")
-    assert "Some GPU" in summary
     cpu["machine"]["date"] = "2099-01-01 00:00 UTC"
     performance.write([cpu], page, readme)
     date = gpu["machine"]["date"]
     assert page.read_text() == both.replace(date, "2099-01-01 00:00 UTC", 1)
-    assert readme.read_text() == summary and date in summary
     performance.write([gpu], page, readme)
     assert page.read_text().count("\n## ") == 2 and "2099-01-01" in page.read_text()
 
@@ -531,7 +525,7 @@ def test_other_machines_keep_their_part_of_the_report(tmp_path):
 def test_instruction_sets_of_a_machine_have_a_section_each(tmp_path):
     readme = tmp_path / "README.md"
     begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
-    readme.write_text(f"{begin}\n<!-- performance: end -->\n{COPY}")
+    readme.write_text(f"{begin}\n<!-- performance: end -->\n")
     page = tmp_path / "performance.md"
     of_set = {}
     for name in ("avx2", "avx512"):
@@ -548,6 +542,49 @@ def test_instruction_sets_of_a_machine_have_a_section_each(tmp_path):
     assert text.count("\n## ") == 2 and ", avx2, torch 99.0" in text and ", avx512, torch" in text
     if importlib.util.find_spec("matplotlib"):
         assert len(list((tmp_path / "performance").glob("*.svg"))) == 4
+
+
+def a_machine(device, date, ours=1e-3, without=None):
+    """A section of the page with all that README's table is about, and a cell more."""
+    measured = [
+        {**planted(ours=ours, form=form, elements=elements), "op": op, "dtype": dtype}
+        for op in performance.SHOWN
+        for form in performance.SHOWN_FORMS
+        for dtype in ("float32", "bfloat16")
+        for elements in (1 << 16, 1 << 20)
+        if (op, elements) != (without, 1 << 20)
+    ]
+    measured.append({**planted(ours=9e-3, elements=1 << 12), "op": "mish", "dtype": "float64"})
+    result = {**json.loads(json.dumps(a_result())), "cells": measured}
+    result["machine"] |= {"date": date}
+    if device == "cuda":
+        result["machine"] |= {"device": "cuda", "name": "Some GPU", "cuda": "13.0"}
+        for cell in measured:
+            cell |= {"device": "cuda", "threads": 0}
+    (result,) = results.combined([result])
+    return "\n".join(performance.section(result))
+
+
+def test_readmes_table_shows_gains_and_losses():
+    gpu = a_machine("cuda", "2030-01-02 00:00 UTC", ours=4e-3)
+    cpu = a_machine("cpu", "2030-01-01 00:00 UTC", without="silu")
+    text = performance.summary([cpu, gpu])
+    for op in performance.SHOWN:
+        assert f"| `{op}` |" + " **0.50** (0.12) |" * 4 + " 2.00 (0.50) |" * 2 in text
+    assert "- GPU: Some GPU, CUDA 13.0, torch" in text
+    assert ", 2030-01-02; 2^20 bfloat16 and 2^20 float32 numbers. Of 41 cells" in text
+    assert "is slower in 41, at worst in `mish forward float64` of 2^12: 0.22." in text
+    assert ", 2030-01-01; 2^16 float32 numbers, one thread. Of 37 cells" in text
+    assert "is slower in 1, at worst in `mish forward float64` of 2^12: 0.22." in text
+
+
+def test_readmes_table_is_about_the_newest_machine_that_has_all():
+    older, newer = (a_machine("cpu", f"20{year}-01-01 00:00 UTC") for year in (30, 31))
+    partly = a_machine("cpu", "2032-01-01 00:00 UTC").replace("| mish backward", "| other backward")
+    for sections in ([older, newer, partly], [partly, newer, older]):
+        text = performance.summary(sections)
+        assert ", 2031-01-01; 2^20 float32" in text and text.count("- CPU: ") == 1
+        assert "- GPU:" not in text and "| `mish` | - | - | - | - | 2.00 (0.50) |" in text
 
 
 def test_readme_has_the_place_for_the_report():

@@ -1,4 +1,4 @@
-"""The pages keep their word: CONTRIBUTING's activation passes its tests, README shows its files."""
+"""The pages keep their word: CONTRIBUTING's activation passes its tests, examples are whole."""
 
 import re
 import shutil
@@ -19,12 +19,16 @@ sys.path.append(str(SCRIPTS))
 import operator_pages  # noqa: E402
 
 CHECK = SCRIPTS / "add_activation_check.py"
-SHOWN_IN_README = (
-    "load_python/load.py",
-    "load_cpp/CMakeLists.txt",
-    "load_cpp/main.cpp",
-    "load_torchscript/save.py",
-    "load_torchscript/main.cpp",
+SHOWN = (
+    ("README.md", "python/activations.py"),
+    ("README.md", "load_cpp/CMakeLists.txt"),
+    ("README.md", "load_cpp/main.cpp"),
+    ("README.md", "existing_model/replace.py"),
+    ("README.md", "aot_inductor/export.py"),
+    ("README.md", "aot_inductor/main.cpp"),
+    ("docs/cpp.md", "load_python/load.py"),
+    ("docs/cpp.md", "load_torchscript/save.py"),
+    ("docs/cpp.md", "load_torchscript/main.cpp"),
 )
 PAGES = (
     "README.md",
@@ -63,9 +67,9 @@ def test_every_activation_has_the_page_of_its_header():
         assert path.with_suffix(".svg").is_file()
 
 
-@pytest.mark.parametrize("file", SHOWN_IN_README)
-def test_readme_shows_the_example_as_it_is(file):
-    assert (REPOSITORY / "examples" / file).read_text() in blocks("README.md")
+@pytest.mark.parametrize("page, file", SHOWN)
+def test_a_page_shows_the_example_as_it_is(page, file):
+    assert (REPOSITORY / "examples" / file).read_text() in blocks(page)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -14,9 +14,15 @@ import pytest
 import torch
 
 from op_table import OPERATORS
-from support import library_path
+from support import library_path, package_path
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+# The loop of an example, on `model`.
+REPLACE = re.search(
+    r"^for .*?(?=^\S*print|^$)",
+    (EXAMPLES / "existing_model" / "replace.py").read_text(),
+    re.MULTILINE | re.DOTALL,
+)[0]
 ENVIRONMENT = {
     **os.environ,
     # OpenMP threads that wait without spinning: other tests or builds may be using the cores.
@@ -76,6 +82,60 @@ def build(prefix, tmp_path_factory):
         return folder
 
     return build
+
+
+# --- The paths of README, by the package ---
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """What the examples import, where it is not installed."""
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", str(package_path().parent))
+
+
+def test_python(package):
+    printed = python(EXAMPLES / "python" / "activations.py").stdout
+    numbers = r"-0\.086\d+, -0\.082\d+, 0\.5, 1\.082\d+, 1\.086\d+"
+    assert re.search(rf"^gradient \[{numbers}\]$", printed, re.M)
+    assert re.search(r"^network \[(-?\d\S+, ){2}-?\d\S+\]$", printed, re.M)
+
+
+def test_existing_model(package):
+    lines = python(EXAMPLES / "existing_model" / "replace.py").stdout.splitlines()
+    assert lines[:2] == [
+        "1: fastact.nn.GELU(approximate='tanh')",
+        "3: fastact.nn.PReLU(num_parameters=1)",
+    ]
+    assert len(lines) == 3
+
+
+def test_every_module_can_be_replaced(package):
+    """By what replace.py does, with other settings than the defaults and a module in two places."""
+    script = f"""
+import fastact, torch
+from torch import nn
+settings = {{"Threshold": (0.5, 0.25), "PReLU": (4,), "CELU": (0.7,), "GELU": ("tanh",)}}
+kinds = [kind for kind in fastact.nn.__all__ if hasattr(nn, kind)]
+both = [[getattr(n, kind)(*settings.get(kind, ())) for kind in kinds] for n in (nn, fastact.nn)]
+model = nn.ModuleList(both[0] + [both[0][0]])
+{REPLACE}
+x = torch.randn(3, 4)
+for replaced, ours in zip(model, both[1]):
+    assert type(replaced) is type(ours) and repr(replaced) == repr(ours)
+    assert torch.equal(replaced(x), ours(x)), ours
+print(len(kinds))
+"""
+    kinds = int(python("-c", script).stdout.split()[-1])
+    assert kinds == len(OPERATORS) + 1 - 3  # and prelu; PyTorch lacks three
+
+
+def test_aot_inductor(package, build, tmp_path):
+    """The package gives the same numbers in Python and in C++."""
+    archive = tmp_path / "network.pt2"
+    in_python = python(EXAMPLES / "aot_inductor" / "export.py", archive).stdout
+    in_cpp = run(build("aot_inductor") / "run_package", archive).stdout
+    numbers = [re.findall(r"-?\d\.\d{4}", text) for text in (in_python, in_cpp)]
+    assert len(numbers[0]) == 8 and numbers[0] == numbers[1]
 
 
 # --- Three ways to load ---

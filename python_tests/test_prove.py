@@ -483,7 +483,8 @@ def test_the_report_says_what_it_lacks(report_to):
     assert f"| {act.id} float32 f' | 4,294,967,296 | " in head and "| 1.25 | 1 | 0 | none |" in head
     assert f"- bfloat16 f: {OPERATORS[1].id}" in lacking and "- float16 f: all." in lacking
     assert "- float32 f''': all." in lacking and "prelu by weight" in lacking
-    assert f"| {act.name} | 0.25 ULP (0 %) |" in readme["accuracy"][2]
+    assert f"| {act.name} | 0.25 ULP (0 %) |" in head.partition("## In short")[2]
+    assert readme["accuracy"][2] == "Not yet known: selu.\n"
     assert (folder / "figures" / f"{act.id}.svg").exists()
 
 
@@ -516,8 +517,25 @@ def test_special_inputs_stand_apart_in_the_tables(report_to):
             save(folder, "some", act, dtype, order, 1 << 16, theirs)
     assert report.write(folder) == 0
     assert "| 0.75 | 7 | 1 ±inf, 31,040 sign of 0, 254 NaN |" in report.PAGE.read_text()
-    assert "| 0.75 ULP (1.6e-07 %); special: 31,041 |" in readme["accuracy"][2]
-    assert "| 28; special: 124,164 |" in readme["accuracy"][2]
+    assert "| 0.75 ULP (1.6e-07 %); special: 31,041 |" in report.PAGE.read_text()
+    assert "| 28; special: 124,164 |" in report.PAGE.read_text()
+
+
+def test_readme_has_the_errors_of_five(report_to):
+    folder, readme = report_to
+    theirs = accuracy.Tally(max_ulp=0.75, misrounded=7)
+    for name in report.SHOWN:
+        assert readme.get("accuracy", ("", "", "Not yet known"))[2].startswith("Not yet known")
+        (act,) = (a for a in ACTIVATIONS if a.id == name)
+        for order in (0, 1):
+            save(folder / "found", "some", act, torch.float32, order, 1 << 32, theirs)
+            for dtype in SMALL:
+                save(folder / "found", "some", act, dtype, order, 1 << 16, theirs)
+        assert report.write(folder / "found") == 0
+    text = readme["accuracy"][2]
+    assert all(f"`{name}` 0.25 and 1.25" in text for name in report.SHOWN)
+    assert "Of their 1,310,720 values" in text  # of which each first derivative has one
+    assert "FastAct rounds 10 to another" in text and "PyTorch 140." in text
 
 
 @pytest.mark.parametrize(

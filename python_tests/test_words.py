@@ -1,5 +1,6 @@
 """README and docs promise what the code does: each sentence beside what it is about."""
 
+import json
 import re
 import sys
 
@@ -14,6 +15,8 @@ pytestmark = pytest.mark.kernels
 sys.path.append(str(REPOSITORY / "scripts"))
 
 import operator_pages  # noqa: E402
+
+from fastact import _verify  # noqa: E402  isort: skip
 
 
 def words(page):
@@ -36,6 +39,7 @@ def test_bounds_are_those_of_the_contracts():
     assert f"float32 values and first derivatives are within {largest(f32, 0)} ULP" in text
     assert largest(f32, 1) == largest(f32, 0) and largest(f32, 2) == largest(f32, 3)
     assert f"the second and third within {largest(f32, 2)}." in text
+    text = words("docs/accuracy.md")
     assert f"float64 values are within {largest(f64, 0)} ULP" in text
     first, second, third = (largest(f64, k) for k in (1, 2, 3))
     assert f"the first three derivatives within {first}, {second} and {third} where" in text
@@ -51,7 +55,7 @@ def test_other_parameters_have_the_bounds_that_are_said():
         "With any other finite parameters a bound is at least 0.51 ULP (2 for float32 Softplus), "
         "and float64's are twice as large."
     )
-    assert sentence in words("README.md")
+    assert sentence in words("docs/accuracy.md")
     for act in ACTIVATIONS:
         if act.defaults is not None:
             for dtype, bounds in contract(act.name).items():
@@ -110,8 +114,8 @@ def test_numbers_of_derivative_operators_have_the_defaults_that_are_said(name):
     assert all(a.default_value is None for a in theirs if a.name in value)
 
 
-def test_make_prove_tries_what_readme_says():
-    text = words("README.md")
+def test_make_prove_tries_what_is_said():
+    text = words("docs/accuracy.md")
     derivatives = ("first", "second", "third")
     assert f"in every type to the {derivatives[TOP_ORDER - 1]} derivative" in text
     assert (
@@ -190,3 +194,25 @@ def test_tuning_page_has_the_constants_as_they_are():
         "kThreads", "kOnePacketBytes", "kPacketsOfRows", "kStreamedBytes", "kFetchAhead", "kStep"
     }  # fmt: skip
     assert numbers == {name: found[name] for name in numbers}
+
+
+def test_the_activations_are_all_named():
+    text = words("README.md").partition("The activations are ")[2].partition(". Each has")[0]
+    assert re.findall(r"`(\w+)`", text) and set(re.findall(r"`(\w+)`", text)) == {
+        *(act.name for act in OPERATORS), "prelu",
+    }  # fmt: skip
+
+
+def test_every_version_says_which_bits_changed():
+    """As docs/bits.md promises."""
+    _, *versions = re.split(r"^## ", (REPOSITORY / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert versions
+    for text in versions:
+        assert re.search(r"^### Changed bits\n\n\S", text, re.MULTILINE), text.partition("\n")[0]
+
+
+def test_verify_computes_as_many_digests_as_is_said():
+    rows = json.loads(_verify.RECORDED.read_text())
+    counted = sum(len(forms) for row in rows for forms in row["digests"].values())
+    for page in ("README.md", "docs/bits.md", "docs/package.md"):
+        assert re.search(rf"\b{counted} digests of 4\.7 billion results", words(page)), page

@@ -32,7 +32,8 @@ if runs; then
 fi
 command -v "$python" >/dev/null ||
   fail "python3 (3.10 or newer) is needed, but '$python' was not found; make PYTHON=... names another."
-version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') ||
+  fail "python3 (3.10 or newer) is needed, but $python does not run; make PYTHON=... names another."
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
   fail "Python 3.10 or newer is needed, but $python is $version; make PYTHON=... names another."
 
@@ -58,8 +59,14 @@ if ! runs; then
   if [[ $torch == 2.15.* && $version == 3.10 ]]; then
     fail "torch $torch needs Python 3.11 or newer, but $python is 3.10; use make TORCH=2.14.1 or make PYTHON=..."
   fi
-  say "making $venv with Python $version"
   mkdir -p "$venv"
+  # Known before gigabytes are downloaded.
+  free=$(df -Pk "$venv" | awk 'NR == 2 { print $4 }')
+  if ((free < 5700000)); then
+    rmdir "$venv" 2>/dev/null || true
+    fail "the disk has $((free / 1000)) MB free at $venv, but the environment takes 5.7 GB; make room, or make VENV=... elsewhere."
+  fi
+  say "making $venv with Python $version"
   touch "$made"
   "$python" -m venv --clear "$venv"
   touch "$made"
@@ -81,17 +88,18 @@ install() {
 # Explains a failed installation in one sentence after pip's own words. Compiled Python is written when
 # a module is first imported: doing it here for all of torch takes half a minute.
 pip_install() {
-  local log="$venv/pip.log"
-  if "$venv/bin/python" -m pip install --disable-pip-version-check --no-compile "$@" 2>&1 | tee "$log"; then
-    return 0
+  # Kept in memory: a full disk would have no place for it.
+  local log
+  { log=$("$venv/bin/python" -m pip install --disable-pip-version-check --no-compile "$@" 2>&1 | tee >(cat >&3)); } 3>&1 &&
+    return
+  if [[ $log == *"No space left on device"* ]]; then
+    fail "the disk is full; the environment takes 5.7 GB, and 0.5 GB more with nvcc; make room, and call it again."
   fi
-  if grep -qE 'NewConnectionError|ConnectTimeout|NameResolution|Temporary failure|Network is unreachable|ProxyError|Could not fetch URL' "$log"; then
+  if [[ $log =~ NewConnectionError|ConnectTimeout|NameResolution|"Temporary failure"|"Network is unreachable"|ProxyError|"Could not fetch URL" ]]; then
     fail "the Python package index cannot be reached; is the network up?"
   fi
-  if grep -q 'No space left on device' "$log"; then
-    fail "the disk is full; the environment takes 5.7 GB, and 0.5 GB more with nvcc."
-  fi
-  fail "pip could not install: $(grep '^ERROR:' "$log" | tail -1 | sed 's/^ERROR: //')"
+  log=${log##*ERROR: }
+  fail "pip could not install: ${log%%$'\n'*}"
 }
 
 if [[ -f $made ]]; then

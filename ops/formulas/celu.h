@@ -9,12 +9,13 @@
 //   float32        0.5  0.8    0.501  0.501
 //   float64        1.5  1.5    1.5    1.5
 //
-// With any gradient float32's first order is within 1 ULP, and within 1.3 where it or its gradient
-// is next to underflow. With another alpha than 1 it is within 0.51.
+// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 where one of the
+// two is next to underflow. With another alpha than 1 it is within 0.51.
 //
 // From the result (in-place calls), f' = (y + alpha) / alpha carries the rounding of y and of the
-// sum: together about an ULP of alpha, absolute, which is much where f' is small. With an alpha
-// that is not from 2^-100 to 2^100 in size, the input is kept in place.
+// sum. Together they are about an ULP of alpha. This error is absolute: where f' is small, it is
+// large beside f'. With an alpha that is not from 2^-100 to 2^100 in size, the in-place form keeps
+// its input.
 //
 // The bounds are the default's. With any other finite alpha the 16-bit types and float32 are within
 // 0.51, float64 within twice the bound.

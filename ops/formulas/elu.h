@@ -9,14 +9,15 @@
 //   float32        0.5  0.8    0.501  0.501
 //   float64        1.5  1.5    1.5    1.5
 //
-// With any gradient float32's first order is within 1 ULP, and within 1.3 where it or its gradient
-// is next to underflow. With other parameters than the defaults it is within 0.51.
+// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 where one of the
+// two is next to underflow. With other parameters than the defaults it is within 0.51.
 //
 // From the result (in-place calls), f' = input_scale (y + scale alpha) carries the rounding of y
-// and of the sum: together about an ULP of scale alpha, absolute, which is much where f' is small.
-// With a negative scale, or alpha and input_scale of different signs, the result's sign does not
-// tell the input's: in place the input is kept then, as it is with numbers that are neither 0 nor
-// from 2^-100 to 2^100 in size.
+// and of the sum. Together they are about an ULP of scale alpha. This error is absolute: where f'
+// is small, it is large beside f'. With a negative scale, or with alpha and input_scale of
+// different signs, the sign of the result does not tell that of the input. Then the in-place form
+// keeps its input. It also keeps it with numbers that are neither 0 nor from 2^-100 to 2^100 in
+// size.
 //
 // The bounds are the defaults'. With any other finite numbers the 16-bit types and float32 are
 // within 0.51, float64 within twice the bound, which has room for the rounding of scale alpha.

@@ -8,12 +8,13 @@
 //   float32        1    0.5  0.5  0.5
 //   float64        0.5  0.5  0.5  0.5
 //
-// In float32 more than 0.51 only where the result is subnormal: the slope is a sum of two floats,
-// and the second one's product is rounded there, too.
+// The float32 error is above 0.51 only where the result is subnormal. The slope is a sum of two
+// floats, and there the product with the second one is rounded as well.
 //
 // f'(x) = 1 for x > 0, negative_slope for x <= 0, NaN for NaN; f'' and f''' are 0. From the result
 // (in-place calls): the same, if the slope is at least 0. A negative slope maps both sides of zero
-// to positive results, which do not tell where the input was: in place the input is kept then.
+// to positive results, which do not tell where the input was. Then the in-place form keeps its
+// input.
 //
 // Source: Maas, Hannun and Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models",
 // 2013.

@@ -11,9 +11,9 @@
 //
 // Terms cancel (float64): f', f'', f'''
 //
-// Next to a zero of a derivative, where it is below 1/16 for |x| < 10, float64's bound is in ULP of
-// 1/16: an absolute one, as terms cancel there. float32's holds everywhere: f' is computed in
-// segments with a center at its zero, the higher ones in double.
+// Next to a zero of a derivative terms cancel. Where the derivative is below 1/16 and |x| < 10, the
+// bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f' is
+// computed in segments with a center at its zero, the higher derivatives in double.
 //
 // Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019. logistic.h
 // says how f is computed in float32, segments.h how f' is. The 16-bit types' coefficients leave

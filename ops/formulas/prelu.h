@@ -6,7 +6,7 @@
 // Correctly rounded in every type: one product, which float has exactly for 16-bit operands, or
 // nearer to zero than the type's smallest number.
 //
-// df/dx = 1 for x > 0, w for x <= 0, NaN for NaN. df/dw is prelu_weight.h.
+// df/dx = 1 for x > 0, w for x <= 0, NaN for NaN. prelu_weight.h has df/dw.
 //
 // Source: He et al., "Delving Deep into Rectifiers: Surpassing Human-Level Performance on ImageNet
 // Classification", 2015.

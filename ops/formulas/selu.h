@@ -9,11 +9,12 @@
 //   float32        0.5  0.85   0.501  0.501
 //   float64        1.5  1.5    1.5    1.5
 //
-// With any gradient float32's first order is within 1 ULP, and within 1.3 where it or its gradient
-// is next to underflow.
+// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 where one of the
+// two is next to underflow.
 //
-// From the result (in-place calls), f' = y + lambda alpha carries the rounding of y and of the sum:
-// together less than an ULP of lambda alpha, absolute, which is much where f' is small.
+// From the result (in-place calls), f' = y + lambda alpha carries the rounding of y and of the sum.
+// Together they are less than an ULP of lambda alpha. This error is absolute: where f' is small, it
+// is large beside f'.
 //
 // Source of the constants: the closed form for mean 0 and variance 1 in Klambauer et al.,
 // "Self-Normalizing Neural Networks", 2017, equation 14, evaluated to 30 digits.

@@ -11,9 +11,9 @@
 //
 // Terms cancel (float64): f', f'', f'''
 //
-// Next to a zero of a derivative, where it is below 1/16 for |x| < 10, float64's bound is in ULP of
-// 1/16: an absolute one, as terms cancel there. float32's holds everywhere: f' is computed in
-// segments with a center at its zero, the higher ones in double.
+// Next to a zero of a derivative terms cancel. Where the derivative is below 1/16 and |x| < 10, the
+// bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f' is
+// computed in segments with a center at its zero, the higher derivatives in double.
 //
 // Source: the definition (Hendrycks and Gimpel, 2016); logistic.h says how it is computed,
 // segments.h how f' is in float32. The 16-bit types' coefficients leave none of the 65,536 inputs

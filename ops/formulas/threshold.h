@@ -9,8 +9,9 @@
 //   float64        0.5  0.5  0.5  0.5
 //
 // f'(x) = 1 for x > threshold, 0 for x <= threshold, NaN for NaN (where PyTorch passes the gradient
-// on); f'' and f''' are 0. The result does not tell where the input was if value > threshold, nor,
-// after its rounding, if they are close: in place the input is kept, as by PyTorch.
+// on); f'' and f''' are 0. The result does not tell where the input was if value > threshold. After
+// its rounding it does not tell it either if the two are close. So the in-place form keeps its
+// input, as PyTorch's does.
 //
 // Source: torch.nn.Threshold's definition.
 #pragma once

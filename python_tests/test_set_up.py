@@ -1,0 +1,139 @@
+"""What scripts/setup.sh and CMake say where something is missing: one sentence, and what to do."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import REPOSITORY
+
+pytestmark = pytest.mark.kernels
+
+SETUP = REPOSITORY / "scripts" / "setup.sh"
+TOOLS = [
+    "awk",
+    "bash",
+    "cat",
+    "df",
+    "dirname",
+    "env",
+    "grep",
+    "head",
+    "mkdir",
+    "rm",
+    "rmdir",
+    "sh",
+    "tee",
+]
+# A Python of an environment that setup.sh has made, whose pip is told of an index and fails.
+FAILING = """#!/bin/sh
+case "$*" in
+  "-c import sys; print"*) echo 3.11 ;;
+  "-m pip config list") echo "global.index-url='https://example.org'" ;;
+  "-m pip install"*) cat "{words}"; exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A folder with what the script calls, but no compiler."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in TOOLS:
+        if not (path := shutil.which(name)):
+            pytest.skip(f"no {name}")
+        (folder / name).symlink_to(path)
+    return folder
+
+
+def program(path, text):
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def set_up(folder, tools, **environment):
+    """The one line that it writes to stderr."""
+    where = {"PATH": str(tools), "PYTHON": sys.executable, "HOME": str(folder)} | environment
+    done = subprocess.run(
+        [SETUP, folder / "venv", "2.15.0"],
+        env={name: str(value) for name, value in where.items()},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_no_compiler(tmp_path, tools):
+    needed = "setup: a C++20 compiler (g++ 11, clang 14 or newer) is needed, but "
+    assert set_up(tmp_path, tools) == needed + "none was found."
+    old = program(tools / "c++", '#!/bin/sh\n[ "$1" = --version ] && echo "old 1.0" || exit 1\n')
+    assert set_up(tmp_path, tools) == needed + f"{old} is not one: old 1.0"
+
+
+def test_no_python(tmp_path, tools):
+    needed = "setup: python3 (3.10 or newer) is needed, but "
+    broken = program(tmp_path / "broken", "#!/bin/sh\nexit 1\n")
+    another = "make PYTHON=... names another."
+    assert set_up(tmp_path, tools, PYTHON=broken) == f"{needed}{broken} does not run; {another}"
+    line = set_up(tmp_path, tools, PYTHON="python9")
+    assert line == f"{needed}'python9' was not found; {another}"
+
+
+def test_a_disk_without_room_is_told_of_before_anything_is_downloaded(tmp_path, tools):
+    program(tools / "c++", "#!/bin/sh\nexit 0\n")
+    (tools / "df").unlink()
+    program(tools / "df", "#!/bin/sh\necho head; echo disk 9 9 1234567 1% /\n")
+    venv = tmp_path / "venv"
+    assert set_up(tmp_path, tools) == (
+        f"setup: the disk has 1234 MB free at {venv}, but the environment takes 5.7 GB; "
+        "make room, or make VENV=... elsewhere."
+    )
+    assert not venv.exists()
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    (
+        ("ERROR: Could not install packages: [Errno 28] No space left on device\n\n",
+         "the disk is full; the environment takes 5.7 GB, and 0.5 GB more with nvcc; "
+         "make room, and call it again."),
+        ("WARNING: Retrying after NewConnectionError('...')\nERROR: No matching distribution\n",
+         "the Python package index cannot be reached; is the network up?"),
+        ("ERROR: one\nERROR: No matching distribution found for torch==2.15.0\nmore\n",
+         "pip could not install: No matching distribution found for torch==2.15.0"),
+    ),
+)  # fmt: skip
+def test_pip_fails(tmp_path, tools, words, sentence):
+    program(tools / "c++", "#!/bin/sh\nexit 0\n")
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".fastact-made").touch()
+    (tmp_path / "words").write_text(words)
+    program(venv / "bin" / "python", FAILING.format(words=tmp_path / "words"))
+    assert set_up(tmp_path, tools) == f"setup: {sentence}"
+
+
+def test_cmake_without_a_compiler(tmp_path, tools):
+    """As `pip install .` shows it."""
+    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if not cmake:
+        pytest.skip("no cmake")
+    program(tools / "make", "#!/bin/sh\nexit 1\n")
+    done = subprocess.run(
+        [cmake, "-S", REPOSITORY, "-B", tmp_path / "build", "-G", "Unix Makefiles"],
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert " ".join(done.stderr.split()).endswith(
+        "FastAct: a C++20 compiler is needed (gcc 11, clang 14 or newer), but none was found: "
+        "install one, or name it by the environment variable CXX."
+    ), done.stderr

@@ -75,8 +75,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier result")
     mode.add_argument("--bars", action="store_true", help="measure and judge the bars alone")
-    mode.add_argument("--report", type=Path, nargs="+", metavar="RESULT.json",
-                      help="write docs/performance.md, its figures and README's part")  # fmt: skip
+    mode.add_argument("--report", type=Path, nargs="*", metavar="RESULT.json",
+                      help="write docs/performance.md, its figures and README's part; "
+                           "without a result the figures alone")  # fmt: skip
     options = parser.parse_args(arguments)
     options.selection = options.selection or "default"
     try:
@@ -109,7 +110,7 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"expected at least 0 for --probes, but got {options.probes}")
     if options.jobs < 1:
         raise ValueError(f"expected at least 1 for --jobs, but got {options.jobs}")
-    if not options.report and not library_path().exists():
+    if options.report is None and not library_path().exists():
         raise ValueError(f"expected the library at {library_path()}: run make build")
 
 
@@ -211,7 +212,8 @@ def measure_sections(options: argparse.Namespace) -> int:
             results.write(path, result)  # after each, so that an interrupt loses one section
     print(f"\nresult: {path}")
     if "cells" in result:
-        performance.draw(result, options.results)
+        heading, name = performance.heading(result), performance.slug(result)
+        performance.draw(performance.points_of(result), heading, name, options.results)
     if options.compare:
         compare.report(options.earlier[0].get("cells", []), result.get("cells", []))
     return 0
@@ -219,7 +221,7 @@ def measure_sections(options: argparse.Namespace) -> int:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
-    if options.report:
+    if options.report is not None:
         return performance.write(options.earlier)
     isa.hold(options.isa)
     torch.ops.load_library(str(library_path()))

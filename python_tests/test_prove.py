@@ -570,7 +570,8 @@ def test_every_accuracy_figure_can_be_read():
         with figures.drawing() as pyplot:
             figure = report.draw(act, both, pyplot)
             for axis, state in zip(figure.axes, both, strict=True):
-                figures.check(axis)
+                figures.check_inside(axis)
+                figures.check_told_apart(axis.get_lines())
                 lines = {line.get_label(): line.get_ydata() for line in axis.get_lines()}
                 assert set(lines) >= {"FastAct", "PyTorch"}
                 for name, (label, _) in report.CONTESTANTS.items():

@@ -56,7 +56,8 @@ def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
     README's part, if one of the machines is a GPU and none of the results is a GPU's."""
     # As they are stored beside a summary, so that the same page comes of what is stored.
     stored = [
-        unpacked(packed(result)) if is_long(result) else result for result in combined(stored)
+        combined([unpacked(packed(result))])[0] if is_long(result) else result
+        for result in combined(stored)
     ]
     folder = page.parent / FIGURES
     earlier = sections_of(page)

@@ -70,6 +70,7 @@ def combined(found: list[dict]) -> list[dict]:
     of_title: dict[str, dict] = {}
     for result in found:
         measured = {name: result["machine"] for name in SECTION_TITLES if result.get(name)}
+        measured |= result.get("measured", {})  # of one that was put together before
         earlier = of_title.get(title(result), {"measured": {}})
         of_title[title(result)] = {
             **earlier, **result, **_cells_of_both(earlier, result),
@@ -116,8 +117,17 @@ def packed(result: dict) -> dict:
         ]
     # What is left of the probes are the sentences on unsteady ones.
     rest = {name: value for name, value in result.items() if name not in ("cells", "probes")}
+    where = told(result["machine"])
+    others = {name: told(machine) for name, machine in result.get("measured", {}).items()}
+    others = {name: machine for name, machine in others.items() if machine != where}
+    rest |= {"machine": where} | ({"measured": others} if "measured" in rest else {})
     listed = [[*key, sizes] for key, sizes in rows.items()]
     return {**rest, "contestants": contestants, "rows": listed}
+
+
+def told(machine: dict) -> dict:
+    """Without its kernel, which the page does not tell."""
+    return {name: value for name, value in machine.items() if name != "system"}
 
 
 def four_digits(value: float) -> float:

@@ -606,6 +606,7 @@ def test_a_long_result_is_a_summary_beside_all_of_its_cells(tmp_path):
     assert {cells.key_of(cell) for cell in again["cells"]} == set(
         map(cells.key_of, result["cells"])
     )
+    assert "system" not in stored.read_text()
     assert written(tmp_path, again) == text  # from what is stored alone
     assert f"0 of {total} cells take longer" in (tmp_path / "README.md").read_text()
 
@@ -641,6 +642,17 @@ def test_parts_that_a_run_lacks_stay(tmp_path):
         assert "**1.100**" in text and "| 1.00 | 2.00 |" in text and "1.00 MiB; its code" in text
         parts = "the cost of a call, memory, the library"
         assert f"Of another run, {performance.run_of(older['machine'])}: {parts}.\n" in text
+
+
+def test_what_is_stored_tells_which_run_measured_what(tmp_path):
+    older, newer = a_result(), a_long_result()
+    older["machine"] |= newer["machine"] | {"date": "2098-01-01 00:00 UTC"}
+    for name in ("overhead", "memory"):
+        del newer[name]
+    text = written(tmp_path, older, newer)
+    assert "Of another run, 2098-01-01" in text and "): the cost of a call, memory.\n" in text
+    (stored,) = (tmp_path / "performance").glob("*.json")
+    assert written(tmp_path, results.read(stored)) == text
 
 
 def test_figures_that_the_page_does_not_show_are_removed(tmp_path):

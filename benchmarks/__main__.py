@@ -76,7 +76,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     mode.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier result")
     mode.add_argument("--bars", action="store_true", help="measure and judge the bars alone")
     mode.add_argument("--report", type=Path, nargs="*", metavar="RESULT.json",
-                      help="write docs/performance.md, its figures and README's part")  # fmt: skip
+                      help="write docs/performance.md, its figures and README's part; "
+                           "without a result the figures and README's part")  # fmt: skip
     options = parser.parse_args(arguments)
     options.selection = options.selection or "default"
     try:
@@ -211,7 +212,8 @@ def measure_sections(options: argparse.Namespace) -> int:
             results.write(path, result)  # after each, so that an interrupt loses one section
     print(f"\nresult: {path}")
     if "cells" in result:
-        performance.draw(result, options.results)
+        heading, name = performance.heading(result), performance.slug(result)
+        performance.draw(performance.points_of(result), heading, name, options.results)
     if options.compare:
         compare.report(options.earlier[0].get("cells", []), result.get("cells", []))
     return 0

@@ -1,8 +1,11 @@
 """docs/performance.md and its figures from stored results, and README's table from that page."""
 
+import math
 import re
 from pathlib import Path
+from statistics import median
 
+import figures
 from cells import SWEPT, key_of, label, size_name
 from contestants import NAMES
 from isa import ENVIRONMENTS
@@ -10,7 +13,7 @@ from measure import loses, ratio, seconds_text
 from overhead import ELEMENTS, TARGET
 from overhead import ratio as call_ratio
 from pages import README, put_between_markers
-from results import SECTION_TITLES, combined, title
+from results import SECTION_TITLES, combined, packed, title, unpacked, write_packed
 from support import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "performance.md"
@@ -22,6 +25,8 @@ FEWEST_SIZES = 3  # in a figure, whose one axis is the size
 SHOWN = ("selu", "gelu", "silu", "quick_gelu", "mish")
 SHOWN_FORMS = ("forward", "backward")
 SHOWN_COLUMNS = (("GPU", "bfloat16"), ("GPU", "float32"), ("CPU", "float32"))
+LONGEST_TABLE = 400  # rows; beyond, the page has a summary, and each cell is in a file beside it
+SUMMARY_FORMS = ("forward", "in-place", "backward")
 
 INTRODUCTION = """\
 # Performance
@@ -35,8 +40,8 @@ noise, which means that even its 10th percentile is above PyTorch's 90th. "Train
 then backward, under autograd.
 
 ~ marks a ratio that is not to be relied on: of an activation for which processes of the same run
-disagreed about FastAct's speed (both its ratios) or PyTorch's ("over PyTorch"). The figures of such
-a run have these ratios, too.
+disagreed about FastAct's speed (both its ratios) or PyTorch's ("over PyTorch"). The figures mark
+such an activation in the same way.
 
 On a GPU time is taken between two CUDA events, and nothing of the operands is in the L2 cache. On a
 CPU calls repeat, so operands that fit are in a cache; "forward" and "backward" take new memory, as
@@ -51,34 +56,57 @@ FastAct writes around the caches; and for the in-place form it goes from one ten
 
 def write(stored: list[dict], page: Path = PAGE, readme: Path = README) -> int:
     """Writes the page, its figures and README's part, which is about all sections of the page. The
-    sections of machines that are not among the results stay."""
-    stored = combined(stored)
-    figures = page.parent / FIGURES
-    sections = kept_sections(page, stored)
-    drawn_of = []
+    sections of machines that are not among the results stay, and so do an earlier run's parts of a
+    section that the results lack."""
+    # As they are stored beside a summary, so that the same page comes of what is stored.
+    stored = [
+        combined([unpacked(packed(result))])[0] if is_long(result) else result
+        for result in combined(stored)
+    ]
+    folder = page.parent / FIGURES
+    earlier = sections_of(page)
+    sections, count = [], 0
+    for text in earlier:
+        if not any(is_section_of(result, text) for result in stored):
+            if points := points_of_table(text):
+                drawn = draw(points, *headings_of_text(text), folder)
+                text = "\n".join(
+                    [re.sub(r"^!\[.*\n*", "", text, flags=re.M).rstrip(), "", *shown(drawn)]
+                )
+                count += len(drawn)
+            sections.append(text.rstrip("\n") + "\n")
     for result in stored:
-        drawn = draw(result, figures)
-        drawn_of.append(drawn)
-        lines = section(result)
-        lines += [f"![{path.stem}]({FIGURES}/{path.name})\n" for path in drawn]
-        sections.append("\n".join(lines))
+        drawn = draw(points_of(result), heading(result), slug(result), folder)
+        count += len(drawn)
+        before = next((text for text in earlier if is_section_of(result, text)), "")
+        sections.append("\n".join([*section(result, before), *shown(drawn)]))
+        if is_long(result):
+            write_packed(folder / f"{slug(result)}.json", result)
     sections.sort(key=lambda text: bool(OF_A_GPU.match(text)))  # CPUs first
     page.write_text("\n".join([INTRODUCTION, *sections]))
     put_between_markers("performance", COMMAND, summary(sections), readme)
-    print(f"written: {page}, {sum(map(len, drawn_of))} figures and {readme.name}")
+    print(f"written: {page}, {count} figures and {readme.name}")
+    remove_unused(folder, page)
     return 0
 
 
-def kept_sections(page: Path, measured: list[dict]) -> list[str]:
-    """The page's sections of other machines and instruction sets than those."""
+def shown(drawn: list[Path]) -> list[str]:
+    return [f"![{path.stem}]({FIGURES}/{path.name})\n" for path in drawn]
+
+
+def remove_unused(folder: Path, page: Path) -> None:
+    """The files of earlier reports that the page does not show any more."""
+    text = page.read_text()
+    for path in [*folder.glob("*.svg"), *folder.glob("*.json")]:
+        if f"]({FIGURES}/{path.name})" not in text:
+            path.unlink()
+            print(f"removed: {path.name}")
+
+
+def sections_of(page: Path) -> list[str]:
     if not page.exists():
         return []
-    _, *sections = re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE)
-    return [
-        text.rstrip("\n") + "\n"
-        for text in sections
-        if not any(is_section_of(result, text) for result in measured)
-    ]
+    return re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE)[1:]
 
 
 def is_section_of(result: dict, text: str) -> bool:
@@ -104,7 +132,8 @@ def run_of(machine: dict) -> str:
     return f"{machine['date']}, FastAct {info['version']} ({info['revision']})"
 
 
-def section(result: dict) -> list[str]:
+def section(result: dict, before: str = "") -> list[str]:
+    """`before` is the section that the page had: what another run measured stays."""
     where = result["machine"]
     lines = [
         f"## {title(result)}",
@@ -122,17 +151,105 @@ def section(result: dict) -> list[str]:
     for name, machine in result["measured"].items():
         if machine != where:
             others_of.setdefault(run_of(machine), []).append(SECTION_TITLES[name])
+    kept = {name: text for name, text in parts_of(before).items() if not result.get(name)}
+    for name in kept:
+        others_of.setdefault(run_of_part(before, name), []).append(SECTION_TITLES[name])
     for run, names in others_of.items():
         lines += [f"Of another run, {run}: {', '.join(names)}.", ""]
     if cells := result.get("cells"):
         lines += [f"Unsteady: {sentence}.\n" for sentence in result.get("unsteady", ())]
-        ratios = matrix(cells, unsteady(result))
-        lines += [*ratios, f"{beside_the_copy(ratios)}.", ""]
+        if is_long(result):
+            name = f"{slug(result)}.json"
+            lines += [
+                *digest(cells, unsteady(result)),
+                f"Each cell: [{name}]({FIGURES}/{name}).",
+                "",
+            ]
+            lines += [f"{counted([ratio(cell, 'copy') for cell in cells])}.", ""]
+        else:
+            ratios = matrix(cells, unsteady(result))
+            lines += [*ratios, f"{beside_the_copy(ratios)}.", ""]
         lines += losing(cells, unsteady(result)) + others(cells)
     for name, part in (("overhead", calls), ("memory", peaks), ("binary", library)):
         if result.get(name):
             lines += part(result[name])
+        elif name in kept:
+            lines += [kept[name], ""]
     return lines
+
+
+# Where the parts that a run may lack begin.
+PARTS = {"overhead": "### The cost of a call", "memory": "### Memory", "binary": "### The library"}
+
+
+def parts_of(text: str) -> dict[str, str]:
+    """Those of a section of the page."""
+    found = {
+        name: re.search(rf"^{start}.*?(?=\n+(?:#|!\[)|\s*\Z)", text, re.MULTILINE | re.DOTALL)
+        for name, start in PARTS.items()
+    }
+    return {name: match[0] for name, match in found.items() if match}
+
+
+def run_of_part(text: str, name: str) -> str:
+    """What a section of the page says about the run that measured one of its parts."""
+    for run, names in re.findall(r"^Of another run, (.*\)): (.*)\.$", text, re.MULTILINE):
+        if SECTION_TITLES[name] in names.split(", "):
+            return run
+    return re.search(r"^(.*\)), Python ", text, re.MULTILINE)[1]
+
+
+def rows_of(cells: list[dict]) -> dict[tuple, dict[int, dict]]:
+    """For each operator, form, dtype, layout and number of threads the cells by their size."""
+    rows: dict[tuple, dict[int, dict]] = {}
+    for cell in cells:
+        rows.setdefault(key_of({**cell, "elements": 0}), {})[cell["elements"]] = cell
+    return rows
+
+
+def is_long(result: dict) -> bool:
+    return len(rows_of(result.get("cells", []))) > LONGEST_TABLE
+
+
+def digest(cells: list[dict], unsteady: set[tuple[str, str]] = frozenset()) -> list[str]:
+    """What a table of each cell would hide: the least and the median ratio by activation and type,
+    then by form, size and number of threads."""
+    dtypes = list(dict.fromkeys(cell["dtype"] for cell in cells))
+    sizes = sorted({cell["elements"] for cell in cells})
+    doubtful = {op for op, _ in unsteady}
+    by_op = [
+        [op.partition("-")[0] + " ~" * (op in doubtful)]
+        + [least_and_median(any_of(cells, op=op, dtype=dtype)) for dtype in dtypes]
+        for op in dict.fromkeys(cell["op"] for cell in cells)
+    ]
+    kinds = dict.fromkeys((c["form"], c["layout"], c["threads"], c["device"]) for c in cells)
+    by_form = []
+    for form, layout, threads, device in kinds:
+        found = any_of(cells, form=form, layout=layout, threads=threads)
+        words = [form] + [layout] * (layout != "contiguous")
+        words += [f"{threads} thread" + "s" * (threads > 1)] * (device == "cpu")
+        by_form.append(
+            [" ".join(words)] + [least_and_median(any_of(found, elements=size)) for size in sizes]
+        )
+    return [
+        "### Over PyTorch: the least (the median)",
+        "",
+        f"Of {len(cells)} cells, by activation and type. **Bold**: in at least one of them FastAct "
+        "is slower than PyTorch beyond noise; these are listed below.",
+        "",
+        *table(["", *dtypes], by_op),
+        "By form and number of elements, of all activations and types:",
+        "",
+        *table(["elements", *map(size_name, sizes)], by_form),
+    ]
+
+
+def least_and_median(cells: list[dict]) -> str:
+    if not cells:
+        return ""
+    ratios = [ratio(cell, "pytorch") for cell in cells]
+    least = f"{min(ratios):.2f}"
+    return f"{f'**{least}**' if any(map(loses, cells)) else least} ({median(ratios):.2f})"
 
 
 # "Of copy" in a cell of the table.
@@ -143,6 +260,15 @@ TARGET_OF_COPY = 1.1
 def beside_the_copy(lines: list[str]) -> str:
     """How many of a section's cells take longer than the copy, by the ratios that it shows."""
     found = [float(text) for line in lines for text in OF_COPY.findall(line)]
+    said = [line for line in lines if COUNTED.fullmatch(line)]  # of a summary, without the ratios
+    return said[0].rstrip(".") if said and not found else counted(found)
+
+
+COUNTED = re.compile(r"\d+ of \d+ cells take longer than .* of it\.")
+
+
+def counted(ratios: list[float]) -> str:
+    found = [float(f"{value:.2f}") for value in ratios if value is not None]  # as they are shown
     longer = sum(value < round(1 / TARGET_OF_COPY, 2) for value in found)
     return (
         f"{longer} of {len(found)} cells take longer than {TARGET_OF_COPY} of the copy's time, "
@@ -159,12 +285,8 @@ def unsteady(result: dict) -> set[tuple[str, str]]:
 def matrix(cells: list[dict], unsteady: set[tuple[str, str]] = frozenset()) -> list[str]:
     """A row for each operator, form, dtype, layout and number of threads, a column a size."""
     sizes = sorted({cell["elements"] for cell in cells})
-    rows: dict[tuple, dict[int, dict]] = {}
-    for cell in cells:
-        key = key_of({**cell, "elements": 0})
-        rows.setdefault(key, {})[cell["elements"]] = cell
     body = []
-    for found in rows.values():
+    for found in rows_of(cells).values():
         any_cell = next(iter(found.values()))
         name = label(any_cell).replace(f" {size_name(any_cell['elements'])}", "", 1)
         body.append(
@@ -193,13 +315,14 @@ def losing(cells: list[dict], unsteady: set[tuple[str, str]] = frozenset()) -> l
             label(cell) + (" ~" if cell["op"] in doubtful else ""),
             spread(cell["times"]["fastact"]),
             seconds_text(cell["times"]["pytorch"]["median"]),
+            f"{ratio(cell, 'pytorch'):.2f}",
         ]
         for cell in lost
     ]
     return [
         f"### Slower than PyTorch: {len(lost)} of {len(cells)} cells",
         "",
-        *table(["", "FastAct, median (10..90 %)", "PyTorch, median"], rows),
+        *table(["", "FastAct, median (10..90 %)", "PyTorch, median", "over PyTorch"], rows),
     ]
 
 
@@ -295,14 +418,14 @@ def summary(sections: list[str]) -> str:
     newest: dict[str, str] = {}
     for text in sections:
         device = "GPU" if OF_A_GPU.match(text) else "CPU"
-        has_all = all(size_of_all(rows_of(text), t) for d, t in SHOWN_COLUMNS if d == device)
+        has_all = all(size_of_all(shown_rows(text), t) for d, t in SHOWN_COLUMNS if d == device)
         if has_all and date_of(text) >= date_of(newest.get(device, "")):
             newest[device] = text
     head = ["PyTorch's time / FastAct's (a copy's / FastAct's)"]
     rows = [[f"`{op}`"] for op in SHOWN]
     numbers: dict[str, list[str]] = {}
     for device, dtype in SHOWN_COLUMNS:
-        found = rows_of(newest.get(device, ""))
+        found = shown_rows(newest.get(device, ""))
         size = size_of_all(found, dtype)
         head += [f"{device} {dtype} {form}" for form in SHOWN_FORMS]
         for row, op in zip(rows, SHOWN):
@@ -327,7 +450,7 @@ def summary(sections: list[str]) -> str:
     return "\n".join([*lines, link, ""])
 
 
-def rows_of(text: str, ops: tuple[str, ...] = SHOWN) -> dict[tuple, dict[str, str]]:
+def shown_rows(text: str, ops: tuple[str, ...] = SHOWN) -> dict[tuple, dict[str, str]]:
     """Of a section of the page: (operator, form, dtype, and what else a row's name says, but one
     thread), and by size its cells, "of copy / over PyTorch"."""
     lines = text.partition("### Of copy / over PyTorch\n")[2].partition("\n### ")[0].splitlines()
@@ -359,7 +482,7 @@ def turned(cell: str) -> str:
 
 def lost_in(section: str) -> str:
     """How many cells of SHOWN activations are slower than PyTorch's beyond noise, and the worst."""
-    rows = rows_of(section)
+    rows = shown_rows(section)
     lost = [
         (float(found[1]), " ".join(name), size)
         for name, by_size in rows.items()
@@ -383,7 +506,23 @@ def any_of(cells: list[dict], **wanted) -> list[dict]:
     return [cell for cell in cells if all(cell[key] == value for key, value in wanted.items())]
 
 
-# ---- Figures
+# ---- Figures: of forward, contiguous tensors and one thread
+
+
+# Activations that people use, each with its own marker and line, so that no color is needed.
+LOOKS = {
+    "selu": {"color": "#1f4e9c", "marker": "o", "linestyle": "-"},
+    "relu": {"color": "#000000", "marker": "s", "linestyle": "--"},
+    "gelu": {"color": "#c0392b", "marker": "^", "linestyle": "-."},
+    "silu": {"color": "#1e8449", "marker": "D", "linestyle": ":"},
+    "quick_gelu": {"color": "#b9770e", "marker": "v", "linestyle": (0, (6, 1, 1, 1, 1, 1))},
+    "mish": {"color": "#7d3c98", "marker": "X", "linestyle": (0, (8, 3))},
+}
+# The y axis beside a copy. A point beyond it is named at the edge, and no line goes there.
+SLOWEST, FASTEST = 0.5, 1.05
+# A row of the page's table.
+ROW = re.compile(r"^\| (\S+) forward (\w+)(?: 1 thread)? \|(.*)\|$", re.MULTILINE)
+PAIR = re.compile(r" (?:-|([\d.]+)(~?)) / \**([\d.]+)\**(~?) ")
 
 
 def slug(result: dict) -> str:
@@ -392,90 +531,174 @@ def slug(result: dict) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name).strip("-")
 
 
-def draw(result: dict, folder: Path) -> list[Path]:
-    """The figures of a result's forward cells; none where there is no matplotlib."""
-    forward = [
-        cell
-        for cell in any_of(swept(result.get("cells", [])), form="forward", layout="contiguous")
-        if cell["threads"] <= 1
-    ]
+def heading(result: dict) -> str:
+    return f"{title(result)}, {result['machine']['date'].partition(' ')[0]}"
+
+
+def headings_of_text(text: str) -> tuple[str, str]:
+    """The heading and the slug of the figures of a section of the page."""
+    name = text.partition("\n")[0].removeprefix("## ")
+    date = re.search(r"^\d{4}-\d\d-\d\d(?= )", text, re.MULTILINE)
+    (stem, *_) = re.findall(rf"\]\({FIGURES}/(.*)-(?:copy|pytorch)\.svg\)", text)
+    return f"{name}, {date[0]}", stem
+
+
+def points_of(result: dict) -> list[dict]:
+    """What the figures show of a result: per operator, dtype and size FastAct's speed and PyTorch's
+    over a copy's, PyTorch's time over FastAct's, and whether either is in doubt."""
+    doubtful = {op for op, _ in unsteady(result)}
+    points = []
+    for cell in any_of(result.get("cells", []), form="forward", layout="contiguous"):
+        if cell["threads"] <= 1:
+            speed, over = ratio(cell, "copy"), ratio(cell, "pytorch")
+            names = {name: cell[name] for name in ("op", "dtype", "elements")}
+            points.append(names | point(speed, over, cell["op"] in doubtful))
+    return points
+
+
+def point(speed: float | None, over: float, doubtful: bool) -> dict:
+    theirs = None if speed is None else speed / over
+    return {"fastact": speed, "pytorch": theirs, "over": over, "doubtful": doubtful}
+
+
+def points_of_table(text: str) -> list[dict]:
+    """The same of a section of the page, to the digits that it shows."""
+    head = re.search(r"^\| elements \|(.*)\|$", text, re.MULTILINE)
+    sizes = [1 << int(power) for power in re.findall(r"2\^(\d+)", head[1] if head else "")]
+    points = []
+    for op, dtype, row in ROW.findall(text):
+        for size, pair in zip(sizes, row.split("|")):
+            if found := PAIR.fullmatch(pair):
+                speed, ours, over, theirs = found.groups()
+                names = {"op": op, "dtype": dtype, "elements": size}
+                ratios = float(speed) if speed else None, float(over)
+                points.append(names | point(*ratios, bool(ours or theirs)))
+    return points
+
+
+def draw(points: list[dict], heading: str, name: str, folder: Path) -> list[Path]:
+    """The figures of these points, none where there is no matplotlib: on a GPU beside a copy, and
+    everywhere beside PyTorch. (A CPU's copy is between a fifth and four times as fast, depending on
+    which cache a tensor is in.)"""
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError:
         print("no figures: matplotlib is not installed")
         return []
-    if len({cell["elements"] for cell in forward}) < FEWEST_SIZES:
+    points = [p for p in points if p["op"] in LOOKS] or points
+    if len({p["elements"] for p in points}) < FEWEST_SIZES:
         return []
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "fastact"  # the same file from the same results
     folder.mkdir(parents=True, exist_ok=True)
-    name = slug(result)
-    return [
-        _save(_copy_speed(forward, title(result)), folder / f"{name}-copy.svg"),
-        _save(_heat_map(forward, title(result)), folder / f"{name}-pytorch.svg"),
-    ]
+    kinds = {"copy": _copy_speed} if ", CUDA " in heading else {}
+    drawn = []
+    for kind, plot in {**kinds, "pytorch": _over_pytorch}.items():
+        with figures.drawing() as pyplot:
+            figure = plot(points, heading, pyplot)
+            drawn.append(figures.save(figure, folder / f"{name}-{kind}.svg"))
+    return drawn
 
 
-def _save(figure, path: Path) -> Path:
-    from matplotlib import pyplot
-
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-    return path
-
-
-def _copy_speed(cells: list[dict], heading: str):
-    """The fraction of copy speed against the size, an axis for each activation."""
-    from matplotlib import pyplot
-
-    ops = list(dict.fromkeys(cell["op"] for cell in cells))
-    columns = min(len(ops), 3)
-    rows = -(-len(ops) // columns)
+def _panels(points: list[dict], what: str, heading: str, pyplot):
+    """A figure with an empty panel for each type, and what to draw there: panel, operator, its look
+    and its points."""
+    dtypes = list(dict.fromkeys(p["dtype"] for p in points))
+    columns = min(len(dtypes), 2)
+    rows = -(-len(dtypes) // columns)
     figure, axes = pyplot.subplots(
-        rows, columns, figsize=(4.2 * columns, 3.2 * rows), squeeze=False, sharey=True,
-        layout="constrained",
+        rows, columns, figsize=(4.6 * columns, 1.2 + 2.9 * rows), squeeze=False, sharex=True,
+        sharey=True, layout="constrained",
     )  # fmt: skip
-    figure.suptitle(f"forward, {heading}", fontsize=9)
-    for axis, op in zip(axes.flat, ops):
-        for i, dtype in enumerate(dict.fromkeys(cell["dtype"] for cell in cells)):
-            found = sorted(any_of(cells, op=op, dtype=dtype), key=lambda c: c["elements"])
-            found = [cell for cell in found if "copy" in cell["times"]]
-            sizes = [cell["elements"] for cell in found]
-            copies = [cell["times"]["copy"]["median"] for cell in found]
-            for who, style in (("fastact", "-"), ("pytorch", ":")):
-                speeds = [c / cell["times"][who]["median"] for c, cell in zip(copies, found)]
-                text = f"{dtype}, {NAMES[who]}"
-                axis.plot(sizes, speeds, style, color=f"C{i}", label=text, marker=".", markersize=3)
-        axis.axhline(1, color="gray", linewidth=0.8)
-        axis.set(title=op, xlabel="elements", ylim=(0, None))
+    tensors = "forward, contiguous" + ", one thread" * (", CUDA " not in heading)
+    figure.suptitle(f"{what}\n{tensors}: {heading}", fontsize=9)
+    ops = sorted(
+        {p["op"] for p in points}, key=lambda op: (op not in LOOKS, [*LOOKS, op].index(op))
+    )
+    looks = [LOOKS.get(op, look) for op, look in zip(ops, LOOKS.values())]
+    sizes = sorted({p["elements"] for p in points})
+    series = []
+    for axis, dtype in zip(axes.flat, dtypes):
+        axis.set_title(dtype)
         axis.set_xscale("log", base=2)
-    for axis in axes.flat[len(ops) :]:
+        axis.set_xlim(sizes[0] / 4, sizes[-1] * 4)
+        for op, look in zip(ops, looks):
+            found = sorted(any_of(points, op=op, dtype=dtype), key=lambda p: p["elements"])
+            series.append((axis, op, look, found))
+    for axis in axes.flat[len(dtypes) :]:
         axis.remove()
-    axes[0, 0].set_ylabel("copy's time / time")
-    axes[0, 0].legend(fontsize=6, frameon=False)
+    for axis in axes[-1]:
+        axis.set_xlabel("number of elements")
+    return figure, axes[:, 0], series
+
+
+def _line(axis, points: list[dict], values: list[float], **look):
+    """Alone, a few points do not tell what is between them."""
+    style = look if len(points) >= FEWEST_SIZES else {**look, "linestyle": "none"}
+    axis.plot([p["elements"] for p in points], values, markersize=4.5, linewidth=1.1, **style)
+
+
+def _legend(figure, series, pyplot, more=()):
+    from matplotlib.lines import Line2D
+
+    handles = []
+    for _, op, look, _ in series[: len({op for _, op, _, _ in series})]:
+        doubtful = any(p["doubtful"] for _, name, _, found in series if name == op for p in found)
+        text = figures.readable(op) + " ~" * doubtful
+        handles.append(Line2D([], [], label=text, markersize=4.5, linewidth=1.1, **look))
+    if any(handle.get_label().endswith("~") for handle in handles):
+        more = [*more, Line2D([], [], linestyle="none", label="~: not to be relied on")]
+    figure.legend(handles=[*handles, *more], loc="outside lower center", ncols=3)
+
+
+def _copy_speed(points: list[dict], heading: str, pyplot):
+    from matplotlib.lines import Line2D
+
+    what = "Speed over that of a copy of as many bytes"
+    figure, left, series = _panels(points, what, heading, pyplot)
+    beyond: dict[tuple, list[str]] = {}
+    for axis, op, look, found in series:
+        axis.axhline(1, color="#444444", linewidth=0.8)
+        for who, face in (("pytorch", "white"), ("fastact", look["color"])):
+            measured = [p for p in found if p[who] is not None]
+            speeds = [p[who] for p in measured]
+            inside = [s if SLOWEST <= s <= FASTEST else math.nan for s in speeds]
+            _line(axis, measured, inside, **look, markerfacecolor=face)
+            for p, speed in zip(measured, speeds):
+                if not SLOWEST <= speed <= FASTEST:
+                    text = f"{NAMES[who]} {figures.readable(op)} {speed:.2f}"
+                    edge = SLOWEST if speed < SLOWEST else FASTEST
+                    beyond.setdefault((axis, p["elements"], edge), []).append(text)
+        axis.set_ylim(SLOWEST, FASTEST)
+    for (axis, size, edge), texts in beyond.items():
+        below = edge == SLOWEST
+        axis.plot([size], [edge], color="black", marker=7 if below else 6, clip_on=False)
+        axis.annotate(
+            "\n".join(texts), (size, edge), (0, 7 if below else -7), textcoords="offset points",
+            ha="center", va="bottom" if below else "top", fontsize=6.5,
+        )  # fmt: skip
+    for axis in left:
+        axis.set_ylabel("copy's time / time")
+    black = {"color": "black", "linestyle": "none", "markersize": 4.5}
+    more = [
+        Line2D([], [], marker="o", label="filled: FastAct", **black),
+        Line2D([], [], marker="o", markerfacecolor="white", label="hollow: PyTorch", **black),
+        Line2D([], [], marker=7, label="beyond the axis: named", **black),
+    ]
+    _legend(figure, series, pyplot, more)
     return figure
 
 
-def _heat_map(cells: list[dict], heading: str):
-    """PyTorch's time over FastAct's; below 1, where FastAct is slower, it is red."""
-    import numpy as np
-    from matplotlib import colors, pyplot
-
-    rows = list(dict.fromkeys((cell["op"], cell["dtype"]) for cell in cells))
-    sizes = sorted({cell["elements"] for cell in cells})
-    values = np.full((len(rows), len(sizes)), np.nan)
-    for cell in cells:
-        place = rows.index((cell["op"], cell["dtype"])), sizes.index(cell["elements"])
-        values[place] = ratio(cell, "pytorch")
-    figure, axis = pyplot.subplots(
-        figsize=(2 + 0.6 * len(sizes), 1.4 + 0.3 * len(rows)), layout="constrained"
-    )
-    norm = colors.TwoSlopeNorm(1, 0, max(2, float(np.nanmax(values))))
-    axis.imshow(values, cmap="RdYlGn", norm=norm, aspect="auto")
-    for (i, j), value in np.ndenumerate(values):
-        if not np.isnan(value):
-            axis.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7)
-    axis.set_xticks(range(len(sizes)), [size_name(size) for size in sizes], fontsize=7)
-    axis.set_yticks(range(len(rows)), [" ".join(row) for row in rows], fontsize=7)
-    axis.set_title(f"forward, PyTorch's time / FastAct's\n{heading}", fontsize=8)
+def _over_pytorch(points: list[dict], heading: str, pyplot):
+    figure, left, series = _panels(points, "PyTorch's time over FastAct's", heading, pyplot)
+    values = [p["over"] for p in points]
+    low, high = min(0.5, *values) / 1.1, max(2, *values) * 1.1
+    ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if low <= t <= high]
+    for axis, _, look, found in series:
+        axis.axhline(1, color="#444444", linewidth=0.8)
+        _line(axis, found, [p["over"] for p in found], **look)
+        axis.set(yscale="log", ylim=(low, high))
+        axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axis.minorticks_off()
+    for axis in left:
+        axis.set_ylabel("PyTorch's time / FastAct's\n(logarithmic; above 1: FastAct is faster)")
+    _legend(figure, series, pyplot)
     return figure

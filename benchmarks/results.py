@@ -70,6 +70,7 @@ def combined(found: list[dict]) -> list[dict]:
     of_title: dict[str, dict] = {}
     for result in found:
         measured = {name: result["machine"] for name in SECTION_TITLES if result.get(name)}
+        measured |= result.get("measured", {})  # of one that was put together before
         earlier = of_title.get(title(result), {"measured": {}})
         of_title[title(result)] = {
             **earlier, **result, **_cells_of_both(earlier, result),
@@ -93,6 +94,71 @@ def write(path: Path, result: dict) -> None:
     path.write_text(json.dumps({"format": FORMAT, **result}, indent=1) + "\n")
 
 
+# What tells the rows of a packed result apart, and the numbers of a time in it.
+PACKED_ROW = ("op", "form", "dtype", "layout", "threads", "device")
+PACKED_TIME = ("median", "low", "high")
+
+
+def packed(result: dict) -> dict:
+    """A result as it is kept in docs/: in each row, for each size, a list of nanoseconds for each
+    contestant, to four digits: of FastAct and PyTorch the median and the percentiles of its spread,
+    of others the median."""
+    contestants = list(dict.fromkeys(name for cell in result["cells"] for name in cell["times"]))
+    rows: dict[tuple, dict] = {}
+    for cell in result["cells"]:
+        row = rows.setdefault(tuple(cell[name] for name in PACKED_ROW), {})
+        row[str(cell["elements"])] = [
+            [
+                four_digits(1e9 * cell["times"][name][number])
+                for number in PACKED_TIME[: 3 if name in ("fastact", "pytorch") else 1]
+                if name in cell["times"]
+            ]
+            for name in contestants
+        ]
+    # What is left of the probes are the sentences on unsteady ones.
+    rest = {name: value for name, value in result.items() if name not in ("cells", "probes")}
+    where = told(result["machine"])
+    others = {name: told(machine) for name, machine in result.get("measured", {}).items()}
+    others = {name: machine for name, machine in others.items() if machine != where}
+    rest |= {"machine": where} | ({"measured": others} if "measured" in rest else {})
+    listed = [[*key, sizes] for key, sizes in rows.items()]
+    return {**rest, "contestants": contestants, "rows": listed}
+
+
+def told(machine: dict) -> dict:
+    """Without its kernel, which the page does not tell."""
+    return {name: value for name, value in machine.items() if name != "system"}
+
+
+def four_digits(value: float) -> float:
+    rounded = float(f"{value:.4g}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def unpacked(stored: dict) -> dict:
+    cells = []
+    for *key, sizes in stored["rows"]:
+        for elements, times in sizes.items():
+            found = {}
+            for name, numbers in zip(stored["contestants"], times):
+                if numbers:
+                    seconds = [1e-9 * number for number in numbers] * (3 // len(numbers))
+                    found[name] = dict(zip(PACKED_TIME, seconds))
+            described = {**dict(zip(PACKED_ROW, key)), "elements": int(elements)}
+            cells.append({**described, "times": found, "absent": {}})
+    rest = {name: v for name, v in stored.items() if name not in ("rows", "contestants")}
+    return {**rest, "cells": cells}
+
+
+def write_packed(path: Path, result: dict) -> None:
+    """With a line for each row."""
+    stored = {"format": FORMAT, **packed(result)}
+    rows = [json.dumps(row, separators=(",", ":")) for row in stored.pop("rows")]
+    head = json.dumps(stored, indent=1).removesuffix("\n}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{head},\n "rows": [\n' + ",\n".join(rows) + "\n]}\n")
+
+
 def read(path: Path) -> dict:
     """A stored result. Raises ValueError, with the sentence to show, if it is none."""
     try:
@@ -104,4 +170,4 @@ def read(path: Path) -> dict:
         ) from error
     if stored != FORMAT:
         raise ValueError(f"expected a result of format {FORMAT} in {path}, but got {stored}")
-    return result
+    return unpacked(result) if "rows" in result else result

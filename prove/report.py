@@ -5,9 +5,11 @@ this one has found to it.
 """
 
 import json
+import math
 import struct
 from pathlib import Path
 
+import figures
 import prelu
 from accuracy import FORMAT, PROFILE_BITS, SPECIAL
 from op_table import ACTIVATIONS, OPERATORS
@@ -25,6 +27,20 @@ KINDS = tuple(zip(SPECIAL, LABELS, strict=True))
 PRELU = [(f"prelu{form.name}", form.order) for form in prelu.FORMS]
 # Beside a figure of a state of format 1, in which special inputs are not apart.
 EARLIER = "†"
+# Of a figure. Bins narrower than a pixel are one: those of |x| below NEAR.
+NEAR, REACH, FLOOR = 2.0**-5, 2.0**10, 0.01
+LINEAR = 1  # the axis of x is, from -LINEAR to LINEAR
+TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000)
+SIGNS = ("positive", "negative")
+# The leading bits of NEAR and of REACH.
+SHOWN = range(*(struct.unpack("<I", struct.pack("<f", x))[0] >> 32 - PROFILE_BITS
+                for x in (NEAR, REACH)))  # fmt: skip
+# A broad light line below a thin dark one: both are seen where they agree, in grey too.
+CONTESTANTS = {
+    "fastact": ("FastAct", {"color": "#6aaee6", "linewidth": 3.2, "linestyle": "-"}),
+    "pytorch": ("PyTorch", {"color": "#8c2d04", "linewidth": 1.2, "linestyle": "--"}),
+}
+NEAREST = {"color": "#444444", "linewidth": 0.8, "linestyle": ":"}
 
 
 def write(results: Path) -> int:
@@ -49,9 +65,10 @@ def write(results: Path) -> int:
     shown = [a for a in OPERATORS if all((a.id, "float32", k) in any_machine for k in (0, 1))]
     drawn = 0
     for act in shown:
-        both = [any_machine[act.id, "float32", k] for k in (0, 1)]
-        if all(points(state, "fastact") for state in both):
-            draw(act, both)
+        both = [with_outline(states.values(), act, k) for k in (0, 1)]
+        if all(both):
+            with figures.drawing() as pyplot:
+                figures.save(draw(act, both, pyplot), FIGURES / f"{act.id}.svg")
             drawn += 1
     PAGE.write_text(page(machines, any_machine, summary(machines, any_machine, shown)))
     put_between_markers("accuracy", "make accuracy-report", sentences(any_machine))
@@ -72,19 +89,33 @@ def read(folder):
 
 
 def record(states):
-    """A line for each state, without the library, of which its results count, and without the
-    profile, which is the figure."""
+    """A line for each state, without the library, of which its results count, and of the profile
+    what a figure shows."""
 
     def kept(state):
         where = {k: v for k, v in state["environment"].items() if k != "library"}
         found = {
             name: {k: v for k, v in state[name].items() if k != "profile"}
-            for name in ("fastact", "pytorch")
+            | ({"outline": outline(state[name])} if is_drawn(state) else {})
+            for name in CONTESTANTS
         }
         return {**state, "environment": where, **found}
 
     lines = (json.dumps(kept(state), ensure_ascii=False) for state in states)
     return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def is_drawn(state):
+    """Whether a figure can show it."""
+    figured = state["dtype"] == "float32" and state["order"] in (0, 1)
+    return figured and all(outline(state[name]) for name in CONTESTANTS)
+
+
+def with_outline(states, act, order):
+    """What a figure shows: of several machines the newest format's; None if none was kept."""
+    wanted = act.id, "float32", order
+    found = (state for state in states if key(state) == wanted and is_drawn(state))
+    return max(found, key=lambda state: state["format"], default=None)
 
 
 def ulp(state, name):
@@ -265,13 +296,13 @@ def summary(machines, any_machine, shown):
 
 
 # Of which README says the errors.
-SHOWN = ("selu", "gelu", "silu", "quick_gelu", "mish")
+IN_README = ("selu", "gelu", "silu", "quick_gelu", "mish")
 
 
 def sentences(any_machine):
-    """README's part: the errors of SHOWN activations, where all of them are known."""
+    """README's part: the errors of these activations, where all of them are known."""
     of_float32, counts = [], {"inputs": 0, "fastact": 0, "pytorch": 0}
-    for name in SHOWN:
+    for name in IN_README:
         single = [any_machine.get((name, "float32", k)) for k in (0, 1)]
         small = [any_machine.get((name, d, k)) for d in SMALL for k in (0, 1)]
         if not all(single) or not all(small):
@@ -289,37 +320,75 @@ def sentences(any_machine):
     )
 
 
-def points(state, name):
-    """(x, largest error) of each bin of a float32 profile, from the smallest x on."""
-    shift = 32 - PROFILE_BITS
-    pairs = []
-    for bin_, error in state[name].get("profile", {}).items():
-        (x,) = struct.unpack("<f", struct.pack("<I", (int(bin_) << shift) + (1 << shift - 1)))
-        if abs(x) <= 1000:
-            pairs.append((x, error))
-    return sorted(pairs)
+# ---- Figures
 
 
-def draw(act, states):
+def outline(found):
+    """The largest error of each bin that a figure shows, by the sign of x, from zero on: of |x|
+    below NEAR, then of quarters of a binade up to REACH; 0 for at most FLOOR. None for a result of
+    which that is not known."""
+    if "profile" not in found:
+        return found.get("outline")
+    signs = []
+    for sign in (0, 1 << PROFILE_BITS - 1):
+        bins = [found["profile"].get(str(sign + i), 0.0) for i in range(SHOWN.stop)]
+        largest = [max(bins[: SHOWN.start]), *bins[SHOWN.start :]]
+        signs.append([float(f"{error:.3g}") if error > FLOOR else 0.0 for error in largest])
+    return dict(zip(SIGNS, signs))
+
+
+def edges():
+    """Of the bins of x > 0."""
+    patterns = (i << 32 - PROFILE_BITS for i in range(SHOWN.start, SHOWN.stop + 1))
+    return [0.0, *(struct.unpack("<f", struct.pack("<I", bits))[0] for bits in patterns)]
+
+
+def steps(outline):
+    """The points of a line that is flat over each bin, and absent over those without an error."""
+    xs, ys = [], []
+    right = list(zip(edges(), edges()[1:], outline[SIGNS[0]]))
+    left = [
+        (-high, -low, error) for low, high, error in zip(edges(), edges()[1:], outline[SIGNS[1]])
+    ]
+    for low, high, error in left[::-1] + right:
+        if ys and ys[-1] == error:
+            xs[-1] = high  # a longer step
+        else:
+            xs += [low, high]
+            ys += [error, error]
+    return xs, [error or math.nan for error in ys]
+
+
+def draw(act, states, pyplot):
     """The figure of f and f', from their states."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "fastact"  # the same file from the same results
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
-    for order, (state, axis) in enumerate(zip(states, axes)):
-        for name, label, style in (
-            ("pytorch", "PyTorch", {"color": "tab:orange", "linewidth": 1}),
-            ("fastact", "FastAct", {"color": "tab:blue", "linewidth": 1.5}),
-        ):
-            pairs = points(state, name)
-            axis.plot([x for x, _ in pairs], [max(e, 1e-2) for _, e in pairs], label=label, **style)
-        axis.axhline(0.5, color="gray", linewidth=0.8, linestyle="--")
-        axis.set(xscale="symlog", yscale="log", xlabel="x")
-        axis.set_title(f"{act.id}: {ORDERS[order]}, float32")
-    axes[0].set_ylabel("largest error (ULP)")
-    axes[0].legend(loc="best", frameon=False)
-    figure.savefig(FIGURES / f"{act.id}.svg", metadata={"Date": None})
-    pyplot.close(figure)
+    figure, axes = pyplot.subplots(
+        1, 2, figsize=(9, 3.8), sharex=True, sharey=True, layout="constrained"
+    )
+    largest = 1.0
+    for state, axis in zip(states, axes):
+        remarks = []
+        axis.axvspan(-LINEAR, LINEAR, color="#f2f2f2", zorder=0)
+        axis.axhline(0.5, label="0.5: the number nearest to the exact one", **NEAREST)
+        for name, (label, style) in CONTESTANTS.items():
+            xs, ys = steps(outline(state[name]))
+            axis.plot(xs, ys, label=label, **style)
+            drawn = [error for error in ys if not math.isnan(error)]
+            largest = max([largest, *drawn])
+            if state[name]["max_ulp"] < 0:
+                remarks.append(f"{label}: no such derivative")
+            elif not drawn:
+                remarks.append(f"{label}: no error above {FLOOR} ULP")
+        axis.text(0.5, 0.06, "\n".join(remarks), transform=axis.transAxes, ha="center")
+        axis.set_xscale("symlog", linthresh=LINEAR)
+        axis.set(yscale="log", xlim=(-REACH, REACH))
+        axis.set_xticks(TICKS, [f"{tick:g}".replace("-", "\N{MINUS SIGN}") for tick in TICKS])
+        axis.minorticks_off()
+        axis.set_xlabel(
+            f"x (grey: linear, from \N{MINUS SIGN}{LINEAR} to {LINEAR}; beyond: logarithmic)"
+        )
+        name = figures.readable(act.id)
+        axis.set_title(f"{name}: {ORDERS[state['order']]}, float32\n{title(state)}")
+    axes[0].set_ylim(FLOOR, 3 * largest)
+    axes[0].set_ylabel(f"largest error (ULP)\n{FLOOR} or less: not drawn")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    return figure

@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import json
 import re
+import shutil
 import sys
 import time
 from functools import partial
@@ -11,6 +12,7 @@ from functools import partial
 import pytest
 import torch
 
+import figures
 from op_table import OPERATORS
 from pages import put_between_markers
 from support import DTYPES, REPOSITORY, dtype_name, run_python
@@ -417,6 +419,11 @@ def test_the_page_says_what_its_tables_show():
     _, *sections = re.split(r"^(?=## )", performance.PAGE.read_text(), flags=re.MULTILINE)
     assert performance.summary(sections) in performance.README.read_text()
     for text in sections:
+        if "### Of copy / over PyTorch" not in text:
+            (stored,) = re.findall(r"^Each cell: .*\((.*)\)\.$", text, re.MULTILINE)
+            (result,) = results.combined([results.read(performance.PAGE.parent / stored)])
+            assert "\n".join(performance.section(result, text)).strip() in text
+            continue
         ratios = text.partition("### Of copy / over PyTorch")[2].partition("\n\n###")[0]
         assert f"\n\n{performance.beside_the_copy(ratios.splitlines())}.\n" in text
         unsteady = set(re.findall(r"^Unsteady: (\w+)\S* (\w+):", text, re.MULTILINE))
@@ -480,7 +487,7 @@ def test_the_report_shows_everything_and_marks_what_loses(tmp_path):
         and "code for sm_90, uncompressed, 0.50 MiB" in text
     )
     figures = sorted((tmp_path / "performance").glob("*.svg"))
-    drawn = 2 if importlib.util.find_spec("matplotlib") else 0  # a GPU machine may have none
+    drawn = 1 if importlib.util.find_spec("matplotlib") else 0  # a GPU machine may have none
     assert len(figures) == drawn and all(f"performance/{f.name})" in text for f in figures)
     written = readme.read_text()
     assert written.startswith("before\n") and "<!-- performance: end -->\nafter\n" in written
@@ -541,7 +548,190 @@ def test_instruction_sets_of_a_machine_have_a_section_each(tmp_path):
     text = page.read_text()
     assert text.count("\n## ") == 2 and ", avx2, torch 99.0" in text and ", avx512, torch" in text
     if importlib.util.find_spec("matplotlib"):
-        assert len(list((tmp_path / "performance").glob("*.svg"))) == 4
+        assert len(list((tmp_path / "performance").glob("*.svg"))) == 2
+
+
+def a_long_result(isa="avx2"):
+    """Two activations, enough rows for a summary; one cell loses, of mish in float64."""
+    result = {**json.loads(json.dumps(a_result())), "unsteady": ["gelu fastact: 1.00 to 2.00 ns"]}
+    result["machine"]["build_info"]["cpu instruction set in use"] = isa
+    result["machine"] |= {"isa": isa, "date": "2099-01-01 00:00 UTC"}
+    result["cells"] = [
+        {**planted(form=form, dtype=dtype, elements=1 << power), "op": op, "threads": threads,
+         "times": {"fastact": times(1e-3), "pytorch": times(power * 1e-4), "copy": times(1e-3)}}
+        for op in ("gelu", "mish")
+        for form in cells.FORMS_OF_ONE_CALL
+        for dtype in cells.DTYPE_NAMES
+        for threads in range(1, 1 + performance.LONGEST_TABLE // 32 + 1)
+        for power in (12, 16, 20)
+    ]  # fmt: skip
+    losing = [c for c in result["cells"] if c["op"] == "mish" and c["dtype"] == "float64"][-1]
+    losing["times"]["pytorch"] = times(0.51234e-3)
+    return result
+
+
+def written(tmp_path, *found):
+    """The page, after a report of these results beside what is there."""
+    readme, page = tmp_path / "README.md", tmp_path / "performance.md"
+    if not readme.exists():
+        begin = f"<!-- performance: written by `{performance.COMMAND}` -->"
+        readme.write_text(f"{begin}\n<!-- performance: end -->\n")
+    assert performance.write(json.loads(json.dumps(found)), page, readme) == 0
+    return page.read_text()
+
+
+def test_a_long_result_is_a_summary_beside_all_of_its_cells(tmp_path):
+    result = a_long_result()
+    text = written(tmp_path, result)
+    assert len(text.splitlines()) < 150 and len(result["cells"]) > 1200
+    least = "1.20 (1.60)"
+    assert f"| gelu ~ | {least} | {least} | {least} | {least} |\n" in text
+    assert f"| mish | {least} | **0.51** (1.60) | {least} | {least} |\n" in text
+    assert "| forward 1 thread | 1.20 (1.20) | 1.60 (1.60) | 2.00 (2.00) |\n" in text
+    total = len(result["cells"])
+    assert f"Slower than PyTorch: 1 of {total} cells" in text
+    assert (
+        "| mish backward float64 2^20 13 threads | 1 ms (990 us..1.01 ms) | 512 us | 0.51 |" in text
+    )
+    assert f"0 of {total} cells take longer than 1.1" in text
+    (stored,) = (tmp_path / "performance").glob("*.json")
+    assert f"Each cell: [{stored.name}](performance/{stored.name})." in text
+    again = results.read(stored)
+    assert {cells.key_of(cell) for cell in again["cells"]} == set(
+        map(cells.key_of, result["cells"])
+    )
+    assert "system" not in stored.read_text()
+    assert written(tmp_path, again) == text  # from what is stored alone
+    assert f"0 of {total} cells take longer" in text
+
+
+def test_what_is_stored_of_a_cell_is_what_was_measured(tmp_path):
+    path = tmp_path / "stored.json"
+    one, other = planted(), planted(elements=1 << 11)
+    one["times"]["fastact"] = {"median": 1.23456e-6, "low": 0.1e-6, "high": 2.5e-6, "rounds": 9}
+    del other["times"]["copy"]
+    results.write_packed(path, {"machine": {}, "cells": [one, other], "probes": [{}]})
+    found = results.read(path)
+    first, second = (cell["times"] for cell in found["cells"])
+    expected = {"median": 1.235e-6, "low": 0.1e-6, "high": 2.5e-6}
+    assert first["fastact"] == pytest.approx(expected)
+    assert first["copy"]["median"] == pytest.approx(5e-4) and "copy" not in second
+    assert [cells.key_of(cell) for cell in found["cells"]] == list(map(cells.key_of, (one, other)))
+    assert "probes" not in found and found["machine"] == {}
+
+
+def test_parts_that_a_run_lacks_stay(tmp_path):
+    older = a_result()
+    older["machine"]["build_info"]["cpu instruction set in use"] = "avx2"
+    before = written(tmp_path, older)
+    newer = a_long_result()
+    for name in ("overhead", "memory", "binary"):
+        del newer[name]
+    for _ in range(2):  # the second time they are of a run that is named already
+        text = written(tmp_path, newer)
+        assert text.count("\n## ") == 1 and "### Over PyTorch: the least" in text
+        for part in performance.PARTS.values():
+            (line,) = [line for line in before.splitlines() if line.startswith(part)]
+            assert text.count(line) == 1
+        assert "**1.100**" in text and "| 1.00 | 2.00 |" in text and "1.00 MiB; its code" in text
+        parts = "the cost of a call, memory, the library"
+        assert f"Of another run, {performance.run_of(older['machine'])}: {parts}.\n" in text
+
+
+def test_what_is_stored_tells_which_run_measured_what(tmp_path):
+    older, newer = a_result(), a_long_result()
+    older["machine"] |= newer["machine"] | {"date": "2098-01-01 00:00 UTC"}
+    for name in ("overhead", "memory"):
+        del newer[name]
+    text = written(tmp_path, older, newer)
+    assert "Of another run, 2098-01-01" in text and "): the cost of a call, memory.\n" in text
+    (stored,) = (tmp_path / "performance").glob("*.json")
+    assert written(tmp_path, results.read(stored)) == text
+
+
+def test_figures_that_the_page_does_not_show_are_removed(tmp_path):
+    (tmp_path / "performance").mkdir()
+    for name in ("stale.svg", "stale.json", "kept.txt"):
+        (tmp_path / "performance" / name).write_text("")
+    text = written(tmp_path, a_result())
+    names = {path.name for path in (tmp_path / "performance").iterdir()}
+    assert names - {"kept.txt"} == set(re.findall(r"\(performance/(.*?)\)", text))
+
+
+# ---- Figures
+
+
+def a_point(op, dtype, power, fastact, over, doubtful=False):
+    names = {"op": op, "dtype": dtype, "elements": 1 << power}
+    return names | performance.point(fastact, over, doubtful)
+
+
+POINTS = [
+    a_point(op, dtype, power, fastact=1 - place / 50, over=0.5 + power / 10, doubtful=op == "gelu")
+    for place, op in enumerate(performance.LOOKS)
+    for dtype in cells.DTYPE_NAMES
+    for power in (10, 20, 28)
+]
+BEYOND = [a_point("selu", "float32", 30, 0.31, 0.2), a_point("relu", "float16", 30, 1.25, 1.24)]
+
+
+@pytest.mark.parametrize("plot", (performance._copy_speed, performance._over_pytorch))
+def test_speed_figures_can_be_read(plot):
+    pytest.importorskip("matplotlib")
+    with figures.drawing() as pyplot:
+        figure = plot(POINTS + BEYOND, "A machine, 2026-01-01", pyplot)
+        assert [axis.get_title() for axis in figure.axes] == list(cells.DTYPE_NAMES)
+        for axis in figure.axes:
+            figures.check_inside(axis)
+        handles = figure.legends[0].legend_handles
+        figures.check_told_apart(handles)
+        names = [handle.get_label().removesuffix(" ~") for handle in handles]
+        assert set(names) >= set(performance.LOOKS) and handles[2].get_label() == "gelu ~"
+        assert "A machine, 2026-01-01" in figure.get_suptitle()
+        assert figure.axes[0].get_ylabel() and figure.axes[-1].get_xlabel() == "number of elements"
+        if plot == performance._copy_speed:
+            assert all(axis.get_ylim() == (0.5, 1.05) for axis in figure.axes)
+            named = {text.get_text() for axis in figure.axes for text in axis.texts}
+            assert "FastAct selu 0.31" in named and "FastAct relu 1.25" in named
+        else:
+            assert (
+                figure.axes[0].get_yscale() == "log"
+                and "logarithmic" in figure.axes[0].get_ylabel()
+            )
+        pyplot.close(figure)
+
+
+def test_a_figure_has_the_points_of_the_page_or_of_the_result():
+    result = {**a_result(), "unsteady": [f"{ACT} pytorch: 1.00 to 13.00 ns"]}
+    found = performance.points_of(result)
+    text = "\n".join(performance.section(results.combined([result])[0]))
+    assert [p["elements"] for p in found] == [1 << 8, 1 << 12, 1 << 16]
+    for exact, shown in zip(found, performance.points_of_table(text), strict=True):
+        ratios = [[p.pop(name) for name in ("fastact", "pytorch", "over")] for p in (exact, shown)]
+        assert ratios[0] == pytest.approx(ratios[1], rel=0.03)
+        assert exact == shown and exact["doubtful"]
+
+
+def test_the_figures_are_those_of_the_page(tmp_path):
+    """Drawn with the numbers that the page shows, or that are stored beside it."""
+    if not figures.is_pinned_version():
+        pytest.skip("another matplotlib")
+    folder = performance.PAGE.parent / performance.FIGURES
+    shutil.copytree(folder, tmp_path / performance.FIGURES)
+    for name in (performance.PAGE, performance.README):
+        shutil.copy(name, tmp_path)
+    for path in (tmp_path / performance.FIGURES).glob("*.svg"):
+        path.unlink()
+    stored = [results.read(path) for path in folder.glob("*.json")]
+    performance.write(stored, tmp_path / "performance.md", tmp_path / "README.md")
+    assert (tmp_path / "performance.md").read_text() == performance.PAGE.read_text()
+    found, committed = (
+        {path.name: path.read_text() for path in place.iterdir()}
+        for place in (tmp_path / performance.FIGURES, folder)
+    )
+    assert set(found) == set(committed)
+    for name in found:
+        assert found[name] == committed[name], f"{name}: make performance-report"
 
 
 def a_machine(device, date, ours=1e-3, without=None):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+import figures
 from drawn_parameters import FAMILIES
 from op_table import ACTIVATIONS, OPERATORS, TOP_ORDER, contract
 from oracle import FORMATS, bits
@@ -553,9 +554,10 @@ def test_an_error_gets_the_digits_that_it_needs(largest, misrounded, text):
 
 
 def test_the_documents_are_what_the_record_says(tmp_path, monkeypatch):
-    """Nothing in them was typed."""
+    """Nothing in them was typed, and no figure is of other numbers."""
     written = {}
     monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
+    monkeypatch.setattr(report, "FIGURES", tmp_path)
     monkeypatch.setattr(
         report, "put_between_markers", lambda *text: written.update({text[0]: text})
     )
@@ -564,6 +566,62 @@ def test_the_documents_are_what_the_record_says(tmp_path, monkeypatch):
     assert report.RECORD.read_text() == record
     assert report.PAGE.read_text() == (REPOSITORY / "docs" / "accuracy.md").read_text()
     assert written["accuracy"][2] in (REPOSITORY / "README.md").read_text()
+    committed = {path.name: path for path in report.RECORD.parent.glob("*.svg")}
+    drawn = {path.name: path for path in tmp_path.glob("*.svg")}
+    assert set(committed) == set(drawn) == {f"{act.id}.svg" for act in OPERATORS}
+    if figures.is_pinned_version():
+        for name, path in drawn.items():
+            assert path.read_text() == committed[name].read_text(), f"{name}: make accuracy-report"
+
+
+# ---- Figures
+
+PROFILE = {"508": 0.4, "510": 2.5, "400": 0.75, "1532": 0.003}  # 1, 1.5, tiny, -1
+
+
+def test_an_outline_has_the_largest_errors_of_the_shown_bins():
+    found = report.outline({"profile": PROFILE})
+    positive, negative = (found[sign] for sign in report.SIGNS)
+    edges = report.edges()
+    assert len(positive) == len(negative) == len(edges) - 1
+    assert edges[:3] == [0, 2**-5, 1.25 * 2**-5] and edges[-1] == 1024
+    assert positive[edges.index(1.0)] == 0.4 and positive[edges.index(1.5)] == 2.5
+    assert positive[0] == 0.75 and sum(positive) == 0.4 + 2.5 + 0.75
+    assert not any(negative)  # too small to be shown
+    assert report.outline({"outline": found}) == found and report.outline({}) is None
+
+
+def test_no_line_is_drawn_where_there_is_no_error():
+    xs, ys = report.steps(report.outline({"profile": PROFILE}))
+    drawn = [(x, y) for x, y in zip(xs, ys) if y == y]
+    assert drawn == [(0, 0.75), (2**-5, 0.75), (1, 0.4), (1.25, 0.4), (1.5, 2.5), (1.75, 2.5)]
+    assert xs == sorted(xs) and xs[0] == -1024 and xs[-1] == 1024
+
+
+def test_every_accuracy_figure_can_be_read():
+    """Each line within its axes and told apart in grey, no zero among the data, units and
+    parameters in words."""
+    pytest.importorskip("matplotlib")
+    states = json.loads(report.RECORD.read_text())
+    for act in OPERATORS:
+        both = [report.with_outline(states, act, order) for order in (0, 1)]
+        with figures.drawing() as pyplot:
+            figure = report.draw(act, both, pyplot)
+            for axis, state in zip(figure.axes, both, strict=True):
+                figures.check_inside(axis)
+                figures.check_told_apart(axis.get_lines())
+                lines = {line.get_label(): line.get_ydata() for line in axis.get_lines()}
+                assert set(lines) >= {"FastAct", "PyTorch"}
+                for name, (label, _) in report.CONTESTANTS.items():
+                    assert not any(y <= report.FLOOR for y in lines[label])
+                    said = f"{label}: no error above" in axis.texts[0].get_text()
+                    assert said == bool(np.isnan(lines[label]).all())
+                    assert not said or not any(map(any, report.outline(state[name]).values()))
+                assert "linear" in axis.get_xlabel() and "float32" in axis.get_title()
+                for parameter, value in act.parameters.items():
+                    assert f"{parameter}={value}".removesuffix(".0") in axis.get_title()
+            assert "(ULP)" in figure.axes[0].get_ylabel()
+            pyplot.close(figure)
 
 
 # ---- The command

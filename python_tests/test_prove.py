@@ -525,7 +525,7 @@ def test_special_inputs_stand_apart_in_the_tables(report_to):
 def test_readme_has_the_errors_of_five(report_to):
     folder, readme = report_to
     theirs = accuracy.Tally(max_ulp=0.75, misrounded=7)
-    for name in report.SHOWN:
+    for name in report.IN_README:
         assert readme.get("accuracy", ("", "", "Not yet known"))[2].startswith("Not yet known")
         (act,) = (a for a in ACTIVATIONS if a.id == name)
         for order in (0, 1):
@@ -534,7 +534,7 @@ def test_readme_has_the_errors_of_five(report_to):
                 save(folder / "found", "some", act, dtype, order, 1 << 16, theirs)
         assert report.write(folder / "found") == 0
     text = readme["accuracy"][2]
-    assert all(f"`{name}` 0.25 and 1.25" in text for name in report.SHOWN)
+    assert all(f"`{name}` 0.25 and 1.25" in text for name in report.IN_README)
     assert "Of their 1,310,720 values" in text  # of which each first derivative has one
     assert "FastAct rounds 10 to another" in text and "PyTorch 140." in text
 

@@ -172,6 +172,16 @@ FASTACT_INLINE T polynomial(T x, T first, Rest... rest) {
   return fma(polynomial(x, rest...), x, first);
 }
 
+// factor times it, bit for bit, for a power of two: with coefficients that are as much larger.
+template <class T, class... Coefficients>
+FASTACT_INLINE T scaled_polynomial(T factor, T x, Coefficients... coefficients) {
+#if defined(__CUDA_ARCH__)
+  return polynomial(x, coefficients...) * factor;
+#else
+  return polynomial(x, (factor * coefficients)...);
+#endif
+}
+
 // A constant that a CPU's compiler does not see: GCC 12 makes a comparison and a selection of a
 // maximum with one that it sees, which are up to four instructions with AVX2.
 template <class T>

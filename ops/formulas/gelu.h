@@ -146,9 +146,11 @@ struct Gelu {
       size = clamp_magnitude(x, 14.27f);
       e = gaussian_16<Element>(size * size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f,
                                0x1.12727cp-7f);
-      mills = polynomial(reciprocal(size + 3.0f), -0x1.04c366p-14f, 0x1.9c879p-2f, 0x1.18121cp+0f,
-                         0x1.29ae86p+2f, -0x1.3efbbp+2f, 0x1.1e1458p+6f, -0x1.27f90cp+7f,
-                         0x1.70cc06p+6f);
+      // The unguarding factor of the value in the coefficients: exact, and a multiplication less.
+      constexpr float kFactor = Order == 0 ? kUnguard16<Element> : 1.0f;
+      mills = scaled_polynomial(kFactor, reciprocal(size + 3.0f), -0x1.04c366p-14f, 0x1.9c879p-2f,
+                                0x1.18121cp+0f, 0x1.29ae86p+2f, -0x1.3efbbp+2f, 0x1.1e1458p+6f,
+                                -0x1.27f90cp+7f, 0x1.70cc06p+6f);
     } else if constexpr (Order == 0) {
       size = clamp_magnitude(x, 13.27f);
       e = gaussian_16<Element>(size * size, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546cp-5f,
@@ -165,7 +167,7 @@ struct Gelu {
                          0x1.a095aap9f, -0x1.c4d3e4p8f);
     }
     if constexpr (Order == 0) {
-      return mirrored_16<Element>(x, fma(size, e, -kUp16<Element>), mills * kUnguard16<Element>);
+      return mirrored_16<Element>(x, fma(size, e, -kUp16<Element>), mills);
     } else {
       const float slope = e * fma(size, -0x1.988456p-2f, mills);
       return x < 0.0f ? slope * kUnguard16<Element> : fma(-slope, kUnguard16<Element>, 1.0f);

@@ -68,7 +68,7 @@ struct LogarithmInSegments {
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {
-    return segment_index<*kSegmentTable<Order>>(clamp_magnitude_of_number(x, kLogisticEnd<float>));
+    return segment_index<*kSegmentTable<Order>>(unbounded_size(x, kLogisticEnd<float>));
   }
 
   // At -|x|, 2^guard times too large.

@@ -66,6 +66,16 @@ FASTACT_INLINE uint32_t segment_index(float size) {
   return (v >> 21) % kSegments;
 }
 
+// |x| for a segment_index() that is the same from `end` on, as v is 1 there: only a GPU, which has
+// the minimum for the polynomial already, takes it.
+FASTACT_INLINE float unbounded_size(float x, float end) {
+#if defined(__CUDA_ARCH__)
+  return clamp_magnitude(x, end);
+#else
+  return magnitude(x);
+#endif
+}
+
 // The same in a table for both signs.
 template <const auto& kTable>
 FASTACT_INLINE uint32_t signed_segment_index(float x, float size) {

@@ -45,7 +45,13 @@ struct Sigmoid {
     if constexpr (Order == 1 && std::is_same_v<Element, BFloat16>) {
       // Far beyond [0, 1] y^2 may be a tie, which the y that float cannot add decides.
       const float size = clamp_ordered_magnitude(y, 0x1p100f);
-      return y * fma(size > 0x1p20f ? size : 0.0f, 0x1p-22f, 1.0f - y);
+#if defined(__CUDA_ARCH__)
+      const bool far = size > 0x1p20f;
+#else
+      // Not of the minimum, which GCC 12 makes twice then.
+      const bool far = magnitude(y) > 0x1p20f;
+#endif
+      return y * fma(far ? size : 0.0f, 0x1p-22f, 1.0f - y);
     } else if constexpr (Order == 1 && std::is_same_v<Element, float>) {
       // The addend finite: an infinity less itself would be a NaN.
       return fma(-y, y, clamp_ordered(y, -0x1.fffffep127f, 0x1.fffffep127f));

@@ -54,7 +54,7 @@ struct Silu {
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {
-    return segment_index<*kSegmentTable<Order>>(clamp_magnitude_of_number(x, kLogisticEnd<float>));
+    return segment_index<*kSegmentTable<Order>>(unbounded_size(x, kLogisticEnd<float>));
   }
 
   template <int Order>

@@ -55,7 +55,7 @@ struct Tanh {
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {
-    return segment_index<*kSegmentTable<Order>>(clamp_magnitude_of_number(x, 20.0f));
+    return segment_index<*kSegmentTable<Order>>(unbounded_size(x, 20.0f));
   }
 
   template <int Order>

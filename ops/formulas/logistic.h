@@ -198,12 +198,11 @@ inline constexpr float kUp16 = std::is_same_v<Element, BFloat16> ? 0x1p-126f : 0
 template <class Element>
 FASTACT_INLINE float mirrored_16(float x, float size, float part) {
 #if defined(__CUDA_ARCH__)
-  const float positive = x < 0.0f ? 0.0f : x;
+  return with_sign_of(fma(-size, part, x < 0.0f ? 0.0f : x), x);
 #else
   // One instruction, where AVX-512 has two for the selection; the sign of a zero is of no account.
-  const float positive = positive_part(x);
+  return with_sign_of(fma(-size, part, positive_part(x)), x);
 #endif
-  return with_sign_of(fma(-size, part, positive), x);
 }
 
 // From e = 2^guard e^-|w|, the value and the first derivative. `size` is |x|, clamped; `steepness`

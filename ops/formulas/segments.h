@@ -68,7 +68,7 @@ FASTACT_INLINE uint32_t segment_index(float size) {
 
 // |x| for a segment_index() that is the same from `end` on, as v is 1 there: only a GPU, which has
 // the minimum for the polynomial already, takes it.
-FASTACT_INLINE float unbounded_size(float x, float end) {
+FASTACT_INLINE float unbounded_size(float x, [[maybe_unused]] float end) {
 #if defined(__CUDA_ARCH__)
   return clamp_magnitude(x, end);
 #else

@@ -1,7 +1,9 @@
 """docs/performance.md and its figures from stored results, and README's table from that page."""
 
+import json
 import math
 import re
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -17,6 +19,7 @@ from results import SECTION_TITLES, combined, packed, title, unpacked, write_pac
 from support import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "performance.md"
+ACCURACY = PAGE.with_name("accuracy") / "results.json"
 FIGURES = "performance"  # beside the page
 COMMAND = "make performance-report"
 OF_A_GPU = re.compile("## .*, CUDA ")  # a section of the page
@@ -316,14 +319,39 @@ def losing(cells: list[dict], unsteady: set[tuple[str, str]] = frozenset()) -> l
             spread(cell["times"]["fastact"]),
             seconds_text(cell["times"]["pytorch"]["median"]),
             f"{ratio(cell, 'pytorch'):.2f}",
+            largest_error(cell),
         ]
         for cell in lost
     ]
+    head = ["", "FastAct, median (10..90 %)", "PyTorch, median", "over PyTorch", "PyTorch's ULP"]
     return [
         f"### Slower than PyTorch: {len(lost)} of {len(cells)} cells",
         "",
-        *table(["", "FastAct, median (10..90 %)", "PyTorch, median", "over PyTorch"], rows),
+        "PyTorch's ULP: its largest error, wherever that was proven ([accuracy](accuracy.md)); †: "
+        "of an earlier proof, which counted infinite inputs too.",
+        "",
+        *table(head, rows),
     ]
+
+
+@cache
+def proven() -> dict[tuple, tuple[int, float]]:
+    """PyTorch's largest error by activation, type and order, of the newest form of proof."""
+    largest: dict[tuple, tuple[int, float]] = {}
+    for state in json.loads(ACCURACY.read_text()):
+        key = state["activation"], state["dtype"], state["order"]
+        found = state["format"], state["pytorch"]["max_ulp"]
+        largest[key] = max(found, largest.get(key, found))
+    return largest
+
+
+def largest_error(cell: dict) -> str:
+    """In ULP; of a gradient that of the derivative. Empty where it is not known."""
+    key = cell["op"], cell["dtype"], int(cell["form"] == "backward")
+    form, error = proven().get(key, (0, -1.0))
+    if error < 0:
+        return ""
+    return (f"{error:.1e}" if error >= 1e4 else f"{error:.2g}") + ("†" if form < 2 else "")
 
 
 def spread(times: dict) -> str:

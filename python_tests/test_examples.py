@@ -17,12 +17,6 @@ from op_table import OPERATORS
 from support import library_path, package_path
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-# The loop of an example, on `model`.
-REPLACE = re.search(
-    r"^for .*?(?=^\S*print|^$)",
-    (EXAMPLES / "existing_model" / "replace.py").read_text(),
-    re.MULTILINE | re.DOTALL,
-)[0]
 ENVIRONMENT = {
     **os.environ,
     # OpenMP threads that wait without spinning: other tests or builds may be using the cores.
@@ -111,6 +105,8 @@ def test_existing_model(package):
 
 def test_every_module_can_be_replaced(package):
     """By what replace.py does, with other settings than the defaults and a module in two places."""
+    example = (EXAMPLES / "existing_model" / "replace.py").read_text()
+    loop = re.search(r"^for .*?(?=^\S*print|^$)", example, re.MULTILINE | re.DOTALL)[0]
     script = f"""
 import fastact, torch
 from torch import nn
@@ -118,7 +114,7 @@ settings = {{"Threshold": (0.5, 0.25), "PReLU": (4,), "CELU": (0.7,), "GELU": ("
 kinds = [kind for kind in fastact.nn.__all__ if hasattr(nn, kind)]
 both = [[getattr(n, kind)(*settings.get(kind, ())) for kind in kinds] for n in (nn, fastact.nn)]
 model = nn.ModuleList(both[0] + [both[0][0]])
-{REPLACE}
+{loop}
 x = torch.randn(3, 4)
 for replaced, ours in zip(model, both[1]):
     assert type(replaced) is type(ours) and repr(replaced) == repr(ours)

@@ -22,7 +22,9 @@ from pathlib import Path
 from mpmath import mp, mpf
 
 FORMULAS = Path(__file__).resolve().parent.parent / "ops" / "formulas"
-CALL = re.compile(r"\b(?:polynomial|exponential_16|gaussian_16|split_exponential)(?:<Element>)?\(")
+CALL = re.compile(
+    r"\b(?:(?:scaled_)?polynomial|exponential_16|gaussian_16|split_exponential)(?:<Element>)?\("
+)
 CONSTANT = re.compile(r"-?(?:0x[0-9a-f.]+p[+-]?\d+|\d+\.\d+)(f?)")
 
 mp.prec = 160

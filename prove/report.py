@@ -176,8 +176,9 @@ float64's are twice as large. [Each activation's page](operators/) has its own b
 `make prove` tries every activation, `prelu` included, in every type to the third derivative: all
 inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27 of float64 and of
 float32's f'''. It has a progress bar and resumes after an interrupt; `make prove ARGS="--op selu
---dtype float32 --device cuda"` does a part of it. The oracle is MPFR, and interval-like arithmetic
-where that suffices; never FastAct's own formulas.
+--dtype float32 --device cuda"` does a part of it. The tables say how many inputs a run tried, as
+`--sample` makes it fewer. The oracle is MPFR, and interval-like arithmetic where that suffices;
+never FastAct's own formulas.
 """
 
 

@@ -55,10 +55,11 @@ alone, large tensors can take less than a copy: its new memory has ordinary page
 costs a fault, where FastAct asks for huge ones; it reads each line before it overwrites it, where
 FastAct writes around the caches; and for the in-place form it goes from one tensor to another.
 
-On a CPU FastAct is slower than PyTorch in two kinds of cells. Where an activation is a few
+On a CPU FastAct is slower than PyTorch mostly in two kinds of cells. Where an activation is a few
 operations (Leaky ReLU, Hardswish, ReLU and Hardtanh in place), the one NaN for all is a comparison
-and a selection more, which AVX2 makes of up to four operations. Elsewhere PyTorch computes less:
-its largest error stands beside each cell in which it is faster.
+and a selection more, which AVX2 makes of up to four operations. In most others PyTorch computes
+less: its largest error stands beside each cell in which it is faster. tanh is neither: with AVX-512
+PyTorch's is quicker in float64, and as exact.
 """
 
 

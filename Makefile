@@ -164,6 +164,7 @@ lint: $(VENV)/.fastact-lint  ## clang-format, clang-tidy and ruff
 	$(STEP) "configure" cmake -S . -B $(BUILD)/lint -G Ninja --log-level=WARNING \
 	  -DPython3_EXECUTABLE=$(abspath $(VENV))/bin/python -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DFASTACT_UNITY=OFF \
 	  -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON $(CMAKE_ARGS)
+	$(STEP) "generated sources" cmake --build $(BUILD)/lint --target fastact_catalogue
 	$(STEP) "lint" scripts/lint.sh $(BUILD)/lint $(JOBS)
 
 format: $(VENV)/.fastact-lint  ## format C++, CUDA and Python in place

@@ -113,8 +113,8 @@ void compare_all(Printer& printer, const Options& options) {
   }
 }
 
-#define FASTACT_FUNCTIONS(name, Formula, parameters)             \
-  struct Formula##Functions {                                    \
+#define FASTACT_FUNCTIONS(name, A)                               \
+  struct A##Functions {                                          \
     static constexpr const char* kName = #name;                  \
     template <class T>                                           \
     static constexpr bool comparable() {                         \
@@ -152,8 +152,7 @@ int run(int argc, char** argv) {
   }
   const Options options{at::Device(std::string(argv[1])), std::stod(argv[2]), std::stoi(argv[3])};
   Printer printer;
-#define FASTACT_COMPARE(name, Formula, parameters) \
-  compare_all<Formula##Functions>(printer, options);
+#define FASTACT_COMPARE(name, A) compare_all<A##Functions>(printer, options);
   FASTACT_ACTIVATIONS(FASTACT_COMPARE)
 #undef FASTACT_COMPARE
   return 0;

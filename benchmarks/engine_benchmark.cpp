@@ -13,6 +13,7 @@
 
 #include "ops/catalogue.h"
 #include "ops/cpu/engine.h"
+#include "ops/forms/derivative.h"
 
 namespace {
 
@@ -62,14 +63,11 @@ std::vector<char> random_elements(const Format& format, int64_t count) {
   return bytes;
 }
 
-// The schema's defaults, "float alpha=1.0, float scale=1.0".
+// The schema's defaults, 0 where there is none.
 fastact::Parameters defaults_of(const fastact::Activation& activation) {
   fastact::Parameters parameters;
-  const std::string text(activation.parameters);
-  int index = 0;
-  for (size_t at = text.find('='); at != std::string::npos; at = text.find('=', at + 1)) {
-    parameters.values[index++] = std::stod(text.substr(at + 1));
-  }
+  for (size_t i = 0; i < activation.parameters.size(); ++i)
+    parameters.values[i] = activation.parameters[i].default_value.value_or(0.0);
   return parameters;
 }
 
@@ -77,8 +75,8 @@ void run(benchmark::State& state, int activation, const Format& format, Instruct
          int order) {
   const int64_t count = state.range(0);
   const fastact::cpu::Kernel kernel = fastact::cpu::find_kernel(
-      activation, {.order = order, .from_result = false, .dtype = format.dtype}, set);
-  const fastact::Parameters parameters = defaults_of(fastact::catalogue()[activation]);
+      activation, {fastact::derivative_form(order, /*from_result=*/false), format.dtype}, set);
+  const fastact::Parameters parameters = defaults_of(fastact::activations()[activation]);
   const size_t operands = order + 2;
   std::vector<std::vector<char>> memory(operands, random_elements(format, count));
   std::vector<char*> data;
@@ -95,7 +93,7 @@ void run(benchmark::State& state, int activation, const Format& format, Instruct
 }
 
 void register_all() {
-  const auto activations = fastact::catalogue();
+  const auto activations = fastact::activations();
   for (int i = 0; i < static_cast<int>(activations.size()); ++i) {
     for (const InstructionSet set : fastact::cpu::available_instruction_sets()) {
       for (const Format& format : kFormats) {

@@ -14,8 +14,8 @@ endif()
 
 set(_fastact_stamp "${PROJECT_BINARY_DIR}/python/package.stamp")
 file(GLOB_RECURSE _fastact_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/fastact/*.py")
-list(TRANSFORM FASTACT_ACTIVATION_NAMES PREPEND "${PROJECT_SOURCE_DIR}/ops/formulas/" OUTPUT_VARIABLE _fastact_formulas)
-list(TRANSFORM _fastact_formulas APPEND ".h")
+list(TRANSFORM FASTACT_ACTIVATION_NAMES REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/ops/activations/\\1.h"
+     OUTPUT_VARIABLE _fastact_headers)
 set(_fastact_cuda "")
 if(FASTACT_CUDA)
   set(_fastact_cuda --cuda "${CMAKE_CUDA_COMPILER_VERSION}")
@@ -23,7 +23,7 @@ endif()
 add_custom_command(OUTPUT "${_fastact_stamp}"
   COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/python_package.py" "${FASTACT_PACKAGE_DIR}"
     --version "${PROJECT_VERSION}" --revision "${FASTACT_GIT_REVISION}" ${_fastact_cuda}
-    --activations ${FASTACT_ACTIVATION_NAMES}
+    --catalogue "${PROJECT_BINARY_DIR}/catalogue.json"
   COMMAND "${CMAKE_COMMAND}" -E copy_directory "${PROJECT_BINARY_DIR}/include" "${FASTACT_PACKAGE_DIR}/include"
   COMMAND "${CMAKE_COMMAND}" -E copy
     "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h" "${FASTACT_PACKAGE_DIR}/include/fastact"
@@ -32,10 +32,10 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
     "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${FASTACT_PACKAGE_DIR}/lib/cmake/FastAct"
   COMMAND "${CMAKE_COMMAND}" -E touch "${_fastact_stamp}"
   DEPENDS
-    ${_fastact_sources} ${_fastact_formulas}
+    ${_fastact_sources} ${_fastact_headers}
     "${PROJECT_SOURCE_DIR}/scripts/python_package.py"
-    "${PROJECT_SOURCE_DIR}/ops/catalogue.h"
-    "${PROJECT_SOURCE_DIR}/ops/formulas/prelu.h"
+    "${PROJECT_BINARY_DIR}/catalogue.json"
+    "${PROJECT_SOURCE_DIR}/ops/forms/prelu.h"
     "${PROJECT_SOURCE_DIR}/prove/digests.json"
     "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake"
     "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h"
@@ -44,7 +44,7 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
   COMMENT "Writing the Python package"
   VERBATIM)
 add_custom_target(fastact_package ALL DEPENDS "${_fastact_stamp}")
-add_dependencies(fastact_package fastact_thin)
+add_dependencies(fastact_package fastact_thin fastact_catalogue)
 if(FASTACT_KERNELS)
   add_custom_command(TARGET fastact_package POST_BUILD
     COMMAND "${CMAKE_COMMAND}" -E copy_if_different "$<TARGET_FILE:fastact_kernels>" "${FASTACT_PACKAGE_DIR}/lib"

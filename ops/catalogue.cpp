@@ -1,6 +1,9 @@
 #include "ops/catalogue.h"
 
-#include "ops/generated/formulas.h"
+#include <algorithm>
+
+#include "ops/forms/derivative.h"
+#include "ops/generated/families.h"
 
 namespace fastact {
 
@@ -8,45 +11,59 @@ const double kHiddenOne = 1.0;
 
 namespace {
 
-template <class Formula>
-constexpr std::span<const Requirement> requirements_of() {
-  if constexpr (requires { Formula::kRequirements; }) {
-    return Formula::kRequirements;
-  } else {
+template <class A>
+constexpr Activation entry(std::string_view name) {
+  Activation activation = {.name = name,
+                           .parameters = {},
+                           .traits = A::kTraits,
+                           .requirements = {},
+                           .result_suffices = [](const double*) { return true; }};
+  if constexpr (HasParameters<A>) activation.parameters = A::kParameters;
+  if constexpr (HasRequirements<A>) activation.requirements = A::kRequirements;
+  if constexpr (HasResultCondition<A>) activation.result_suffices = &A::result_suffices;
+  return activation;
+}
+
+template <class F>
+constexpr FormInfo form_info() {
+  if constexpr (std::is_void_v<F>) {
     return {};
-  }
-}
-
-template <class Formula>
-constexpr bool result_suffices(const double* parameters) {
-  if constexpr (requires { Formula::result_suffices(parameters); }) {
-    return Formula::result_suffices(parameters);
   } else {
-    return true;
+    FormInfo info = {.outputs = F::Outputs::kCount, .inputs = F::Inputs::kCount, .broadcasts = {}};
+    if constexpr (HasBroadcasts<F>) std::ranges::copy(F::kBroadcasts, info.broadcasts);
+    return info;
   }
 }
 
-template <class Formula>
-constexpr Activation entry(std::string_view name, std::string_view parameters) {
-  return {name, parameters, Formula::kTraits, requirements_of<Formula>(),
-          &result_suffices<Formula>};
+template <class Forms>
+constexpr Family family(std::string_view name) {
+  Family result = {.name = name, .forms = {}};
+  [&]<int... Index>(std::integer_sequence<int, Index...>) {
+    ((result.forms[Index] = form_info<typename Forms::template Form<float, Index>>()), ...);
+  }(std::make_integer_sequence<int, Forms::kCount>{});
+  return result;
 }
 
-#define FASTACT_ACTIVATION(name, Formula, parameters) entry<Formula>(#name, parameters),
-#define FASTACT_PART(name, Formula, parameters) entry<Formula>("_" #name, parameters),
-constexpr Activation kFormulas[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)
-                                        FASTACT_PARTS(FASTACT_PART)};
-#undef FASTACT_PART
+#define FASTACT_ACTIVATION(name, A) entry<A>(#name),
+constexpr Activation kActivations[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)};
 #undef FASTACT_ACTIVATION
 
-#define FASTACT_ONE(name, Formula, parameters) +1
-constexpr size_t kNumActivations = 0 FASTACT_ACTIVATIONS(FASTACT_ONE);
-#undef FASTACT_ONE
+#define FASTACT_DERIVATIVES(name, A) family<DerivativeForms<A>>(#name),
+#define FASTACT_OTHERS(name, Forms) family<Forms>(#name),
+constexpr Family kFamilies[] = {FASTACT_ACTIVATIONS(FASTACT_DERIVATIVES)
+                                    FASTACT_FORMS(FASTACT_OTHERS)};
+#undef FASTACT_OTHERS
+#undef FASTACT_DERIVATIVES
 
 }  // namespace
 
-std::span<const Activation> formulas() { return kFormulas; }
+std::span<const Activation> activations() { return kActivations; }
 
-std::span<const Activation> catalogue() { return formulas().first(kNumActivations); }
+std::span<const Family> families() { return kFamilies; }
+
+int family_index(std::string_view name) {
+  const auto* const found = std::ranges::find(kFamilies, name, &Family::name);
+  return found == std::end(kFamilies) ? -1 : static_cast<int>(found - kFamilies);
+}
 
 }  // namespace fastact

@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "ops/formulas/formula.h"
-
 namespace fastact {
 
 enum class DType : uint8_t { kFloat32, kFloat64, kBFloat16, kFloat16 };
@@ -17,54 +15,41 @@ struct Parameters {
   double values[kMaxParameters] = {};
 };
 
-// A kernel computes D_k(g1..gk, x) = g1 * ... * gk * f^(k)(x) element by element. Its operands are,
-// in this order, the output, the k gradients and x.
-inline constexpr int kMaxOperands = kTopOrder + 2;
+// A kernel computes a form (ops/forms/form.h), element by element. Its operands are the form's
+// outputs, then its inputs: at most those of an activation's third derivative.
+inline constexpr int kMaxOperands = 5;
+inline constexpr int kMaxInputs = kMaxOperands - 1;
 
+// The forms of a family, at most: those of an activation (ops/forms/derivative.h).
+inline constexpr int kMaxForms = 7;
+
+// How the shape of an input relates to the result's.
+enum class Broadcast : uint8_t {
+  kElementwise,  // as the inputs of PyTorch's elementwise operators
+  kPerChannel,   // one element, or one for each index of dimension 1
+};
+
+// What is known of a form at run time.
+struct FormInfo {
+  int outputs = 0;  // 0: the family has no such form
+  int inputs = 0;
+  Broadcast broadcasts[kMaxInputs] = {};
+};
+
+// A kernel of a family.
 struct KernelId {
-  int order = 0;  // k
-  // x is f's result, see Traits::gradient_from_result. Where x always is (Saves::kOutput), false.
-  bool from_result = false;
+  int form = 0;
   DType dtype = DType::kFloat32;
 };
 
-// The functions of one kernel family (one activation on one target), by KernelId.
+// The functions of one family on one target, by KernelId.
 template <class Function>
 struct KernelTable {
-  Function functions[kTopOrder + 1][2][kNumDTypes] = {};
+  Function functions[kMaxForms][kNumDTypes] = {};
 
-  Function operator[](const KernelId& id) const {
-    return functions[id.order][id.from_result ? 1 : 0][static_cast<int>(id.dtype)];
+  constexpr Function operator[](const KernelId& id) const {
+    return functions[id.form][static_cast<int>(id.dtype)];
   }
 };
-
-// Fills a table: for each kernel that `Formula` has, Make<Formula, Element, Order,
-// FromResult>::run, a function or a pointer to one.
-template <template <class, class, int, bool> class Make, class Function, class Formula>
-constexpr KernelTable<Function> make_kernel_table() {
-  static_assert(
-      Formula::kTraits.saves != Saves::kOutput || !Formula::kTraits.gradient_from_result,
-      "with Saves::kOutput the derivative operators take the result always, not by is_result");
-  KernelTable<Function> table;
-  const auto fill_order = [&]<int Order, bool FromResult>() {
-    if constexpr (Order >= Formula::kTraits.first_order && Order <= Formula::kTraits.last_order) {
-      Function* row = table.functions[Order][FromResult ? 1 : 0];
-      row[static_cast<int>(DType::kFloat32)] = Make<Formula, float, Order, FromResult>::run;
-      row[static_cast<int>(DType::kFloat64)] = Make<Formula, double, Order, FromResult>::run;
-      row[static_cast<int>(DType::kBFloat16)] = Make<Formula, BFloat16, Order, FromResult>::run;
-      row[static_cast<int>(DType::kFloat16)] = Make<Formula, Float16, Order, FromResult>::run;
-    }
-  };
-  fill_order.template operator()<0, false>();
-  fill_order.template operator()<1, false>();
-  fill_order.template operator()<2, false>();
-  fill_order.template operator()<3, false>();
-  if constexpr (Formula::kTraits.gradient_from_result) {
-    fill_order.template operator()<1, true>();
-    fill_order.template operator()<2, true>();
-    fill_order.template operator()<3, true>();
-  }
-  return table;
-}
 
 }  // namespace fastact

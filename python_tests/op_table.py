@@ -17,7 +17,7 @@ import torch
 
 from oracle import Multiprecision
 
-FORMULAS = Path(__file__).resolve().parent.parent / "ops" / "formulas"
+FORMULAS = Path(__file__).resolve().parent.parent / "ops" / "activations"
 
 SUFFIXES = ("", "_backward", "_double_backward", "_triple_backward")
 GRADIENT_NAMES = (

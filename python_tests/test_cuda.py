@@ -136,8 +136,8 @@ def same_in_chunks(actual, function, chunk=1 << 28):
 
 @pytest.mark.parametrize("act", OPERATORS, ids=lambda act: act.id)
 def test_sizes_where_the_launch_changes(act, dtype):
-    """Of 4 MiB and of 2^23 elements on, a thread takes other numbers of packets (policy.h), also of
-    the rows of a strided tensor: a short tensor's bits, repeated."""
+    """Of 4 MiB and of 2^23 elements on, a thread takes other numbers of packets
+    (ops/cuda/tuning.h), also of the rows of a strided tensor: a short tensor's bits, repeated."""
     pattern = values(10007, dtype=dtype, device="cuda")
     forms = (act.op, lambda x: act.ladder(x, x))
     expected = [function(pattern) for function in forms]

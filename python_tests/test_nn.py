@@ -135,10 +135,10 @@ def test_a_model_trains():
 
 
 def test_own_modules_with_parameters_are_as_pytorchs():
-    """An activation that PyTorch lacks and that has a parameter: from its line of the catalogue."""
+    """An activation that PyTorch lacks and that has a parameter, from catalogue.json."""
     import python_package
 
-    act = python_package.Activation("elu", "float alpha=1.5")
+    act = python_package.Activation("elu", [python_package.Parameter("alpha", 1.5)])
     act.pytorch, act.module, act.takes_inplace = None, "Own", True
     scope = {"torch": torch, "Tensor": torch.Tensor, "functional": fastact.functional}
     exec(python_package.module(act), scope)

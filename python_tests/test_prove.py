@@ -426,7 +426,7 @@ def test_a_misrounded_prelu_is_noticed(dtype, form, monkeypatch):
 
 
 def test_the_contract_is_read_from_the_header(act):
-    text = (REPOSITORY / "ops" / "formulas" / f"{act.name}.h").read_text()
+    text = (REPOSITORY / "ops" / "activations" / f"{act.name}.h").read_text()
     for dtype in DTYPES:
         (line,) = (t for t in text.splitlines() if t.startswith(f"//   {dtype_name(dtype)} "))
         assert line.split()[2:] == [f"{bound:g}" for bound in contract(act.name)[dtype]]

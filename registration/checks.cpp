@@ -7,28 +7,19 @@
 namespace fastact {
 namespace {
 
-// The name of the parameter at `position` of "float alpha=1.0, float scale=1.0".
-std::string parameter_name(std::string_view parameters, int position) {
-  size_t start = 0;
-  for (int i = 0; i < position; ++i) start = parameters.find(',', start) + 2;
-  start = parameters.find(' ', start) + 1;
-  return std::string(parameters.substr(start, parameters.find_first_of("=,", start) - start));
-}
-
-void check_parameters(const Family& family, int order, const CallParameters& parameters) {
-  const Activation& activation = family.activation();
+void check_parameters(const Operator& op, const CallParameters& parameters) {
+  if (op.activation == nullptr) return;
   const double* values = parameters.numbers.values;
-  for (const Requirement& requirement : activation.requirements) {
+  for (const Requirement& requirement : op.activation->requirements) {
     if (requirement.holds(values)) continue;
     const std::string message =
-        c10::str("fastact::", operator_name(activation, order), ": expected ",
-                 parameter_name(activation.parameters, requirement.parameter), " to be ",
-                 requirement.expected, ", but got ", values[requirement.parameter]);
+        c10::str("fastact::", op.name, ": expected ", op.parameters()[requirement.parameter].name,
+                 " to be ", requirement.expected, ", but got ", values[requirement.parameter]);
     TORCH_CHECK_VALUE(!requirement.is_value_error, message);
     TORCH_CHECK(false, message);
   }
-  TORCH_CHECK(!parameters.from_result || activation.result_suffices(values),
-              "fastact::", operator_name(activation, order),
+  TORCH_CHECK(!parameters.from_result || op.activation->result_suffices(values),
+              "fastact::", op.name,
               ": expected is_result to be False with these parameters, with which the result does "
               "not tell the gradient, but got True");
 }
@@ -50,46 +41,42 @@ std::optional<DType> engine_type(c10::ScalarType type) {
   }
 }
 
-void check_inputs(const Family& family, int order, TensorPointers tensors,
-                  const CallParameters& parameters) {
-  const at::Tensor& self = *tensors[order];
-  for (int i = 0; i <= order; ++i) {
+void check_inputs(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {
+  const int last = op.last_input();
+  const at::Tensor& self = *tensors[last];
+  for (int i = 0; i <= last; ++i) {
     const at::Tensor& tensor = *tensors[i];
-    TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(),
-                                "fastact::", operator_name(family.activation(), order),
-                                ": expected ", tensor_name(family.activation(), order, i),
+    TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(), "fastact::", op.name,
+                                ": expected ", op.inputs[i],
                                 " to be float32, float64, bfloat16 or float16, but got ",
                                 tensor.scalar_type());
-    TORCH_CHECK(tensor.device() == self.device(),
-                "fastact::", operator_name(family.activation(), order),
-                ": expected all tensors to be on the same device, but got ",
-                tensor_name(family.activation(), order, i), " on ", tensor.device(), " and ",
-                tensor_name(family.activation(), order, order), " on ", self.device());
+    TORCH_CHECK(tensor.device() == self.device(), "fastact::", op.name,
+                ": expected all tensors to be on the same device, but got ", op.inputs[i], " on ",
+                tensor.device(), " and ", op.inputs[last], " on ", self.device());
   }
-  check_parameters(family, order, parameters);
+  check_parameters(op, parameters);
 }
 
-void check_out(const Family& family, int order, TensorPointers tensors, c10::ScalarType result,
+void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,
                const at::Tensor& out) {
-  const at::Tensor& self = *tensors[order];
-  TORCH_CHECK(out.device() == self.device(), "fastact::", operator_name(family.activation(), order),
-              ": expected ", out_overload(order), " to be on ", self.device(), ", but got ",
-              out.device());
-  TORCH_CHECK(c10::canCast(result, out.scalar_type()),
-              "fastact::", operator_name(family.activation(), order), ": expected ",
-              out_overload(order), " to be of a type that result type ", result,
-              " can be cast to, but got ", out.scalar_type());
+  const at::Tensor& self = *tensors[op.last_input()];
+  TORCH_CHECK(out.device() == self.device(), "fastact::", op.name, ": expected ", op.out,
+              " to be on ", self.device(), ", but got ", out.device());
+  TORCH_CHECK(c10::canCast(result, out.scalar_type()), "fastact::", op.name, ": expected ", op.out,
+              " to be of a type that result type ", result, " can be cast to, but got ",
+              out.scalar_type());
 }
 
-c10::ScalarType promoted_type(int order, TensorPointers tensors) {
+c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors) {
   at::native::ResultTypeState state = {};
-  for (int i = 0; i <= order; ++i) state = at::native::update_result_type_state(*tensors[i], state);
+  for (const at::Tensor* tensor : tensors)
+    state = at::native::update_result_type_state(*tensor, state);
   return at::native::result_type(state);
 }
 
-Promoted::Promoted(int order, TensorPointers tensors) {
-  const c10::ScalarType type = promoted_type(order, tensors);
-  for (int i = 0; i <= order; ++i) {
+Promoted::Promoted(std::span<const at::Tensor* const> tensors) {
+  const c10::ScalarType type = promoted_type(tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
     converted_[i] = tensors[i]->to(type);
     pointers_[i] = &converted_[i];
   }

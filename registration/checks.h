@@ -5,8 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <span>
 
-#include "registration/family.h"
+#include "registration/operators/operator.h"
 
 namespace fastact {
 
@@ -14,28 +15,27 @@ namespace fastact {
 std::optional<DType> engine_type(c10::ScalarType type);
 
 // NotImplementedError unless every tensor has one of the four floating-point types, as ATen's
-// operators raise; a RuntimeError if the tensors are not all on self's device; what the formula
-// says (ops/formulas/formula.h) for parameters that are none of its.
-void check_inputs(const Family& family, int order, TensorPointers tensors,
-                  const CallParameters& parameters);
+// operators raise; a RuntimeError if the tensors are not all on self's device; what its activation
+// says (Requirement) for parameters that are none of its.
+void check_inputs(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
 // A RuntimeError unless a result of this type can be written to `out`: same device, and a type that
 // it casts to.
-void check_out(const Family& family, int order, TensorPointers tensors, c10::ScalarType result,
+void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,
                const at::Tensor& out);
 
 // The type to which ATen promotes the tensors.
-c10::ScalarType promoted_type(int order, TensorPointers tensors);
+c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors);
 
-// D_order's tensors in that type.
+// Tensors in that type.
 class Promoted {
  public:
-  Promoted(int order, TensorPointers tensors);
+  explicit Promoted(std::span<const at::Tensor* const> tensors);
   TensorPointers tensors() const { return pointers_; }
 
  private:
-  at::Tensor converted_[kTopOrder + 1];
-  const at::Tensor* pointers_[kTopOrder + 1];
+  at::Tensor converted_[kMaxInputs];
+  const at::Tensor* pointers_[kMaxInputs];
 };
 
 }  // namespace fastact

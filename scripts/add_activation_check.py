@@ -38,7 +38,7 @@ def escaped(text: str) -> str:
 def add_activation(tree: Path, page: str) -> tuple[str, list[str]]:
     """Does what the page says. Returns the operator's name and the files that it touched."""
     blocks = sections(page)
-    formula = next((f for f in blocks if f.startswith("ops/formulas/")), None)
+    formula = next((f for f in blocks if f.startswith("ops/activations/")), None)
     expected = [formula, "ops/catalogue.h", "python_tests/op_table.py"]
     if (
         formula is None
@@ -55,7 +55,11 @@ def add_activation(tree: Path, page: str) -> tuple[str, list[str]]:
 
     # The list is one macro: its last line gets a backslash, and the new line follows.
     (line,) = blocks["ops/catalogue.h"]
-    replaced(tree / "ops/catalogue.h", r'^(  X\(.*"\))$', r"\1 \\" + "\n" + escaped(line.rstrip()))
+    replaced(
+        tree / "ops/catalogue.h",
+        r"^(#define FASTACT_ACTIVATIONS\(X\) \\(?:\n.*\\)*\n.*)$",
+        r"\1 \\" + "\n" + escaped(line.rstrip()),
+    )
 
     mathematics, row = blocks["python_tests/op_table.py"]
     table = tree / "python_tests/op_table.py"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds the polynomials of ops/formulas/*.h again, and holds those that stand there to them.
+"""Finds the polynomials of ops/math/ and ops/activations/ again, and holds those there to them.
 
     python scripts/fit_polynomials.py [HEADER...]
 
@@ -9,7 +9,7 @@ algorithm or least squares and were then moved until no result was misrounded, s
 them; their largest error is then held to a multiple of that of the minimax polynomial of the same
 degree, whose coefficients are rounded to the type. Exit code: 0, or 1 if one is neither.
 
-The tables of ops/formulas/tables/ are fit_segments.py's.
+The tables of ops/activations/tables/ are fit_segments.py's.
 """
 
 import argparse
@@ -21,7 +21,12 @@ from pathlib import Path
 
 from mpmath import mp, mpf
 
-FORMULAS = Path(__file__).resolve().parent.parent / "ops" / "formulas"
+OPS = Path(__file__).resolve().parent.parent / "ops"
+HEADERS = {
+    path.name: path
+    for folder in ("math", "activations", "activations/shared")  # not tables/: the same names
+    for path in (OPS / folder).glob("*.h")
+}
 CALL = re.compile(
     r"\b(?:(?:scaled_)?polynomial|exponential_16|gaussian_16|split_exponential)(?:<Element>)?\("
 )
@@ -250,7 +255,7 @@ def calls(text: str):
 def polynomials_of(header: str) -> list[tuple[list[mpf], int]]:
     """The constants of each polynomial of a header, and how many digits theirs have."""
     result = []
-    for arguments in calls((FORMULAS / header).read_text()):
+    for arguments in calls(HEADERS[header].read_text()):
         constants = [c for c in map(CONSTANT.fullmatch, arguments) if c]
         if len(constants) >= 3:
             numbers = [mpf(number(c[0])) for c in constants]

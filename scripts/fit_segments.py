@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes ops/formulas/tables/*.h, the polynomials of functions in segments (segments.h).
+"""Writes ops/activations/tables/*.h, the polynomials of functions in segments (segments.h).
 
     python scripts/fit_segments.py [NAME...]
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from mpmath import mp, mpf
 
-TABLES = Path(__file__).resolve().parent.parent / "ops" / "formulas" / "tables"
+TABLES = Path(__file__).resolve().parent.parent / "ops" / "activations" / "tables"
 
 SEGMENTS = 16
 DEGREE = 6
@@ -259,7 +259,7 @@ def main(names: list[str]) -> None:
         tables = "\n".join(table(*item) for item in FUNCTIONS[name].items())
         (TABLES / f"{name}.h").write_text(
             "// Written by scripts/fit_segments.py.\n#pragma once\n\n"
-            '#include "ops/formulas/segments.h"\n\n// clang-format off\nnamespace fastact {\n\n'
+            '#include "ops/math/segments.h"\n\n// clang-format off\nnamespace fastact {\n\n'
             f"{tables}\n}}  // namespace fastact\n// clang-format on\n"
         )
 

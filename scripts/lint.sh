@@ -14,6 +14,9 @@ echo "== lint: ruff"
 ruff check || status=1
 ruff format --check || status=1
 
+echo "== lint: dependencies"
+python scripts/dependencies.py || status=1
+
 echo "== lint: clang-format"
 cpp_sources | xargs -0 clang-format --dry-run -Werror || status=1
 

@@ -142,8 +142,8 @@ def pytorch_calls(act: Activation) -> tuple[str, list[str]]:
 
 def packaged(name: str) -> python_package.Activation:
     """As fastact.functional and fastact.nn spell it."""
-    (act,) = python_package.catalogue([name])
-    return act
+    catalogue = python_package.catalogue(library_path().parents[1] / "catalogue.json")
+    return next(act for act in catalogue if act.name == name)
 
 
 def joined(words: list[str]) -> str:
@@ -340,8 +340,8 @@ class Comment:
 
 def linked(text: str) -> str:
     """Escaped, and with links to the headers that it names."""
-    link = r"[`\1.h`](../../ops/formulas/\1.h)"
-    return re.sub(r"\b([a-z_]+)\.h\b", link, escaped(text))
+    headers = {path.name: path.relative_to(ROOT) for path in (ROOT / "ops").rglob("*.h")}
+    return re.sub(r"\b[a-z_]+\.h\b", lambda m: f"[`{m[0]}`](../../{headers[m[0]]})", escaped(text))
 
 
 def comment(name: str) -> Comment:
@@ -361,8 +361,6 @@ def comment(name: str) -> Comment:
             found.source = linked(sentence(text))
         elif re.match(r"(f'|df/d)", part):
             found.derivatives += [linked(part), ""]
-            if name == "prelu":
-                found.derivatives += [linked(paragraphs("prelu_weight")[0]), ""]
         elif part.startswith("From the result"):
             found.limits.append(linked(part))
         else:
@@ -372,9 +370,10 @@ def comment(name: str) -> Comment:
 
 def page(op: Operator) -> str:
     text = comment(op.name)
+    header = python_package.header(op.name).relative_to(ROOT)
     at = f" with {joined([f'`{p}`' for p in op.at.split(', ')])}" if op.at else ""
     lines = [
-        f"<!-- Written by `{COMMAND}` from ops/formulas/{op.name}.h -->",
+        f"<!-- Written by `{COMMAND}` from {header} -->",
         f"# `{op.name}`",
         "",
         text.definition,
@@ -404,7 +403,7 @@ def page(op: Operator) -> str:
     if text.source:
         lines += ["## Source", "", text.source, ""]
     lines += [
-        f"Code: [`ops/formulas/{op.name}.h`](../../ops/formulas/{op.name}.h). "
+        f"Code: [`{header}`](../../{header}). "
         "[All operators](../operators.md), [speed](../performance.md), [proof](../accuracy.md).",
         "",
     ]

@@ -35,43 +35,43 @@ SELU_FLOAT32 = ("--op", "selu", "--dtype", "float32")
 BREAKS = (
     Break(
         "one coefficient of float64 SELU off by one ULP",
-        (("ops/formulas/exponential.h", "0x1.5555555555541p-5", "0x1.5555555555542p-5"),),
+        (("ops/math/exponential.h", "0x1.5555555555541p-5", "0x1.5555555555542p-5"),),
         ("--digest", "--op", "selu", "--dtype", "float64", "--part"),
     ),
     Break(
         "one coefficient of float16 SELU off by a 2,300th of itself",
-        (("ops/formulas/selu.h", "0x1.2c0bc6p-2f", "0x1.2c2bc6p-2f"),),
+        (("ops/activations/selu.h", "0x1.2c0bc6p-2f", "0x1.2c2bc6p-2f"),),
         ("--op", "selu", "--dtype", "float16", "--order", "0"),
     ),
     Break(
         "the leading coefficient of float32 SELU off by one ULP",
-        (("ops/formulas/selu.h", "0x1.c212cc640f02fp0, 0x1", "0x1.c212cc640f02ep0, 0x1"),),
+        (("ops/activations/selu.h", "0x1.c212cc640f02fp0, 0x1", "0x1.c212cc640f02ep0, 0x1"),),
         ("--digest", *SELU_FLOAT32, "--isa", "avx2"),
     ),
     Break(
         "NaN swallowed",
         (
             (
-                "ops/formulas/relu.h",
-                "finish_positive(x, x >= T{0} ? x : T{0})",
-                "finish_positive(T{0}, x >= T{0} ? x : T{0})",
+                "ops/activations/relu.h",
+                "canonical_positive(x, x >= T{0} ? x : T{0})",
+                "canonical_positive(T{0}, x >= T{0} ? x : T{0})",
             ),
         ),
         ("--op", "relu", "--dtype", "bfloat16", "--order", "0"),
     ),
     Break(
         "the sign of zero lost",
-        (("ops/formulas/relu.h", "x >= T{0} ? x : T{0}", "x > T{0} ? x : T{0}"),),
+        (("ops/activations/relu.h", "x >= T{0} ? x : T{0}", "x > T{0} ? x : T{0}"),),
         ("--op", "relu", "--dtype", "float16", "--order", "0"),
     ),
     Break(
         "the last element of an odd length left out",
-        (("ops/cpu/loops.h", "if (n % 2 != 0) {", "if (n % 2 != 0 && n == 1) {"),),
+        (("ops/cpu/packed.h", "if (n % 2 != 0) dense", "if (n % 2 != 0 && n == 1) dense"),),
         ("--digest", "--op", "relu", "--dtype", "bfloat16", "--part", "--path", "tails"),
     ),
     Break(
         "rows of a strided tensor taken one element too far on",
-        (("ops/cpu/rows.cpp", "column = start - row * size0;", "column = start % 511;"),),
+        (("ops/cpu/strided.cpp", "column = start - row * size0;", "column = start % 511;"),),
         ("--digest", "--op", "relu", "--dtype", "float32", "--part", "--path", "strided"),
     ),
     Break(
@@ -79,7 +79,7 @@ BREAKS = (
         (
             CONTRACTION,
             (
-                "ops/formulas/selu.h",
+                "ops/activations/selu.h",
                 "fma(kLambdaAlpha, p, kLambdaAlphaLow)",
                 "(kLambdaAlpha * p + kLambdaAlphaLow)",
             ),
@@ -90,11 +90,11 @@ BREAKS = (
     Break(
         "a race: threads that share a buffer",
         (
-            ("ops/cpu/loops.h", "float result[kHalves]", "static float result[kHalves]"),
+            ("ops/cpu/packed.h", "float result[kHalves]", "static float result[kHalves]"),
             # Inlined, the compiler would keep the buffer in registers.
             *(
                 (
-                    f"ops/cpu/simd/{isa}.h",
+                    f"ops/cpu/vector_{isa}.h",
                     "FASTACT_INLINE void narrow_halves",
                     "__attribute__((noinline)) inline void narrow_halves",
                 )

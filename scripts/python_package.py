@@ -1,6 +1,6 @@
 """Writes the Python package: python/fastact/, and the modules that follow from the catalogue.
 
-    python scripts/python_package.py FOLDER --version 0.1.0 [--activations relu selu ...]
+    python scripts/python_package.py FOLDER --version 0.1.0 --catalogue build/catalogue.json
 
 functional.py and nn.py have what torch.nn.functional and torch.nn have, by the table PYTORCH; an
 activation that PyTorch lacks needs no row. Definition, special values and accuracy in their
@@ -17,8 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "python" / "fastact"
-CATALOGUE = ROOT / "ops" / "catalogue.h"
-FORMULAS = ROOT / "ops" / "formulas"
+OPS = ROOT / "ops"
 DIGESTS = ROOT / "prove" / "digests.json"
 WIDTH = 100
 
@@ -69,17 +68,17 @@ RuntimeError, ValueError: the activation is not defined for a parameter; the cla
 @dataclass(frozen=True)
 class Parameter:
     name: str
-    default: str  # or ""
+    default: float | None
 
     @property
     def declaration(self) -> str:
-        return f"{self.name}: float" + (f" = {float(self.default)}" if self.default else "")
+        return f"{self.name}: float" + (f" = {self.default}" if self.default is not None else "")
 
 
 class Activation:
     """An operator of the catalogue, as Python shows it."""
 
-    def __init__(self, name: str, parameters: str):
+    def __init__(self, name: str, parameters: list[Parameter]):
         self.name = name
         self.pytorch = PYTORCH.get(name)
         self.function = (self.pytorch and self.pytorch.function) or name
@@ -87,12 +86,8 @@ class Activation:
         own_name = "".join(WORDS.get(word, word.capitalize()) for word in words)
         self.module = self.pytorch.module if self.pytorch else own_name
         self.takes_inplace = self.pytorch is None or self.pytorch.takes_inplace
-        every = [
-            Parameter(*re.fullmatch(r"float (\w+)(?:=(.*))?", text).groups(default=""))
-            for text in filter(None, parameters.split(", "))
-        ]
         shown = self.pytorch and self.pytorch.parameters
-        self.parameters = [p for p in every if shown is None or p.name in shown]
+        self.parameters = [p for p in parameters if shown is None or p.name in shown]
 
     @property
     def passed(self) -> list[str]:
@@ -103,18 +98,26 @@ class Activation:
         return [p.declaration for p in self.parameters]
 
 
-def catalogue(names: list[str]) -> list[Activation]:
-    """The activations of ops/catalogue.h; some of them if there are names."""
-    lines = re.findall(r'^  X\((\w+), \w+, "(.*)"\)', CATALOGUE.read_text(), re.MULTILINE)
-    return [Activation(*line) for line in lines if not names or line[0] in names]
+def catalogue(file: Path) -> list[Activation]:
+    """The activations of a build: its catalogue.json."""
+    return [
+        Activation(entry["name"], [Parameter(**parameter) for parameter in entry["parameters"]])
+        for entry in json.loads(file.read_text())["activations"]
+    ]
 
 
 # ---- Docstrings
 
 
+def header(name: str) -> Path:
+    """Where an activation or a form of several tensors is written."""
+    paths = (OPS / folder / f"{name}.h" for folder in ("activations", "forms"))
+    return next(path for path in paths if path.exists())
+
+
 def paragraphs(name: str) -> list[str]:
     """The comment of a formula's header: its paragraphs."""
-    comment = (FORMULAS / f"{name}.h").read_text().split("#pragma once")[0]
+    comment = header(name).read_text().split("#pragma once")[0]
     text = "\n".join(line.removeprefix("//").removeprefix(" ") for line in comment.splitlines())
     return [part.strip("\n") for part in text.split("\n\n") if part.strip()]
 
@@ -163,7 +166,7 @@ def wrapped(text: str, first: str = "", others: str | None = None) -> str:
 
 def docstring_of(act: Activation, like: str) -> str:
     errors = ERRORS + (PARAMETER_ERRORS if act.parameters else "")
-    return docstring(act.name, like, errors, any(p.default for p in act.parameters))
+    return docstring(act.name, like, errors, any(p.default is not None for p in act.parameters))
 
 
 # ---- functional.py
@@ -347,7 +350,7 @@ def recorded_digests(names: list[str]) -> str:
     rows = []
     for id, dtypes in json.loads(DIGESTS.read_text()).items():
         name = id.split("-")[0]
-        if id.endswith("-drawn") or (names and name not in [*names, "prelu"]):
+        if id.endswith("-drawn") or name not in [*names, "prelu"]:
             continue
         parameters = re.findall(r"-([a-z_]+)=(.+?)(?=-[a-z_]+=|$)", id)
         digests = {
@@ -365,16 +368,16 @@ def main() -> None:
     parser.add_argument("--version", required=True)
     parser.add_argument("--revision", default="unknown")
     parser.add_argument("--cuda", help="the CUDA version that the kernels were compiled with")
-    parser.add_argument("--activations", nargs="*", default=[], help="some of them (default: all)")
+    parser.add_argument("--catalogue", type=Path, required=True, help="catalogue.json of the build")
     options = parser.parse_args()
-    acts = catalogue(options.activations)
+    acts = catalogue(options.catalogue)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(SOURCES, options.folder, dirs_exist_ok=True, ignore=ignored)
     written = {
         "functional.py": functional(acts),
         "nn.py": nn(acts),
         "_build.py": build(options.version, options.revision, options.cuda),
-        "_digests/recorded.json": recorded_digests(options.activations),
+        "_digests/recorded.json": recorded_digests([act.name for act in acts]),
     }
     for name, text in written.items():
         (options.folder / name).write_text(text)

@@ -14,9 +14,10 @@ import sys
 from collections import Counter
 
 DTYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Float16": "float16"}
-# Of Loop<Formula, Element, Order, FromResult>, the function over dense elements.
+# Of Loop<Derivative<Activation, Element, Order, FromResult>>, the function over dense elements.
 KERNEL = re.compile(
-    r"Loop<[\w:]*::(\w+), (?:[\w:]*::)?(\w+), (\d), (true|false)>::compute\(.*\)>:$"
+    r"Loop<[\w:]*::Derivative<[\w:]*::(\w+), (?:[\w:]*::)?(\w+), (\d), (true|false)>\s?>"
+    r"::compute\(.*\)>:$"
 )
 INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
 TARGET = re.compile(r"\b([0-9a-f]+) <")

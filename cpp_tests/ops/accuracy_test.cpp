@@ -85,7 +85,7 @@ TEST_P(AccuracyTest, HoldsItsPromise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, AccuracyTest,
-                         ::testing::ValuesIn(with_oracle(kernels_where([](const KernelId& id) {
+                         ::testing::ValuesIn(with_oracle(kernels_where([](const DerivativeId& id) {
                            return !id.from_result;
                          }))),
                          KernelCaseName());
@@ -107,7 +107,7 @@ TEST_P(FromResultAccuracyTest, HoldsItsPromise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, FromResultAccuracyTest,
-                         ::testing::ValuesIn(with_oracle(kernels_where([](const KernelId& id) {
+                         ::testing::ValuesIn(with_oracle(kernels_where([](const DerivativeId& id) {
                            return id.from_result;
                          }))),
                          KernelCaseName());
@@ -155,7 +155,7 @@ TEST_P(GradientAccuracyTest, MultipliesGradientsInTheWideType) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, GradientAccuracyTest,
-                         ::testing::ValuesIn(with_oracle(kernels_where([](const KernelId& id) {
+                         ::testing::ValuesIn(with_oracle(kernels_where([](const DerivativeId& id) {
                            return id.order > 0 && !id.from_result;
                          }))),
                          KernelCaseName());

@@ -1,6 +1,6 @@
 // The arithmetic of formulas: conversions from and to 16 bits for every element and for a dense
 // sample of float32, against rounding done in long double; fma.
-#include "ops/formulas/arithmetic.h"
+#include "ops/math/arithmetic.h"
 
 #include <gtest/gtest.h>
 

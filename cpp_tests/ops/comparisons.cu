@@ -1,6 +1,6 @@
 #include "cpp_tests/ops/comparisons.h"
+#include "ops/activations/relu.h"
 #include "ops/cuda/compare.cuh"
-#include "ops/formulas/relu.h"
 
 namespace fastact::testing {
 namespace {

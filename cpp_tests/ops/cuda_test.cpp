@@ -487,7 +487,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, CudaTest, ::testing::ValuesIn(in_each_form(all
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaExhaustiveTest,
                          ::testing::ValuesIn(in_each_form(all_kernels())), CudaKernelCaseName());
 INSTANTIATE_TEST_SUITE_P(Kernels, CudaExhaustiveSampleTest,
-                         ::testing::ValuesIn(in_each_form(kernels_where([](const KernelId& id) {
+                         ::testing::ValuesIn(in_each_form(kernels_where([](const DerivativeId& id) {
                            return format_of(id.dtype).bytes > 2;
                          }))),
                          CudaKernelCaseName());
@@ -607,7 +607,7 @@ class CudaExhaustiveLargeTest : public CudaEnvironment {
 
   static std::vector<CudaKernelCase> kernels() {
     return in_each_form(kernels_where(
-        [](const KernelId& id) { return id.order == 0 && id.dtype == DType::kBFloat16; }));
+        [](const DerivativeId& id) { return id.order == 0 && id.dtype == DType::kBFloat16; }));
   }
 };
 

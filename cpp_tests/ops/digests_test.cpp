@@ -143,32 +143,20 @@ std::vector<Case> cases() {
   return all;
 }
 
-int formula_named(const std::string& name) {
-  for (int i = 0; i < static_cast<int>(formulas().size()); ++i) {
-    if (formulas()[i].name == name) return i;
-  }
-  return -1;
-}
-
-// The numbers of the schema, "float alpha=1.0, float scale=1.0", as the digest's name has them.
+// The schema's numbers as the digest's name has them, "elu-alpha=1.0-scale=1.0".
 Parameters parameters_of(const Activation& activation, const std::string& id) {
   Parameters parameters;
-  int index = 0;
-  constexpr std::string_view kType = "float ";
-  const std::string_view schema = activation.parameters;
-  for (size_t at = schema.find(kType); at != std::string_view::npos; at = schema.find(kType, at)) {
-    at += kType.size();
-    std::string name = "-";
-    name.append(schema.substr(at, schema.find_first_of("=,", at) - at)).append("=");
+  for (size_t i = 0; i < activation.parameters.size(); ++i) {
+    const std::string name = "-" + std::string(activation.parameters[i].name) + "=";
     const size_t where = id.find(name);
     if (where == std::string::npos) throw std::out_of_range("a name lacks " + name);
-    parameters.values[index++] = std::strtod(id.c_str() + where + name.size(), nullptr);
+    parameters.values[i] = std::strtod(id.c_str() + where + name.size(), nullptr);
   }
   return parameters;
 }
 
 struct Call {
-  int formula = -1;
+  int family = -1;
   KernelId id;
   Parameters parameters;
 };
@@ -176,20 +164,21 @@ struct Call {
 Call call_of(const Case& digest) {
   const DType dtype = digest.format->dtype;
   const std::string& form = digest.digest.form;
-  if (digest.digest.activation ==
-      "prelu") {  // made of two parts, in which the weight is a gradient
-    const bool by_weight = form.ends_with("_by_weight");
-    const int order = form == "value" || form == "gradients_by_weight" ? 1 : 2;
-    return {formula_named(by_weight ? "_prelu_weight" : "_prelu"), {order, false, dtype}, {}};
+  if (digest.digest.activation == "prelu") {
+    const std::map<std::string, int> forms = {{"value", 0},
+                                              {"gradients_by_input", 1},
+                                              {"gradients_by_weight", 2},
+                                              {"second_by_weight", 3}};
+    return {family_index("prelu"), {forms.at(form), dtype}, {}};
   }
   const std::string name = digest.digest.activation.substr(0, digest.digest.activation.find('-'));
-  const int formula = formula_named(name);
-  if (formula < 0) return {};
+  const int family = family_index(name);
+  if (family < 0) return {};
   const size_t number = form.find('_');
   const int order = form == "value" ? 0 : std::stoi(form.substr(number + 1));
-  return {formula,
-          {order, form.ends_with("_from_result"), dtype},
-          parameters_of(formulas()[formula], digest.digest.activation)};
+  return {family,
+          {derivative_form(order, form.ends_with("_from_result")), dtype},
+          parameters_of(activations()[family], digest.digest.activation)};
 }
 
 class DigestsTest : public ::testing::TestWithParam<Case> {};
@@ -197,14 +186,14 @@ class DigestsTest : public ::testing::TestWithParam<Case> {};
 TEST_P(DigestsTest, EveryInstructionSetGivesTheRecordedBits) {
   const auto& [digest, format, space] = GetParam();
   const Call call = call_of(GetParam());
-  if (call.formula < 0) {
+  if (call.family < 0) {
 #if defined(FASTACT_ONLY)
     GTEST_SKIP() << "this build leaves the activation out";
 #else
     FAIL() << "expected an activation of the catalogue, but got " << digest.activation;
 #endif
   }
-  const int operands = call.id.order + 2;
+  const int operands = 1 + families()[call.family].forms[call.id.form].inputs;
   const uint64_t count = std::min(kBlock, space.elements);
 
   std::vector<std::vector<uint64_t>> memory(operands);
@@ -223,8 +212,8 @@ TEST_P(DigestsTest, EveryInstructionSetGivesTheRecordedBits) {
       fill(*format, space, data[i], i - 1, operands - 1, first, count);
     }
     for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
-      cpu::find_kernel(call.formula, call.id, set)(call.parameters, data, strides,
-                                                   static_cast<int64_t>(count), 1);
+      cpu::find_kernel(call.family, call.id, set)(call.parameters, data, strides,
+                                                  static_cast<int64_t>(count), 1);
       const uint64_t place = first * format->bytes / 8;
       uint64_t& sum = sums[set];
       for (uint64_t i = 0; i < memory[0].size(); ++i) {

@@ -18,7 +18,7 @@ namespace {
 
 TEST(CatalogueTest, NamesAreUniqueIdentifiers) {
   std::set<std::string> names;
-  for (const Activation& activation : catalogue()) {
+  for (const Activation& activation : activations()) {
     EXPECT_TRUE(names.insert(std::string(activation.name)).second) << activation.name;
     EXPECT_EQ(activation.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"),
               std::string_view::npos)
@@ -31,18 +31,18 @@ TEST(CatalogueTest, NamesAreUniqueIdentifiers) {
 }
 
 TEST(CatalogueTest, ParametersFitTheKernels) {
-  for (const Activation& activation : catalogue()) {
-    EXPECT_LE(std::ranges::count(activation.parameters, '='), kMaxParameters) << activation.name;
+  for (const Activation& activation : activations()) {
+    EXPECT_LE(activation.parameters.size(), kMaxParameters) << activation.name;
   }
 }
 
 TEST(CatalogueTest, TraitsOfSeluAndRelu) {
-  for (const Activation& activation : catalogue()) {
+  for (const Activation& activation : activations()) {
     if (activation.name == "selu") {
       EXPECT_EQ(activation.traits.saves, Saves::kInput);
       EXPECT_TRUE(activation.traits.gradient_from_result);
     } else if (activation.name == "relu") {
-      EXPECT_EQ(activation.traits.saves, Saves::kResult);
+      EXPECT_EQ(activation.traits.saves, Saves::kResultAsInput);
       EXPECT_FALSE(activation.traits.gradient_from_result);
     }
   }
@@ -69,13 +69,12 @@ TEST(EngineTest, EveryInstructionSetHasCodeOfItsOwn) {
 }
 
 TEST(EngineTest, NoKernelFromTheResultWhereTheGradientNeedsTheInput) {
-  for (int activation = 0; activation < static_cast<int>(catalogue().size()); ++activation) {
-    const bool has = catalogue()[activation].traits.gradient_from_result;
-    for (int order = 0; order <= kTopOrder; ++order) {
-      const KernelId id = {order, true, DType::kFloat32};
-      EXPECT_EQ(cpu::find_kernel(activation, id, cpu::InstructionSet::kBaseline) != nullptr,
-                has && order > 0)
-          << catalogue()[activation].name << " order " << order;
+  for (int activation = 0; activation < static_cast<int>(activations().size()); ++activation) {
+    const bool has = activations()[activation].traits.gradient_from_result;
+    for (int order = 1; order <= kTopOrder; ++order) {
+      const DerivativeId id = {order, true, DType::kFloat32};
+      EXPECT_EQ(cpu::find_kernel(activation, id, cpu::InstructionSet::kBaseline) != nullptr, has)
+          << activations()[activation].name << " order " << order;
     }
   }
 }
@@ -97,14 +96,48 @@ TEST(EngineTest, InstructionSetsAreOrderedAndStartAtTheBaseline) {
 
 TEST(KernelTableTest, HoldsOneFunctionForEachId) {
   KernelTable<const char*> table;
-  std::set<std::pair<int, int>> seen;
-  for (int order = 0; order <= kTopOrder; ++order) {
-    for (const bool from_result : {false, true}) {
+  for (int form = 0; form < kMaxForms; ++form) {
+    for (const Format& format : kFormats) {
+      const KernelId id = {form, format.dtype};
+      EXPECT_EQ(table[id], nullptr);
+      table.functions[form][static_cast<int>(format.dtype)] = format.name;
+      EXPECT_EQ(table[id], format.name);
+    }
+  }
+}
+
+TEST(CatalogueTest, FamiliesSayWhatTheirFormsTake) {
+  ASSERT_GE(families().size(), activations().size());
+  for (size_t i = 0; i < activations().size(); ++i) {
+    const Family& family = families()[i];
+    EXPECT_EQ(family.name, activations()[i].name);
+    EXPECT_EQ(family_index(family.name), static_cast<int>(i));
+    for (int order = 0; order <= kTopOrder; ++order) {
+      for (const bool from_result : {false, true}) {
+        const FormInfo& form = family.forms[derivative_form(order, from_result && order > 0)];
+        const bool has = !from_result || order == 0 || activations()[i].traits.gradient_from_result;
+        EXPECT_EQ(form.outputs, has ? 1 : 0) << family.name << " order " << order;
+        EXPECT_EQ(form.inputs, has ? order + 1 : 0) << family.name << " order " << order;
+      }
+    }
+  }
+  const Family& prelu = families()[family_index("prelu")];
+  const int inputs[] = {2, 3, 2, 3};
+  for (int form = 0; form < 4; ++form) EXPECT_EQ(prelu.forms[form].inputs, inputs[form]);
+  EXPECT_EQ(prelu.forms[0].broadcasts[0], Broadcast::kPerChannel);
+  EXPECT_EQ(prelu.forms[0].broadcasts[1], Broadcast::kElementwise);
+  EXPECT_EQ(family_index("none"), -1);
+}
+
+TEST(EngineTest, EveryFormHasAKernelForEveryTypeOnEveryInstructionSet) {
+  for (int family = 0; family < static_cast<int>(families().size()); ++family) {
+    for (int form = 0; form < kMaxForms; ++form) {
       for (const Format& format : kFormats) {
-        const KernelId id = {order, from_result, format.dtype};
-        EXPECT_EQ(table[id], nullptr);
-        table.functions[order][from_result ? 1 : 0][static_cast<int>(format.dtype)] = format.name;
-        EXPECT_EQ(table[id], format.name);
+        for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+          EXPECT_EQ(cpu::find_kernel(family, {form, format.dtype}, set) != nullptr,
+                    families()[family].forms[form].outputs > 0)
+              << families()[family].name << " form " << form << " " << format.name;
+        }
       }
     }
   }

@@ -307,7 +307,7 @@ class StridedTest : public LayoutTest {
 
   // Of each kernel other ones: what moves the elements is compiled once for all formulas.
   Random layouts(unsigned first) const {
-    const KernelId& id = kernel_.id;
+    const DerivativeId& id = kernel_.id;
     const unsigned kind =
         8 * id.order + 4 * (id.from_result ? 1 : 0) + static_cast<unsigned>(id.dtype);
     return seeded(first + 100 * (32 * kernel_.activation + kind));

@@ -8,7 +8,7 @@ namespace {
 
 TEST(OracleTest, EveryRowIsOfAnActivation) {
   for (const Oracle& oracle : oracles()) {
-    EXPECT_TRUE(std::ranges::any_of(catalogue(), [&](const Activation& activation) {
+    EXPECT_TRUE(std::ranges::any_of(activations(), [&](const Activation& activation) {
       return activation.name == oracle.name;
     })) << oracle.name;
   }

@@ -12,8 +12,9 @@ namespace fastact::testing {
 namespace {
 
 TEST(ParametersTest, DefaultsAreTheSchemas) {
+  static constexpr Parameter kParameters[] = {{"a", 1.0}, {"b"}, {"c", -2.5}};
   const Activation activation = {.name = "name",
-                                 .parameters = "float a=1.0, float b, float c=-2.5",
+                                 .parameters = kParameters,
                                  .traits = {},
                                  .requirements = {},
                                  .result_suffices = nullptr};

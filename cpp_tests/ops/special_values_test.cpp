@@ -11,8 +11,8 @@ namespace fastact::testing {
 namespace {
 
 int activation_named(std::string_view name) {
-  for (int i = 0; i < static_cast<int>(catalogue().size()); ++i) {
-    if (catalogue()[i].name == name) return i;
+  for (int i = 0; i < static_cast<int>(activations().size()); ++i) {
+    if (activations()[i].name == name) return i;
   }
   throw std::out_of_range("no activation " + std::string(name));
 }
@@ -142,12 +142,12 @@ INSTANTIATE_TEST_SUITE_P(Kernels, SpecialValuesTest,
                          ::testing::ValuesIn(with_oracle(all_kernels())), KernelCaseName());
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SpecialGradientsTest,
-                         ::testing::ValuesIn(with_oracle(kernels_where([](const KernelId& id) {
+                         ::testing::ValuesIn(with_oracle(kernels_where([](const DerivativeId& id) {
                            return id.order > 0;
                          }))),
                          KernelCaseName());
 INSTANTIATE_TEST_SUITE_P(Kernels, SpecialInputsTest,
-                         ::testing::ValuesIn(with_oracle(kernels_where([](const KernelId& id) {
+                         ::testing::ValuesIn(with_oracle(kernels_where([](const DerivativeId& id) {
                            return !id.from_result;
                          }))),
                          KernelCaseName());

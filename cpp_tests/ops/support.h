@@ -24,6 +24,7 @@
 
 #include "ops/catalogue.h"
 #include "ops/cpu/engine.h"
+#include "ops/forms/derivative.h"
 
 namespace fastact::testing {
 
@@ -266,17 +267,12 @@ inline std::vector<char> pack(const Format& format, std::span<const uint64_t> va
 
 // ---- Parameters
 
-// What the schema says, "float alpha=1.0, float scale=1.0"; 0.5, 0.25, ... where it says nothing.
+// The schema's defaults; 0.5, 0.25, ... where it has none.
 inline Parameters default_parameters(const Activation& activation) {
   Parameters parameters;
-  std::string_view rest = activation.parameters;
-  for (int i = 0; !rest.empty(); ++i) {
-    const size_t end = std::min(rest.find(','), rest.size());
-    const size_t equals = rest.substr(0, end).find('=');
-    parameters.values[i] = equals == std::string_view::npos
-                               ? std::ldexp(1.0, -1 - i)
-                               : std::stod(std::string(rest.substr(equals + 1, end - equals - 1)));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (size_t i = 0; i < activation.parameters.size(); ++i) {
+    const double otherwise = std::ldexp(1.0, -1 - static_cast<int>(i));
+    parameters.values[i] = activation.parameters[i].default_value.value_or(otherwise);
   }
   return parameters;
 }
@@ -317,13 +313,23 @@ inline Parameters draw_parameters(Random& random) {
 
 // ---- Kernels
 
+// A derivative's kernel as the engines know it.
+struct DerivativeId {
+  int order = 0;
+  bool from_result = false;
+  DType dtype = DType::kFloat32;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): it is one
+  operator KernelId() const { return {derivative_form(order, from_result), dtype}; }
+};
+
 // One kernel of one activation.
 struct KernelCase {
   int activation = 0;
-  KernelId id;
-  Parameters parameters = default_parameters(catalogue()[activation]);
+  DerivativeId id;
+  Parameters parameters = default_parameters(activations()[activation]);
 
-  [[nodiscard]] const Activation& info() const { return catalogue()[activation]; }
+  [[nodiscard]] const Activation& info() const { return activations()[activation]; }
   [[nodiscard]] const Format& format() const { return format_of(id.dtype); }
   [[nodiscard]] int operands() const { return id.order + 2; }
   // "selu_order1_from_result_bfloat16"
@@ -344,8 +350,8 @@ inline std::string described(const KernelCase& kernel) {
 
 inline std::vector<KernelCase> all_kernels() {
   std::vector<KernelCase> kernels;
-  for (int activation = 0; activation < static_cast<int>(catalogue().size()); ++activation) {
-    const bool with_result = catalogue()[activation].traits.gradient_from_result;
+  for (int activation = 0; activation < static_cast<int>(activations().size()); ++activation) {
+    const bool with_result = activations()[activation].traits.gradient_from_result;
     for (int order = 0; order <= kTopOrder; ++order) {
       for (const Format& format : kFormats) {
         kernels.push_back({activation, {order, false, format.dtype}});

@@ -17,7 +17,7 @@
 
 namespace fastact::testing {
 
-#define FASTACT_ACTIVATION_NAME(name, Formula, parameters) #name,
+#define FASTACT_ACTIVATION_NAME(name, A) #name,
 inline constexpr const char* kActivations[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIVATION_NAME)};
 #undef FASTACT_ACTIVATION_NAME
 

@@ -52,14 +52,14 @@ TEST_P(SanitizerDeathTest, AnElementBeyondTheOutput) {
   // Room for all elements but the last one.
   std::vector<float> less(stride_ * (kCount - 1));
   EXPECT_DEATH(run_kernel(set_, reinterpret_cast<char*>(less.data()), x_, stride_),
-               "heap-buffer-overflow.*\n(.*\n)*.*ops/cpu/loops.h");
+               "heap-buffer-overflow.*\n(.*\n)*.*ops/cpu/(dense|packed).h");
 }
 
 TEST_P(SanitizerDeathTest, AMisalignedOutput) {
   if (!built_with("undefined")) GTEST_SKIP() << "not built with UndefinedBehaviorSanitizer";
   out_.push_back(0);
   EXPECT_DEATH(run_kernel(set_, reinterpret_cast<char*>(out_.data()) + 1, x_, stride_),
-               "ops/cpu/(loops.h|rows.cpp).*misaligned address");
+               "ops/cpu/(dense.h|packed.h|strided.cpp).*misaligned address");
 }
 
 TEST_P(SanitizerDeathTest, TwoThreadsOnOneOutput) {
@@ -69,7 +69,7 @@ TEST_P(SanitizerDeathTest, TwoThreadsOnOneOutput) {
                [&](int) { run_kernel(set_, reinterpret_cast<char*>(out_.data()), x_, stride_); });
     std::exit(0);
   };
-  EXPECT_DEATH(race(), "data race.*\n(.*\n)*.*ops/cpu/loops.h");
+  EXPECT_DEATH(race(), "data race.*\n(.*\n)*.*ops/cpu/(dense|packed).h");
 }
 
 std::string name_of_case(const ::testing::TestParamInfo<SanitizerDeathTest::ParamType>& info) {

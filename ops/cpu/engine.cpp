@@ -42,9 +42,9 @@ struct Tables {
   const KernelTable<Kernel>* by_set[3];
 };
 
-#define FASTACT_TABLES_OF(name, Formula, parameters) \
+#define FASTACT_TABLES_OF(name, Type) \
   Tables{{&name##_baseline, FASTACT_AVX2_TABLE(name), FASTACT_AVX512_TABLE(name)}},
-constexpr Tables kTables[] = {FASTACT_FORMULAS(FASTACT_TABLES_OF)};
+constexpr Tables kTables[] = {FASTACT_FAMILIES(FASTACT_TABLES_OF)};
 #undef FASTACT_TABLES_OF
 
 }  // namespace
@@ -69,8 +69,8 @@ InstructionSet selected_instruction_set() {
   return set;
 }
 
-Kernel find_kernel(int activation, const KernelId& id, InstructionSet set) {
-  return (*kTables[activation].by_set[static_cast<int>(set)])[id];
+Kernel find_kernel(int family, const KernelId& id, InstructionSet set) {
+  return (*kTables[family].by_set[static_cast<int>(set)])[id];
 }
 
 }  // namespace fastact::cpu

@@ -33,12 +33,12 @@ inline constexpr int64_t kStreamedBytes = int64_t{16} << 20;
 
 // A size0 x size1 block of elements. data[i] points to operand i's first element; strides[i] is its
 // distance in bytes between neighbours along the first dimension, strides[num_operands + i] along
-// the second, num_operands being the kernel's order + 2. An output may be one of the inputs,
-// element for element; no other overlap is allowed.
+// the second, num_operands being the form's. An output may be one of the inputs, element for
+// element; no other overlap is allowed.
 using Kernel = void (*)(const Parameters& parameters, char* const* data, const int64_t* strides,
                         int64_t size0, int64_t size1);
 
-// `activation` is an index into formulas().
-FASTACT_OPS_API Kernel find_kernel(int activation, const KernelId& id, InstructionSet set);
+// `family` is an index into families(). Null where it has no such form.
+FASTACT_OPS_API Kernel find_kernel(int family, const KernelId& id, InstructionSet set);
 
 }  // namespace fastact::cpu

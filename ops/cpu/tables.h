@@ -1,4 +1,4 @@
-// The kernel tables that the generated translation units define, one for each activation and
+// The kernel tables that the generated translation units define, one for each family and
 // instruction set.
 #pragma once
 
@@ -7,11 +7,11 @@
 
 namespace fastact::cpu {
 
-#define FASTACT_DECLARE_TABLES(name, Formula, parameters) \
-  extern const KernelTable<Kernel> name##_baseline;       \
-  extern const KernelTable<Kernel> name##_avx2;           \
+#define FASTACT_DECLARE_TABLES(name, Type)          \
+  extern const KernelTable<Kernel> name##_baseline; \
+  extern const KernelTable<Kernel> name##_avx2;     \
   extern const KernelTable<Kernel> name##_avx512;
-FASTACT_FORMULAS(FASTACT_DECLARE_TABLES)
+FASTACT_FAMILIES(FASTACT_DECLARE_TABLES)
 #undef FASTACT_DECLARE_TABLES
 
 #if FASTACT_HAS_AVX2

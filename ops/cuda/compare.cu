@@ -2,7 +2,7 @@
 #include "ops/catalogue.h"
 #include "ops/cuda/compare.cuh"
 #include "ops/cuda/self_check.h"
-#include "ops/generated/formulas.h"
+#include "ops/generated/families.h"
 
 namespace fastact::cuda {
 namespace {
@@ -10,17 +10,16 @@ namespace {
 // Every significand, with the exponents of 0.5 to 2^11; the tests compare up to 2^60.
 using Reciprocals = Reciprocal<0x3f000000, 0x45000000>;
 
-#define FASTACT_INDEX(name, Formula, parameters) kIndexOf_##name,
-enum : int { FASTACT_FORMULAS(FASTACT_INDEX) kNumFormulas };
+#define FASTACT_INDEX(name, Type) kIndexOf_##name,
+enum : int { FASTACT_FAMILIES(FASTACT_INDEX) kNumFamilies };
 #undef FASTACT_INDEX
-static_assert(approximation_claim(kNumFormulas - 1, DType::kFloat16) < 63);
+static_assert(approximation_claim(kNumFamilies - 1, DType::kFloat16) < 63);
 
-#define FASTACT_CLAIMS(name, Formula) \
-  Approximation<Formula, BFloat16>, Approximation<Formula, Float16>,
+#define FASTACT_CLAIMS(name, A) Approximation<A, BFloat16>, Approximation<A, Float16>,
 using Claims = ClaimList<FASTACT_APPROXIMATED(FASTACT_CLAIMS) Reciprocals>;
 #undef FASTACT_CLAIMS
 
-#define FASTACT_NUMBERS(name, Formula)                    \
+#define FASTACT_NUMBERS(name, A)                          \
   approximation_claim(kIndexOf_##name, DType::kBFloat16), \
       approximation_claim(kIndexOf_##name, DType::kFloat16),
 constexpr int kClaims[] = {FASTACT_APPROXIMATED(FASTACT_NUMBERS) kReciprocalClaim};

@@ -9,7 +9,9 @@
 #include <array>
 #include <cstdint>
 
-#include "ops/cuda/kernels.cuh"
+#include "ops/cuda/packet.cuh"
+#include "ops/cuda/tuning.h"
+#include "ops/forms/derivative.h"
 
 namespace fastact::cuda {
 
@@ -34,27 +36,27 @@ __device__ __forceinline__ uint16_t rounded_bits(Result result) {
 
 // That approximate_value() is f, for every element of a 16-bit type, with the parameters for which
 // approximates() says so.
-template <class Formula, class Element>
+template <class A, class Element>
 struct Approximation {
   static constexpr uint32_t kResults = 0x10000;
 
   __device__ __forceinline__ bool differs(uint32_t index) const {
     static_assert(!kApproximate, "else f would not be in IEEE arithmetic");
     const float x = widen(Element{static_cast<uint16_t>(index)});
-    return !formula.approximates() ||
-           rounded_bits<Element>(formula.template approximate_value<Element>(x)) !=
-               rounded_bits<Element>(evaluate<Element, 0, false>(formula, x));
+    return !act.approximates() ||
+           rounded_bits<Element>(act.template approximate_value<Element>(x)) !=
+               rounded_bits<Element>(value_at<Element>(act, x));
   }
 
   static constexpr const double* parameters() {
-    if constexpr (requires { Formula::kApproximated; }) {
-      return Formula::kApproximated;
+    if constexpr (requires { A::kApproximated; }) {
+      return A::kApproximated;
     } else {
       return nullptr;
     }
   }
 
-  Formula formula{parameters()};
+  A act{parameters()};
 };
 
 template <class... Claims>

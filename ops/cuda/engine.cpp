@@ -7,17 +7,17 @@
 
 namespace fastact::cuda {
 
-#define FASTACT_DECLARE_TABLES(name, Formula, parameters) extern const KernelTables name##_cuda;
-FASTACT_FORMULAS(FASTACT_DECLARE_TABLES)
+#define FASTACT_DECLARE_TABLES(name, Type) extern const KernelTables name##_cuda;
+FASTACT_FAMILIES(FASTACT_DECLARE_TABLES)
 #undef FASTACT_DECLARE_TABLES
 
 namespace {
 
-const KernelTables& tables_of(int activation) {
-#define FASTACT_TABLES_OF(name, Formula, parameters) &name##_cuda,
-  static constexpr const KernelTables* kTables[] = {FASTACT_FORMULAS(FASTACT_TABLES_OF)};
+const KernelTables& tables_of(int family) {
+#define FASTACT_TABLES_OF(name, Type) &name##_cuda,
+  static constexpr const KernelTables* kTables[] = {FASTACT_FAMILIES(FASTACT_TABLES_OF)};
 #undef FASTACT_TABLES_OF
-  return *kTables[activation];
+  return *kTables[family];
 }
 
 SelfCheck& self_check() {
@@ -28,17 +28,17 @@ SelfCheck& self_check() {
 
 }  // namespace
 
-Kernel find_kernel(int activation, const KernelId& id, Math math) {
-  const KernelTables& tables = tables_of(activation);
+Kernel find_kernel(int family, const KernelId& id, Math math) {
+  const KernelTables& tables = tables_of(family);
   const Kernel fast = math == Math::kFast && tables.fast != nullptr ? (*tables.fast)[id] : nullptr;
   return fast != nullptr ? fast : tables.ieee[id];
 }
 
-Kernel find_kernel(int activation, const KernelId& id, int device, cudaStream_t stream) {
+Kernel find_kernel(int family, const KernelId& id, int device, cudaStream_t stream) {
   SelfCheck& check = self_check();
-  const KernelTables& tables = tables_of(activation);
+  const KernelTables& tables = tables_of(family);
   const Kernel fast = tables.fast != nullptr ? (*tables.fast)[id] : nullptr;
-  if (fast != nullptr && check.fast_serves(activation, id, device, stream)) return fast;
+  if (fast != nullptr && check.fast_serves(family, id, device, stream)) return fast;
   return tables.ieee[id];
 }
 

@@ -16,11 +16,11 @@ namespace fastact::cuda {
 // As many dimensions as a PyTorch tensor may have after its iterator has merged what can be merged.
 inline constexpr int kMaxDimensions = 25;
 
-// The operands of one launch: the output, the gradients, x. An output may be one of the inputs,
-// element for element; no other overlap is allowed.
+// The operands of one launch: the form's outputs, then its inputs. An output may be one of the
+// inputs, element for element; no other overlap is allowed.
 struct Operands {
   void* data[kMaxOperands] = {};
-  // The number of elements of the output.
+  // The number of elements of an output.
   int64_t size = 0;
   // 0 if every operand is dense in the same order; otherwise shape and strides (in bytes) count,
   // fastest dimension first.
@@ -34,21 +34,21 @@ using Kernel = cudaError_t (*)(const Parameters& parameters, const Operands& ope
                                cudaStream_t stream);
 
 // What a kernel computes with: IEEE arithmetic, or also a GPU's approximate instructions
-// (ops/formulas/approximate.h). The bits are the same wherever the second serves.
+// (ops/math/approximate.h). The bits are the same wherever the second serves.
 enum class Math : uint8_t { kIeee, kFast };
 
-// `activation` is an index into formulas(). The kernels that have no fast form have one form.
-Kernel find_kernel(int activation, const KernelId& id, Math math);
+// `family` is an index into families(). Null where it has no such form. The kernels that have no
+// fast form have one form.
+Kernel find_kernel(int family, const KernelId& id, Math math);
 
 // The form that serves on `device`, the current one; `stream` is where it is to be queued. Throws
 // std::invalid_argument, with the sentence to show, if FASTACT_CUDA_MATH is not auto, ieee or fast.
-FASTACT_OPS_API Kernel find_kernel(int activation, const KernelId& id, int device,
-                                   cudaStream_t stream);
+FASTACT_OPS_API Kernel find_kernel(int family, const KernelId& id, int device, cudaStream_t stream);
 
 // Which form serves, by device, and why; touches no device. Throws as find_kernel() does.
 FASTACT_OPS_API std::string math_in_use();
 
-// The kernels of one formula.
+// The kernels of one family.
 struct KernelTables {
   KernelTable<Kernel> ieee;
   const KernelTable<Kernel>* fast;  // or null; has those that have a fast form

@@ -10,8 +10,8 @@
 namespace fastact::cuda {
 namespace {
 
-#define FASTACT_ONE(name, Formula, parameters) +1
-static_assert(approximation_claim(0 FASTACT_FORMULAS(FASTACT_ONE), DType::kFloat16) < 63,
+#define FASTACT_ONE(name, Type) +1
+static_assert(approximation_claim(0 FASTACT_FAMILIES(FASTACT_ONE), DType::kFloat16) < 63,
               "a bit for each claim, and one for having compared");
 #undef FASTACT_ONE
 
@@ -69,8 +69,8 @@ std::string names_of_claims(uint64_t claims) {
     if ((claims >> claim & 1) != 0) names += (names.empty() ? "" : ", ") + name;
   };
   add(kReciprocalClaim, "reciprocals");
-  for (int i = 0; i < static_cast<int>(formulas().size()); ++i) {
-    const std::string name(formulas()[i].name);
+  for (int i = 0; i < static_cast<int>(families().size()); ++i) {
+    const std::string name(families()[i].name);
     add(approximation_claim(i, DType::kBFloat16), name + " bfloat16");
     add(approximation_claim(i, DType::kFloat16), name + " float16");
   }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "ops/cuda/engine.h"
+#include "ops/forms/derivative.h"
 
 namespace fastact::cuda {
 
@@ -30,8 +31,8 @@ struct Findings {
 };
 
 inline constexpr int kReciprocalClaim = 0;
-constexpr int approximation_claim(int activation, DType dtype) {
-  return 1 + 2 * activation + (dtype == DType::kFloat16 ? 1 : 0);
+constexpr int approximation_claim(int family, DType dtype) {
+  return 1 + 2 * family + (dtype == DType::kFloat16 ? 1 : 0);
 }
 
 // Runs on the current device, on a stream that is its own, and waits for it.
@@ -45,12 +46,12 @@ class SelfCheck {
   // Whether a kernel's fast form serves on `device`, the current one. The first call for a device
   // compares. While `stream` is captured nothing can be compared: a later call does it, and until
   // then IEEE arithmetic serves, as it does where the comparison fails.
-  bool fast_serves(int activation, const KernelId& id, int device, cudaStream_t stream) {
+  bool fast_serves(int family, const KernelId& id, int device, cudaStream_t stream) {
     if (device >= kMaxDevices) return false;
     uint64_t state = devices_[device].load(std::memory_order_acquire);
     if (state == kChecked) return true;
     if ((state & kChecked) == 0) state = check(device, stream);
-    return (state & kChecked) != 0 && (state & claims_of(activation, id)) == 0;
+    return (state & kChecked) != 0 && (state & claims_of(family, id)) == 0;
   }
 
   // What was found, as in "device 0 (compute capability 9.0): fast, ..."; touches no device.
@@ -60,10 +61,10 @@ class SelfCheck {
   static constexpr int kMaxDevices = 128;
   static constexpr uint64_t kChecked = uint64_t{1} << 63;
 
-  static uint64_t claims_of(int activation, const KernelId& id) {
+  static uint64_t claims_of(int family, const KernelId& id) {
     uint64_t claims = uint64_t{1} << kReciprocalClaim;
-    if (id.order == 0 && (id.dtype == DType::kBFloat16 || id.dtype == DType::kFloat16))
-      claims |= uint64_t{1} << approximation_claim(activation, id.dtype);
+    if (id.form == kValueForm && (id.dtype == DType::kBFloat16 || id.dtype == DType::kFloat16))
+      claims |= uint64_t{1} << approximation_claim(family, id.dtype);
     return claims;
   }
 

@@ -1,0 +1,20 @@
+// Does not compile, as f'' is missing: the compiler's message has to say HasDerivative.
+#include "ops/forms/derivative.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Incomplete {
+  static constexpr Traits kTraits = {.saves = Saves::kInput};
+
+  explicit constexpr Incomplete(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+    requires(Order != 2)
+  FASTACT_INLINE OpMath<Element> derivative(OpMath<Element> x) const {
+    return x;
+  }
+};
+
+using Form = DerivativeForms<Incomplete>::Form<float, 0>;
+
+}  // namespace fastact::inline FASTACT_TARGET

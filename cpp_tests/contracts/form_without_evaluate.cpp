@@ -1,0 +1,19 @@
+// Does not compile, as evaluate() does not take its inputs: the compiler's message has to say
+// CanEvaluate.
+#include "ops/forms/form.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+template <class Element>
+struct Incomplete {
+  using Outputs = Elements<Element>;
+  using Inputs = Elements<Element, Element>;
+
+  explicit constexpr Incomplete(const double* /*parameters*/) {}
+
+  FASTACT_INLINE OpMath<Element> evaluate(OpMath<Element> x) const { return x; }
+};
+
+static_assert(IsForm<Incomplete<float>>);
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,177 @@
+// GELU: f(x) = x Phi(x), Phi the normal distribution's cumulative function.
+//
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        1.2   1.3   0.501 0.501
+//   float64        0.9   5     4     4
+//
+// Terms cancel (float64): f'
+//
+// Next to the zero of f', where it is below 1/16 for |x| < 10, float64's bound is in ULP of 1/16:
+// an absolute one, as terms cancel there. f'' and f''' are products, and keep theirs. float32's
+// holds everywhere: f' is computed in segments with a center at its zero, the higher ones in
+// double.
+//
+// Source: the definition (Hendrycks and Gimpel, 2016); error_function.h says how Phi is computed in
+// double, segments.h how f and f' are in float32. The 16-bit types' coefficients leave none of the
+// 65,536 inputs misrounded.
+#pragma once
+
+#include "ops/activations/activation.h"
+#include "ops/activations/tables/gelu.h"
+#include "ops/math/differentiable.h"
+#include "ops/math/error_function.h"
+#include "ops/math/logistic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Gelu {
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 1};
+
+  explicit constexpr Gelu(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative(OpMath<Element> x) const {
+    if constexpr (kIs16Bit<Element> && Order <= 1) {
+      return derivative_16<Element, Order>(x);
+    } else if constexpr (Order == 0) {
+      const double moment = guarded_normal_tail_moment(clamp_magnitude(x, kEnd<double>));
+      return fma(moment, -kUnguard<double>, positive_part(x));
+    } else {
+      return narrowed<Element>(derivative_in_double<Element, Order>(static_cast<double>(x)));
+    }
+  }
+
+  template <int Order>
+  static constexpr auto kSegmentTable = table_of<Order>(&kGeluSegments, &kGeluSlopeSegments);
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return segment_index<*kSegmentTable<Order>>(clamp_magnitude_of_number(x, kEnd<float>));
+  }
+
+  template <int Order>
+  FASTACT_INLINE static auto derivative_in(const Segment& segment, float x) {
+    const float size = clamp_magnitude(x, kEnd<float>);
+    const float half = 0.5f * size;
+    const float square = half * size;
+    const auto exponent = reduce_in_pieces(square, fma(half, size, -square));
+    if constexpr (Order == 0) {
+      return CanonicalOnGpu{mirrored_value(x, decaying(in_segment(segment, size), exponent))};
+    } else {
+      return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), exponent));
+    }
+  }
+
+  // (-x^4 + 7 x^2 - 4) phi(x).
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    constexpr double kDensity = 0x1.9884533d43651p-2;  // phi(0)
+    const Tensor size = bounded(x, 40.0);
+    const Tensor square = size * size;
+    return kDensity * exp(-0.5 * square) * (square * (7.0 - square) - 4.0);
+  }
+
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    // x Phi(x) = max(x, 0) - a e^(-a^2/2) G(1 / (a + 3)) with a = |x|.
+    constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
+    const float a = clamp_magnitude(x, kBFloat16 ? 14.0f : 6.5f);
+    const float e = approximate_exp2(fma(a * a, -0.5f * kLog2E, kBFloat16 ? 20.0f : 0.0f));
+    const float v = approximate_reciprocal(a + 3.0f);
+    float g;
+    if constexpr (kBFloat16) {
+      g = polynomial(v, -0x1.04c366p-34f, 0x1.9c8790p-22f, 0x1.18121cp-20f, 0x1.29ae86p-18f,
+                     -0x1.3efbb0p-18f, 0x1.1e1458p-14f, -0x1.27f90cp-13f, 0x1.70cc06p-14f);
+    } else {
+      g = polynomial(v, -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap0f, 0x1.b853aap1f,
+                     0x1.c27926p2f, -0x1.0270e2p1f, 0x1.0952f6p7f, -0x1.16c932p9f, 0x1.a095a0p9f,
+                     -0x1.c4d5bep8f);
+    }
+    // Half of a tiny odd x is a tie, of which the exact value is on the upper side.
+    const float tail = fma(a, e, kBFloat16 ? -0x1p-127f : -0x1p-40f);
+    return with_sign_of(fma(-tail, g, clamp_below(x, 0.0f)), x);
+  }
+
+ private:
+  // |x| from where on the far tail is 0.
+  template <class T>
+  static constexpr T kEnd = sizeof(T) == 4 ? T{14.6f} : T{39};
+  // The same for derivatives: x^2 / 2 is kDerivativeEnd.
+  template <class Element>
+  static constexpr double kDerivativeStop = std::is_same_v<Element, double> ? 39.0 : 37.66;
+
+  // f' = Phi(x) + x phi(x), f'' = (2 - x^2) phi(x), f''' = (x^3 - 4x) phi(x).
+  template <class Element, int Order>
+  FASTACT_INLINE static double derivative_in_double(double x) {
+    // phi(0) = 1 / sqrt(2 pi) as the sum of two.
+    constexpr double kDensity = 0x1.9884533d43651p-2;
+    constexpr double kDensityRest = -0x1.cbc0d30ebfd15p-56;
+    const double size = clamp_magnitude(x, kDerivativeStop<Element>);
+    const double square = size * size;
+    const double square_rest = fma(size, size, -square);
+    const Exponential e = exponential<Element>(-0.5 * square, -0.5 * square_rest);
+    if constexpr (Order == 1) {
+      // Both terms of Phi(-a) / e - a phi(0) in two parts, as they cancel.
+      const auto [ratio, ratio_rest] = normal_ratio(size, reciprocal_for<Element>(size + 4.0));
+      const double inverse = reciprocal_for<Element>(ratio);
+      const double inverse_rest = inverse * fma(-ratio_rest, inverse, fma(-ratio, inverse, 1.0));
+      const double slope = fma(size, -kDensity, inverse) + fma(size, -kDensityRest, inverse_rest);
+      const double base = x < 0.0 ? 0.0 : 1.0;
+      const double sign = x < 0.0 ? kDerivativeUnguard<Element> : -kDerivativeUnguard<Element>;
+      return fma(sign * slope, e.guarded, base);
+    } else if constexpr (Order == 2) {
+      return e.guarded * kDensity * fma(-size, size, 2.0) * kDerivativeUnguard<Element>;
+    } else {
+      const double sign = x < 0.0 ? -1.0 : 1.0;
+      // In this order, so that no part of it is subnormal.
+      return sign * e.guarded * kDensity * size * fma(size, size, -4.0) *
+             kDerivativeUnguard<Element>;
+    }
+  }
+
+  template <class Element, int Order>
+  FASTACT_INLINE static float derivative_16(float x) {
+    float size;
+    float e;
+    float mills;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      size = clamp_magnitude(x, 14.27f);
+      e = gaussian_16<Element>(size * size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f,
+                               0x1.12727cp-7f);
+      // The unguarding factor of the value in the coefficients: exact, and a multiplication less.
+      constexpr float kFactor = Order == 0 ? kUnguard16<Element> : 1.0f;
+      mills = scaled_polynomial(kFactor, reciprocal(size + 3.0f), -0x1.04c366p-14f, 0x1.9c879p-2f,
+                                0x1.18121cp+0f, 0x1.29ae86p+2f, -0x1.3efbbp+2f, 0x1.1e1458p+6f,
+                                -0x1.27f90cp+7f, 0x1.70cc06p+6f);
+    } else if constexpr (Order == 0) {
+      size = clamp_magnitude(x, 13.27f);
+      e = gaussian_16<Element>(size * size, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546cp-5f,
+                               0x1.124002p-7f, 0x1.6daa9p-10f);
+      mills = polynomial(reciprocal(size + 3.0f), -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap+0f,
+                         0x1.b853aap+1f, 0x1.c27926p+2f, -0x1.0270e2p+1f, 0x1.0952f6p+7f,
+                         -0x1.16c932p+9f, 0x1.a095ap+9f, -0x1.c4d5bep+8f);
+    } else {
+      size = clamp_magnitude(x, 13.27f);
+      e = gaussian_16<Element>(size * size, 0x1.ffffbp-1f, 0x1.fffeb2p-2f, 0x1.555b46p-3f,
+                               0x1.555434p-5f, 0x1.123f1ep-7f, 0x1.6dafb4p-10f);
+      mills = polynomial(reciprocal(size + 3.0f), -0x1.5a390ap-15f, 0x1.9a614ap-2f, 0x1.2a3e3ap0f,
+                         0x1.b8538ap1f, 0x1.c27866p2f, -0x1.0271bp1f, 0x1.0952bcp7f, -0x1.16c912p9f,
+                         0x1.a095aap9f, -0x1.c4d3e4p8f);
+    }
+    if constexpr (Order == 0) {
+      return mirrored_16<Element>(x, fma(size, e, -kUp16<Element>), mills);
+    } else {
+      const float slope = e * fma(size, -0x1.988456p-2f, mills);
+      return x < 0.0f ? slope * kUnguard16<Element> : fma(-slope, kUnguard16<Element>, 1.0f);
+    }
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,68 @@
+// Hardsigmoid: f(x) = 0 for x <= -3, 1 for x >= 3, else (x + 3) / 6.
+//
+// Range: every input.
+//
+// Accuracy (ULP):  f    f'   f''  f'''
+//   bfloat16       0.5  0.5  0.5  0.5
+//   float16        0.5  0.5  0.5  0.5
+//   float32        0.51 0.5  0.5  0.5
+//   float64        1.5  0.5  0.5  0.5
+//
+// f'(x) = 1/6 for -3 < x < 3, 0 elsewhere and at the bounds, NaN for NaN; f'' and f''' are 0.
+//
+// Source: torch.nn.Hardsigmoid's definition (Courbariaux et al., "BinaryConnect", 2015, with the
+// slope of Howard et al., "Searching for MobileNetV3", 2019).
+#pragma once
+
+#include "ops/activations/activation.h"
+#include "ops/math/double_float.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Hardsigmoid {
+  static constexpr Traits kTraits = {.saves = Saves::kInput};
+
+  explicit constexpr Hardsigmoid(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative(OpMath<Element> x) const {
+    using T = OpMath<Element>;
+    if constexpr (Order == 0) {
+      if constexpr (std::is_same_v<Element, float>) {
+        const float clamped = clamp_ordered(x, -3.0f, 3.0f);
+        const float sum = clamped + 3.0f;
+        return canonical_positive(x,
+                                  divide(sum, clamped - (sum - 3.0f), 6.0f, sixth().high).value());
+      } else {
+        constexpr T kSixth = static_cast<T>(0x1.5555555555555p-3);
+        const T below = x > T{3} ? T{3} : x;
+        if constexpr (std::is_same_v<Element, BFloat16>) {
+          return (clamp_below(below, T{-3}) + T{3}) * kSixth;
+        } else {
+          const T clamped = below > T{-3} ? below : T{-3};  // of a NaN, too
+          return canonical_positive(x, (clamped + T{3}) * kSixth);
+        }
+      }
+    } else {
+      const T slope = magnitude(x) < T{3} ? T{Order == 1} / T{6} : T{0};
+      return is_nan(x) ? x : slope;
+    }
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(OpMath<Element> g, OpMath<Element> x) const {
+    using T = OpMath<Element>;
+    T between = 0;
+    if constexpr (std::is_same_v<Element, float>) {
+      between = sixth().times(g);
+    } else {
+      between = g * (T{1} / T{6});
+    }
+    return with_nan_of<Element>(x, magnitude(x) < T{3} ? between : T{0});
+  }
+
+ private:
+  FASTACT_INLINE static DoubleFloat sixth() { return {0x1.55555p-3f, 0x1.555556p-25f}; }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

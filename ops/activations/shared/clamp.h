@@ -1,0 +1,72 @@
+// min(max(x, low), high) for two bounds, which hardtanh and relu6 are.
+//
+// The bounds are rounded to the element's type first: then the result is at a bound exactly where
+// the input is at or beyond it, and serves in the input's place in every derivative. With a bound
+// that is NaN so is every value, as in PyTorch.
+#pragma once
+
+#include "ops/activations/activation.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Clamp {
+  static constexpr Traits kTraits = {.saves = Saves::kResultAsInput};
+
+  // Each is NaN if the other is.
+  Clamp(double min, double max) : low(max == max ? min : max), high(min == min ? max : min) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative(OpMath<Element> x) const {
+    using T = OpMath<Element>;
+    if constexpr (Order == 0) {
+      const T lower = low.template in<Element>();
+      const T upper = high.template in<Element>();
+      const T above = x < lower ? lower : x;
+      return canonical_known(x, above < upper ? above : upper, upper);  // upper for a NaN
+    } else {
+      return is_nan(x) ? x : T{0};
+    }
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(OpMath<Element> g, OpMath<Element> x) const {
+    using T = OpMath<Element>;
+    const T lower = low.template in<Element>();
+    const T upper = high.template in<Element>();
+    return canonical(x, ((x > lower) & (x < upper)) ? g : T{0});
+  }
+
+ private:
+  // A bound as each type has it, found once a call: GCC 12 does not move Float16's rounding out of
+  // a loop, where it took 0.25 of 0.43 ns an element.
+  struct Bound {
+    double exact;
+    float nearest;
+    float bfloat16;
+    float float16;
+
+    FASTACT_INLINE explicit Bound(double value)
+        : exact(value),
+          nearest(static_cast<float>(value)),
+          bfloat16(widen(round_to<BFloat16>(nearest))),
+          float16(widen(round_to<Float16>(nearest))) {}
+
+    template <class Element>
+    FASTACT_INLINE OpMath<Element> in() const {
+      if constexpr (std::is_same_v<Element, BFloat16>) {
+        return bfloat16;
+      } else if constexpr (std::is_same_v<Element, Float16>) {
+        return float16;
+      } else if constexpr (std::is_same_v<Element, float>) {
+        return nearest;
+      } else {
+        return exact;
+      }
+    }
+  };
+
+  Bound low;
+  Bound high;
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

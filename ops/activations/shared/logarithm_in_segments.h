@@ -1,0 +1,26 @@
+// log(1 + e^-|x|) in float32, in segments (segments.h): what softplus and log_sigmoid share.
+#pragma once
+
+#include "ops/activations/tables/softplus.h"
+#include "ops/math/logistic.h"
+#include "ops/math/segments.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct LogarithmInSegments {
+  template <int Order>
+  static constexpr auto kSegmentTable = table_of<Order>(&kSoftplusSegments);
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return segment_index<*kSegmentTable<Order>>(unbounded_size(x, kLogisticEnd<float>));
+  }
+
+  // At -|x|, 2^guard times too large.
+  FASTACT_INLINE static float guarded(const Segment& segment, float x) {
+    const float size = clamp_magnitude(x, kLogisticEnd<float>);
+    return decaying(in_segment(segment, size), reduce_in_pieces(size));
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,72 @@
+// Softsign: f(x) = x / (1 + |x|).
+//
+// Range: every input. softsign(-0.0) = -0.0, softsign(+-inf) = +-1 (PyTorch: NaN).
+//
+// Accuracy (ULP):  f      f'     f''    f'''
+//   bfloat16       0.5    0.5    0.5    0.5
+//   float16        0.5    0.5    0.5    0.5
+//   float32        0.501  0.501  0.501  0.501
+//   float64        1.5    1.5    1.5    1.5
+//
+// f'(x) = 1 / (1 + |x|)^2, f''(x) = -2 sign(x) / (1 + |x|)^3 with f''(0) = 0 as PyTorch's, f'''(x)
+// = 6 / (1 + |x|)^4.
+//
+// Source: the definition (Turian, Bergstra and Bengio, 2009).
+#pragma once
+
+#include "ops/activations/activation.h"
+#include "ops/math/differentiable.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Softsign {
+  static constexpr Traits kTraits = {.saves = Saves::kInput};
+
+  explicit constexpr Softsign(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE Wider<Element> derivative(OpMath<Element> x) const {
+    using T = Wider<Element>;
+    if constexpr (Order == 1 && kIs16Bit<Element>) {
+      // Three roundings to float misround none of the 65,536 results: nothing to make up for.
+      const float t = 1.0f / (1.0f + magnitude(x));
+      return t * t;
+    }
+    // So large that the value is 1 and the derivatives are 0, and finite.
+    constexpr T kLargest = sizeof(T) == 4 ? 0x1p120 : 0x1p1000;
+    const T wide = static_cast<T>(x);
+    const T above = wide < -kLargest ? -kLargest : wide;
+    const T bounded = above > kLargest ? kLargest : above;
+    const T a = magnitude(bounded);
+    const T sum = T{1} + a;
+    if constexpr (Order == 0) {
+      return bounded / sum;
+    } else {
+      // t = 1 / (1 + a), and what its rounding and the sum's have cut off.
+      const T rounded = sum - T{1};
+      const T rest_of_sum = (T{1} - (sum - rounded)) + (a - rounded);
+      const T t = T{1} / sum;
+      const T rest = t * (fma(-sum, t, T{1}) - rest_of_sum * t);
+      if constexpr (Order == 1) return fma(t, t, T{2} * t * rest);
+      const T square = t * t;
+      const T rest_of_square = fma(t, t, -square) + T{2} * t * rest;
+      if constexpr (Order == 2) {
+        const T either_side = wide < T{0} ? T{2} : T{-2};
+        const T factor = wide == T{0} ? T{0} : either_side;
+        const T twice = factor * square;
+        return fma(twice, t, fma(twice, rest, factor * rest_of_square * t));
+      }
+      const T six = T{6} * square;
+      const T rest_of_six = fma(T{6}, square, -six);
+      return fma(six, square, fma(rest_of_six, square, T{2} * six * rest_of_square));
+    }
+  }
+
+  // -24 sign(x) / (1 + |x|)^5.
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return -24.0 * sign(x) * pow(reciprocal(1.0 + abs(x)), 5);
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

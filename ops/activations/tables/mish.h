@@ -1,0 +1,79 @@
+// Written by scripts/fit_segments.py.
+#pragma once
+
+#include "ops/math/segments.h"
+
+// clang-format off
+namespace fastact {
+
+// f'(-a) e^a, to 2^-24.9.
+// and (1 - f'(a)) e^a, to 2^-27.5.
+inline constexpr SegmentTable<32> kMishSlopeSegments = {
+    0x1.a38e38p-5f,
+    {0x1.31432cp+0f, 0x1.d5002cp+0f, 0x1.26d57ap+1f, 0x1.94c314p+1f,
+      0x1.ec3c66p+1f, 0x1.4b26b4p+2f, 0x1.a2d202p+2f, 0x1.df8b5ep+2f,
+      0x1.393014p+3f, 0x1.87631ap+3f, 0x1.b79d6cp+3f, 0x1.0a53a8p+4f,
+      0x1.1p+4f, 0x1.836268p-3f, 0x1.da13cap-2f, 0x1.793b3p-1f,
+      0x1.59fd92p+0f, 0x1.d0b48p+0f, 0x1.2f53d4p+1f, 0x1.8bc7c4p+1f,
+      0x1.009066p+2f, 0x1.50d046p+2f, 0x1.90456cp+2f, 0x1.ef2a2cp+2f,
+      0x1.2d91f6p+3f, 0x1.87f90ep+3f, 0x1.cfec9p+3f, 0x1.12a006p+4f,
+      0.0f, 0x1.acc74p-3f, 0x1.01ee4cp-1f, 0x1.8eb58cp-1f},
+    {{0x1.6ffdf6p-29f, -0x1.3f865ap-1f, -0x1.1fffep+0f, -0x1.065d12p+1f,
+      -0x1.63165ap+1f, -0x1.097538p+2f, -0x1.62438cp+2f, -0x1.9f4b8cp+2f,
+      -0x1.192bcep+3f, -0x1.6762a2p+3f, -0x1.979d4ep+3f, -0x1.f4a74ep+3f,
+      -0x1p+4f, 0x1.27fa02p-1f, 0x1.f95fap-2f, 0x1.650cdcp-2f,
+      -0x1.54418p-2f, -0x1.f2bb9p-2f, -0x1.068ba6p-1f, -0x1.a08bcep-2f,
+      -0x1.ecd00cp-3f, -0x1.8dd84ap-4f, -0x1.684feep-5f, -0x1.9d6628p-7f,
+      -0x1.79c022p-9f, -0x1.d8027ap-13f, -0x1.dae426p-16f, -0x1.3a5564p-19f,
+      0.0f, 0x1.549768p-2f, 0x1.7afa08p-3f, 0x1.705092p-7f},
+     {-0x1.c25cf4p-1f, -0x1.0ab0a8p+0f, -0x1.137356p+0f, -0x1.11dfbcp+0f,
+      -0x1.0ccf8cp+0f, -0x1.0552dep+0f, -0x1.01db9p+0f, -0x1.00dac6p+0f,
+      -0x1.001e82p+0f, -0x1.00036ep+0f, -0x1.0000dep+0f, -0x1.00000ep+0f,
+      -0x1p+0f, -0x1.8cc828p-3f, -0x1.b0c7b2p-2f, -0x1.4258ecp-1f,
+      -0x1.e96732p-2f, -0x1.831bf2p-3f, 0x1.204a34p-4f, 0x1.822af8p-3f,
+      0x1.43b0cep-3f, 0x1.33da5ep-4f, 0x1.278b94p-5f, 0x1.63b85ep-7f,
+      0x1.4f5464p-9f, 0x1.afcdap-13f, 0x1.b8f3aep-16f, 0x1.277212p-19f,
+      0.0f, -0x1.9c0ec4p-2f, -0x1.2c21d6p-1f, -0x1.5186b6p-1f},
+     {-0x1.a3dbe8p-3f, -0x1.06b93cp-4f, -0x1.debb8ep-7f, 0x1.b4a63ap-7f,
+      0x1.d3367ap-7f, 0x1.efcdc8p-8f, 0x1.7d444ap-9f, 0x1.6c8a42p-10f,
+      0x1.ad3f4ap-13f, 0x1.8df65ep-16f, 0x1.97b57cp-18f, 0x1.b708f4p-22f,
+      0.0f, -0x1.ad2b6cp-2f, -0x1.a0135ep-2f, -0x1.5fcef2p-2f,
+      0x1.2b435ap-2f, 0x1.314102p-2f, 0x1.4b7c48p-3f, 0x1.34db1p-6f,
+      -0x1.1e4db8p-5f, -0x1.ac4684p-6f, -0x1.cabf7ap-7f, -0x1.29a328p-8f,
+      -0x1.24d92p-10f, -0x1.87acdep-14f, -0x1.9724fep-17f, -0x1.149ce8p-20f,
+      0.0f, -0x1.7d3136p-2f, -0x1.db8766p-3f, -0x1.cf7e22p-6f},
+     {0x1.8c2354p-4f, 0x1.9316b6p-5f, 0x1.7a5974p-6f, 0x1.81d082p-9f,
+      -0x1.2732e2p-10f, -0x1.9d311ap-10f, -0x1.7e49ccp-11f, -0x1.851c42p-12f,
+      -0x1.ed44eep-15f, -0x1.de7b9ep-18f, -0x1.e8f0a2p-20f, -0x1.461ff8p-22f,
+      0.0f, -0x1.95293ap-6f, 0x1.a741e6p-5f, 0x1.84833p-4f,
+      0x1.53466p-4f, -0x1.d17c5ap-5f, -0x1.6521cep-4f, -0x1.56ad08p-5f,
+      -0x1.0eb58cp-8f, 0x1.312a72p-8f, 0x1.acbc12p-9f, 0x1.3e6df2p-10f,
+      0x1.4d7144p-12f, 0x1.d5ad82p-16f, 0x1.f1b0d2p-19f, 0x1.58e26ep-22f,
+      0.0f, 0x1.630c44p-4f, 0x1.c25a28p-3f, 0x1.074f32p-2f},
+     {-0x1.d04486p-7f, -0x1.1cc528p-6f, -0x1.5355a2p-7f, -0x1.603c58p-9f,
+      -0x1.56fcbcp-11f, 0x1.493082p-13f, 0x1.02428cp-13f, 0x1.23fe24p-14f,
+      0x1.9d6f08p-17f, 0x1.a506b8p-20f, 0x1.ae6faep-22f, 0x1.348d58p-24f,
+      0.0f, 0x1.43d22ep-4f, 0x1.ceb706p-5f, 0x1.6f7a0ap-6f,
+      -0x1.97b026p-4f, -0x1.6de15ep-5f, 0x1.1650d6p-7f, 0x1.059732p-6f,
+      0x1.50369ep-8f, -0x1.093a86p-14f, -0x1.d49836p-12f, -0x1.dcb6a8p-13f,
+      -0x1.13dc64p-14f, -0x1.9ad964p-18f, -0x1.bed10ep-21f, -0x1.3b1372p-24f,
+      0.0f, 0x1.108e74p-3f, 0x1.474b1p-4f, -0x1.bbfc04p-7f},
+     {-0x1.083298p-7f, 0x1.5c70dap-9f, 0x1.686236p-9f, 0x1.04aa0ep-10f,
+      0x1.6048cp-12f, 0x1.22a52ap-16f, -0x1.e73e9ep-17f, -0x1.0e0382p-17f,
+      -0x1.140d6ap-19f, -0x1.08cc62p-22f, -0x1.4b9ae4p-24f, 0x1.a99dbep-24f,
+      0.0f, -0x1.9b946cp-8f, -0x1.7fcea2p-6f, -0x1.7e7b08p-6f,
+      0x1.6173b6p-7f, 0x1.bb4f12p-6f, 0x1.3d4182p-7f, -0x1.108366p-9f,
+      -0x1.ca63acp-10f, -0x1.fac58ap-13f, 0x1.ee4f28p-18f, 0x1.f008a4p-16f,
+      0x1.668064p-17f, 0x1.1231c2p-20f, 0x1.49d5dep-23f, 0x1.ad7fcp-27f,
+      0.0f, -0x1.cec4ep-8f, -0x1.eee76p-5f, -0x1.0f731cp-4f},
+     {0x1.543cb4p-8f, 0x1.7dd274p-11f, -0x1.92a98ep-12f, -0x1.a9e4e2p-13f,
+      -0x1.54f1a8p-14f, -0x1.79b0cp-17f, -0x1.5c79aep-19f, -0x1.4a8c32p-22f,
+      0x1.41313cp-22f, 0x1.00673cp-24f, 0x1.894fbap-27f, -0x1.411b02p-25f,
+      0.0f, -0x1.0e1806p-6f, -0x1.46a38cp-8f, 0x1.9a9182p-9f,
+      0x1.7c69e4p-6f, -0x1.4bd488p-9f, -0x1.381798p-8f, -0x1.ddffe4p-11f,
+      0x1.456528p-12f, 0x1.a3e95ap-14f, 0x1.6ca24cp-17f, -0x1.ef72b8p-20f,
+      -0x1.6798f2p-20f, -0x1.ec7ad2p-23f, -0x1.fa869cp-26f, -0x1.d02c0cp-29f,
+      0.0f, -0x1.0d8cf2p-5f, -0x1.803e5p-6f, 0x1.53f048p-7f}}};
+
+}  // namespace fastact
+// clang-format on

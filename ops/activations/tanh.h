@@ -1,0 +1,122 @@
+// Tanh: f(x) = (e^2x - 1) / (e^2x + 1).
+//
+// Range: every input. f(-0.0) = -0.0, f(-inf) = -1 and f(inf) = 1.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        0.75  0.5   0.5   0.5
+//   float64        0.8   0.5   0.5   0.5
+//
+// The derivatives are functions of the result y, and their bounds those of d(y) = 1 - y^2 and its
+// derivatives for any y.
+//
+// Source: in double the definition, as (1 - e) / (1 + e) with e = e^-2|x|; in float32 segments
+// (segments.h).
+#pragma once
+
+#include "ops/activations/activation.h"
+#include "ops/activations/tables/tanh.h"
+#include "ops/math/logistic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Tanh {
+  static constexpr Traits kTraits = {.saves = Saves::kOutput, .last_division = 0};
+
+  explicit constexpr Tanh(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE OpMath<Element> derivative(OpMath<Element> x) const {
+    static_assert(Order == 0);
+    if constexpr (kIs16Bit<Element>) {
+      return value_16<Element>(x);
+    } else {
+      return with_sign_of(value_of_magnitude(clamp_magnitude(x, 20.0)), x);
+    }
+  }
+
+  // d(y) = 1 - y^2, d' = -2y, d'' = -2.
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative_from_result(OpMath<Element> y) const {
+    using T = Wider<Element>;
+    const auto wide = static_cast<T>(y);
+    if constexpr (Order == 1) {
+      return fma(-y, y, OpMath<Element>{1});
+    } else if constexpr (Order == 2) {
+      return T{-2} * wide;
+    } else {
+      return is_nan(wide) ? wide : T{-2};
+    }
+  }
+
+  template <int Order>
+  static constexpr auto kSegmentTable = table_of<Order>(&kTanhSegments);
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return segment_index<*kSegmentTable<Order>>(unbounded_size(x, 20.0f));
+  }
+
+  template <int Order>
+  FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
+    return with_sign_of(rounded_in_segment(segment, clamp_magnitude(x, 20.0f)), x);
+  }
+
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    const float e = approximate_exp2(x * (2.0f * kLog2E));
+    const float beyond = fma(approximate_reciprocal(e + 1.0f), -2.0f, 1.0f);
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(x * x, 0x1.ffffeep-1f, -0x1.554356p-2f, 0x1.0e2b72p-3f, -0x1.6c16a2p-5f);
+    } else {
+      p = polynomial(x * x, 0x1p0f, -0x1.555468p-2f, 0x1.10e8fcp-3f, -0x1.b51cbcp-5f,
+                     0x1.414fa6p-6f, -0x1.366768p-8f);
+    }
+    constexpr float kNear = std::is_same_v<Element, BFloat16> ? 0.5f : 0.75f;
+    return with_sign_of(magnitude(x) < kNear ? x * p : beyond, x);
+  }
+
+ private:
+  // (1 - e) / (1 + e) with e = e^-2a = s e^-r for a power of two s. Numerator and denominator,
+  // which is 2 less the numerator, are sums of two, so that the quotient keeps its relative
+  // accuracy down to a = 0, where s is 1 and the numerator almost r.
+  FASTACT_INLINE static double value_of_magnitude(double a) {
+    const Pieces<double> x = reduce_in_pieces(a + a);
+    const double s = x.scale * kUnguard<double>;
+    // e^-r = linear + rest, with what r's rounding takes from r^2 / 2.
+    const double linear = 1.0 - x.high;
+    const double lost = fma(x.r, (x.high - x.r) + x.low, ((1.0 - linear) - x.high) - x.low);
+    const double rest = fma(x.r * x.r, exponential_tail(-x.r), lost);
+    const double difference = fma(-s, linear, 1.0);
+    const double difference_rest = fma(-s, rest, fma(-s, linear, 1.0 - difference));
+    const double n = difference + difference_rest;
+    const double n_rest = difference_rest - (n - difference);
+    const double d = 2.0 - n;
+    const double d_rest = ((2.0 - d) - n) - n_rest;
+    const double inverse = reciprocal(d);
+    const double q = n * inverse;
+    return fma(inverse, fma(-d_rest, q, fma(-d, q, n)) + n_rest, q);
+  }
+
+  template <class Element>
+  FASTACT_INLINE static float value_16(float x) {
+    // tanh(a) = -m / (2 + m) with m = e^-2a - 1.
+    const float size = clamp_magnitude(x, 15.0f);
+    const auto [r, scale] = reduce<Element>(-2.0f * size);
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(r, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+    } else {
+      p = polynomial(r, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546ep-5f, 0x1.124002p-7f,
+                     0x1.6daa9p-10f);
+    }
+    const float m = fma(scale * r, p, scale - 1.0f);
+    return with_sign_of(m * reciprocal(2.0f + m), x);
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

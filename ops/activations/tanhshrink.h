@@ -1,0 +1,192 @@
+// Tanhshrink: f(x) = x - tanh(x).
+//
+// Range: every input. f(-0.0) = -0.0; near zero x^3 / 3 with full relative accuracy. f'(inf) =
+// f'(-inf) = 1; the higher ones there are 0.
+//
+// Accuracy (ULP):  f     f'    f''   f'''
+//   bfloat16       0.5   0.5   0.5   0.5
+//   float16        0.5   0.5   0.5   0.5
+//   float32        1.5   0.7   0.501 0.6
+//   float64        1.5   9     8     36
+//
+// Terms cancel (float64): f'''
+//
+// Next to the zeros of f''' but 0, where it is below 1/16 for |x| < 10, float64's bound is in ULP
+// of 1/16: an absolute one, as terms cancel there. float32's holds everywhere: the float32 numbers
+// next to the zeros were all tried.
+//
+// Source: the definition. Near zero float64 has a polynomial that interpolates at Chebyshev's
+// points to 2^-63; float32's f and f' are computed in segments (segments.h). The 16-bit types'
+// coefficients leave none of the 65,536 inputs misrounded but one pair of float16's f', corrected.
+#pragma once
+
+#include "ops/activations/activation.h"
+#include "ops/activations/tables/tanh.h"
+#include "ops/activations/tables/tanhshrink.h"
+#include "ops/math/differentiable.h"
+#include "ops/math/logistic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Tanhshrink {
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
+
+  explicit constexpr Tanhshrink(const double* /*parameters*/) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE auto derivative(OpMath<Element> x) const {
+    if constexpr (kIs16Bit<Element> && Order <= 1) {
+      return derivative_16<Element, Order>(x);
+    } else if constexpr (Order == 0) {
+      return value(x);
+    } else {
+      return narrowed<Element>(derivative_in_double<Element, Order>(static_cast<double>(x)));
+    }
+  }
+
+  template <int Order>
+  static constexpr auto kSegmentTable = table_of<Order>(&kTanhshrinkSegments, &kTanhSegments);
+
+  template <int Order>
+  FASTACT_INLINE static uint32_t segment(float x) {
+    return segment_index<*kSegmentTable<Order>>(unbounded_size(x, 20.0f));
+  }
+
+  template <int Order>
+  FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
+    const float size = clamp_magnitude(x, 20.0f);
+    const auto [high, low] = in_segment_closely(segment, size);
+    if constexpr (Order == 0) {
+      // x^2 times x (1 - tanh(x) / x) / x^2, both in two parts. Beyond 9 tanh is 1.
+      const float square = size * size;
+      const float square_rest = fma(size, size, -square);
+      const float linear = size * high;
+      const float linear_rest = fma(size, low, fma(size, high, -linear));
+      const float near = fma(square, linear, fma(square, linear_rest, square_rest * linear));
+      return with_sign_of(size > 9.0f ? magnitude(x) - 1.0f : near, x);
+    } else {
+      return fma(high, high, 2.0f * high * low);
+    }
+  }
+
+  // tanh(x) = 2 sigma(2x) - 1.
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return -32.0 * LogisticDerivatives<Tensor>(2.0 * x).fourth();
+  }
+
+  FASTACT_INLINE static constexpr bool approximates() { return true; }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_value(float x) {
+    const float size = magnitude(x);
+    const float exponent = clamp_above(size * (2.0f * kLog2E), kAlmostOneExponent16<Element>);
+    const float e = approximate_exp2(exponent);
+    const float beyond = fma(approximate_reciprocal(e + 1.0f), 2.0f, size - 1.0f);
+    return with_sign_of(size < 1.0f ? near_zero_16<Element>(size) : beyond, x);
+  }
+
+ private:
+  // A 16-bit x - 1 may lie halfway between two numbers, and x - tanh(x) is just above that: so far
+  // out tanh is 1 less one of float's last places at the largest such x, 2^9 and 2^12.
+  static constexpr float kFar = 32.0f;
+  template <class Element>
+  static constexpr float kAlmostOne16 =
+      std::is_same_v<Element, BFloat16> ? 1.0f - 0x1p-15f : 1.0f - 0x1p-12f;
+  // Of e^2x, as a power of two, where 1 - 2 / (e^2x + 1) is about that.
+  template <class Element>
+  static constexpr float kAlmostOneExponent16 = std::is_same_v<Element, BFloat16> ? 16.0f : 13.0f;
+
+  FASTACT_INLINE static double value(double x) {
+    const double size = magnitude(x);
+    // The series, all in two parts: (1 - tanh(x) / x) / x^2 = p + p_rest by x^2.
+    const double square = size * size;
+    const double square_rest = fma(size, size, -square);
+    constexpr double kThird = 0x1.5555555555555p-2;
+    const double tail =
+        square * polynomial(square, -0x1.1111111111111p-3, 0x1.ba1ba1ba1ba0fp-5,
+                            -0x1.664f4882c019ap-6, 0x1.226e355df5191p-7, -0x1.d6d3d0a5b44d2p-9,
+                            0x1.7da35b7c4ac19p-10, -0x1.35574f3441d8cp-11, 0x1.f562d9b3265f7p-13,
+                            -0x1.9560220cfb877p-14, 0x1.41725c82fbd73p-15, -0x1.ca88d8da7b24fp-17,
+                            0x1.ac3c980a70a28p-19);
+    const double p = kThird + tail;
+    const double p_rest = ((kThird - p) + tail) + 0x1.5555555555555p-56;
+    const double product = square * p;
+    const double product_rest = fma(square, p, -product) + fma(square, p_rest, square_rest * p);
+    const double near_zero = fma(size, product, size * product_rest);
+    // tanh in two parts, taken from |x|.
+    const double bounded = clamp_magnitude(x, 20.0);
+    const auto logistic = logistic_tail(bounded + bounded);
+    const double q = logistic.inverse * (logistic.scale * (2.0 * kUnguard<double>));
+    const double q_rest = logistic.remainder(1.0, logistic.inverse) * q;
+    const double tanh = 1.0 - q;
+    const double tanh_rest = ((1.0 - tanh) - q) - q_rest;
+    const double difference = size - tanh;
+    const double beyond = difference + (((size - difference) - tanh) - tanh_rest);
+    const double rest = size > 60.0 ? size - 1.0 : beyond;
+    return with_sign_of(size < 0.55 ? near_zero : rest, x);
+  }
+
+  // f' = t^2, f'' = 2 t (1 - t^2), f''' = 2 (1 - t^2) (1 - 3 t^2) with t = tanh(|x|) and
+  // 1 - t^2 = 4 e / (1 + e)^2, e = e^(-2 |x|).
+  template <class Element, int Order>
+  FASTACT_INLINE static double derivative_in_double(double x) {
+    const double size = clamp_magnitude(x, 0.5 * kDerivativeEnd<Element>);
+    const Exponential e = exponential<Element>(-2.0 * size);
+    const double inverse = reciprocal_for<Element>(1.0 + e.value);
+    const double t = -e.minus_one * inverse;
+    if constexpr (Order == 1) {
+      return t * t;
+    } else {
+      const double guarded = 8.0 * e.guarded * inverse * inverse;
+      const double slope = 4.0 * e.value * inverse * inverse;
+      if constexpr (Order == 2) return with_sign_of(guarded * t * kDerivativeUnguard<Element>, x);
+      return guarded * fma(-2.0 * t, t, slope) * kDerivativeUnguard<Element>;
+    }
+  }
+
+  // |x| - tanh(|x|) below 1.
+  template <class Element>
+  FASTACT_INLINE static float near_zero_16(float size) {
+    const float square = size * size;
+    float series;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      series = polynomial(square, 0x1.555544p-2f, -0x1.1107a2p-3f, 0x1.b859eap-5f, -0x1.5672cep-6f,
+                          0x1.bbf2a6p-8f, -0x1.44b04ap-10f);
+    } else {
+      series = polynomial(square, 0x1.555556p-2f, -0x1.111016p-3f, 0x1.b9d5ecp-5f, -0x1.62e49ep-6f,
+                          0x1.0d5cfep-7f, -0x1.49329ap-9f, 0x1.b97ccap-12f);
+    }
+    return size * (square * series);
+  }
+
+  template <class Element, int Order>
+  FASTACT_INLINE static float derivative_16(float x) {
+    // tanh(a) = -m / (2 + m) with m = e^-2a - 1.
+    const float size = magnitude(x);
+    const float bounded = size > 15.0f ? 15.0f : size;
+    const auto [r, scale] = reduce<Element>(-2.0f * bounded);
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(r, 0x1.ffffdp-1f, 0x1.fffe4cp-2f, 0x1.555478p-3f, 0x1.570f4p-5f,
+                     0x1.1272dcp-7f);
+    } else {
+      p = polynomial(r, 0x1.00000ap0f, 0x1.0000c8p-1f, 0x1.5557dp-3f, 0x1.551334p-5f,
+                     0x1.13c7ecp-7f, 0x1.6cf4dep-10f);
+    }
+    const float m = fma(scale * r, p, scale - 1.0f);
+    if constexpr (Order == 1) {
+      const float t = m * reciprocal(2.0f + m);
+      // Below x^2 also where float cannot tell: for tiny x that may be a tie.
+      const float y = t * (t * 0x1.fffffep-1f);
+      return std::is_same_v<Element, Float16> ? corrected_at(size, 0x1.14cp-6f, y, -0x1p-30f) : y;
+    } else {
+      const float near_zero = near_zero_16<Element>(size);
+      const float beyond = fma(m, reciprocal(2.0f + m), size);
+      const float far = size - kAlmostOne16<Element>;
+      return with_sign_of(size < 1.0f ? near_zero : size > kFar ? far : beyond, x);
+    }
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

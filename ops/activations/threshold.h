@@ -1,0 +1,53 @@
+// Threshold: f(x) = x for x > threshold, value for x <= threshold.
+//
+// Range: every input; NaN stays. The threshold is rounded to float32 for all types but float64.
+//
+// Accuracy (ULP):  f    f'   f''  f'''
+//   bfloat16       0.5  0.5  0.5  0.5
+//   float16        0.5  0.5  0.5  0.5
+//   float32        0.5  0.5  0.5  0.5
+//   float64        0.5  0.5  0.5  0.5
+//
+// f'(x) = 1 for x > threshold, 0 for x <= threshold, NaN for NaN (where PyTorch passes the gradient
+// on); f'' and f''' are 0. The result does not tell where the input was if value > threshold. After
+// its rounding it does not tell it either if the two are close. So the in-place form keeps its
+// input, as PyTorch's does.
+//
+// Source: torch.nn.Threshold's definition.
+#pragma once
+
+#include "ops/activations/activation.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Threshold {
+  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Parameter kParameters[] = {{"threshold"}, {"value"}};
+
+  double threshold;
+  double value;
+
+  explicit constexpr Threshold(const double* parameters)
+      : threshold(parameters[0]), value(parameters[1]) {}
+
+  template <class Element, int Order>
+  FASTACT_INLINE OpMath<Element> derivative(OpMath<Element> x) const {
+    using T = OpMath<Element>;
+    const T below = Order == 0 ? static_cast<T>(value) : T{0};
+    const T above = Order == 0 ? x : T{0};
+    const T result = x <= static_cast<T>(threshold) ? below : above;
+    if constexpr (Order == 0) {
+      return result;  // of a NaN itself
+    } else {
+      return is_nan(x) ? x : result;
+    }
+  }
+
+  template <class Element>
+  FASTACT_INLINE auto backward(OpMath<Element> g, OpMath<Element> x) const {
+    using T = OpMath<Element>;
+    return canonical(x, x <= static_cast<T>(threshold) ? T{0} : g);
+  }
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,93 @@
+// A form's kernel on the CPU: which loop serves it. Compiled once for each instruction set.
+// strided.h brings any operands to dense ones.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/engine.h"
+#include "ops/cpu/packed.h"
+#include "ops/cpu/strided.h"
+
+namespace fastact::cpu::inline FASTACT_TARGET {
+
+template <class F>
+struct Loop {
+  static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
+                  int64_t size0, int64_t size1) {
+    if constexpr (HasDefaultForm<F>) {
+      if (F::is_default(parameters.values))
+        return Loop<typename F::Default>::run(parameters, data, strides, size0, size1);
+    }
+    const F form(parameters.values);
+    cpu::run({&compute, &form, kSizesOf<F>}, data, strides, size0, size1);
+  }
+
+ private:
+  static constexpr int kOperands = kOperandsOf<F>;
+  static constexpr int64_t kSize = kLargestOf<F>;
+
+  // DenseKernel::compute. One loop for every pace, so that what the form's loop needs in registers
+  // is loaded once.
+  static void compute(const void* erased, char* const* data, int64_t n, Pace pace) {
+    const auto& form = *static_cast<const F*>(erased);
+    if constexpr (F::Outputs::kCount > 1 || !kSizesOf<F>.are_equal()) {
+      block(form, data[0], data, 0, n);
+    } else {
+      alignas(kCacheLine) char buffer[kStep];
+      const int64_t step = pace == Pace::kAtOnce ? n * kSize : kStep;
+      for (int64_t start = 0; start < n * kSize; start += step) {
+        const int64_t left = n * kSize - start;
+        const int64_t bytes = left < step ? left : step;
+        if (pace != Pace::kAtOnce) fetch_ahead<kOperands>(data, start, left);
+        char* out = data[0] + start;
+        block(form, pace == Pace::kStreaming ? buffer : out, data, start, bytes / kSize);
+        if (pace == Pace::kStreaming) stream(buffer, out, bytes);
+      }
+    }
+  }
+
+  // The inputs' elements from byte `start` on, to `to` or, with several outputs, where they lie.
+  static FASTACT_INLINE void block(const F& form, char* to, char* const* data, int64_t start,
+                                   int64_t n) {
+    block(form, to, data, start, n, typename F::Outputs{}, typename F::Inputs{},
+          std::make_index_sequence<F::Outputs::kCount>{},
+          std::make_index_sequence<F::Inputs::kCount>{});
+  }
+
+  template <class Output, class... Inputs, size_t... I>
+  static FASTACT_INLINE void block(const F& form, char* to, char* const* data, int64_t start,
+                                   int64_t n, Elements<Output>, Elements<Inputs...>,
+                                   std::index_sequence<0>, std::index_sequence<I...>) {
+    dense_into(form, reinterpret_cast<Output*>(to), n,
+               reinterpret_cast<const Inputs*>(data[1 + I] + start)...);
+  }
+
+  template <class... Outputs, class... Inputs, size_t... J, size_t... I>
+  static FASTACT_INLINE void block(const F& form, char* /*to*/, char* const* data,
+                                   int64_t /*start*/, int64_t n, Elements<Outputs...>,
+                                   Elements<Inputs...>, std::index_sequence<J...>,
+                                   std::index_sequence<I...>) {
+    dense_elements(form, row_of(reinterpret_cast<Outputs*>(data[J])...), n,
+                   reinterpret_cast<const Inputs*>(data[sizeof...(J) + I])...);
+  }
+
+  // One output, by the loop that suits its type and the inputs'.
+  template <class Output, class... Inputs>
+  static FASTACT_INLINE void dense_into(const F& form, Output* out, int64_t n,
+                                        const Inputs*... inputs) {
+    if constexpr (kAllAre<F, Float16>) {
+      dense_halves(form, out, n, inputs...);
+    } else if constexpr (kAllAre<F, BFloat16>) {
+      dense_pairs(form, out, n, inputs...);
+    } else {
+      int64_t done = 0;
+#if FASTACT_HAS_SEGMENT_VECTORS
+      if constexpr (HasSegments<F> && kAllAre<F, float>)
+        done = dense_segments(form, out, n, inputs...);
+#endif
+      dense_elements(form, Row<Output*>{out + done}, n - done, (inputs + done)...);
+    }
+  }
+};
+
+}  // namespace fastact::cpu::inline FASTACT_TARGET

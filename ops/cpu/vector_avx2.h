@@ -1,0 +1,83 @@
+// AVX2, FMA and F16C, as x86-64-v3 has them. See vector.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "ops/math/segments.h"
+
+namespace fastact::cpu::inline FASTACT_TARGET {
+
+// GCC 12 vectorises the bit arithmetic of widen() and round_to(), but the instruction is correctly
+// rounded and quiets NaNs, too.
+inline constexpr int kHalves = 8;
+
+FASTACT_INLINE void widen_halves(const Float16* from, float* to) {
+  _mm256_store_ps(to, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+
+FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
+  const __m128i half =
+      _mm256_cvtps_ph(_mm256_load_ps(from), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), half);
+}
+
+inline constexpr int kFloats = 8;
+inline constexpr uint32_t kIndexUnit = kSegmentCoefficients + 1;
+
+// A segment's numbers in a row, which is one vector.
+template <int Size>
+struct SegmentRows {
+  alignas(32) float values[Size][kSegmentCoefficients + 1];
+};
+
+template <int Size>
+constexpr SegmentRows<Size> in_rows(const SegmentTable<Size>& table) {
+  SegmentRows<Size> rows{};
+  for (int i = 0; i < Size; ++i) {
+    rows.values[i][0] = table.centers[i];
+    for (int k = 0; k < kSegmentCoefficients; ++k) rows.values[i][k + 1] = table.coefficients[k][i];
+  }
+  return rows;
+}
+
+// Each element's row, and the rows transposed: a permutation of 16 would be two of 8 and a
+// selection for each coefficient.
+template <const auto& kTable>
+FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
+  static constexpr auto kRows = in_rows(kTable);
+  for (int k = 0; k < kSegmentCoefficients + 1; k += 4) {
+    __m256 rows[4];
+    for (int i = 0; i < 4; ++i) {
+      rows[i] = _mm256_set_m128(_mm_load_ps(kRows.values[0] + index[i + 4] + k),
+                                _mm_load_ps(kRows.values[0] + index[i] + k));
+    }
+    const __m256d low_01 = _mm256_castps_pd(_mm256_unpacklo_ps(rows[0], rows[1]));
+    const __m256d low_23 = _mm256_castps_pd(_mm256_unpacklo_ps(rows[2], rows[3]));
+    const __m256d high_01 = _mm256_castps_pd(_mm256_unpackhi_ps(rows[0], rows[1]));
+    const __m256d high_23 = _mm256_castps_pd(_mm256_unpackhi_ps(rows[2], rows[3]));
+    _mm256_store_ps(to[k], _mm256_castpd_ps(_mm256_unpacklo_pd(low_01, low_23)));
+    _mm256_store_ps(to[k + 1], _mm256_castpd_ps(_mm256_unpackhi_pd(low_01, low_23)));
+    _mm256_store_ps(to[k + 2], _mm256_castpd_ps(_mm256_unpacklo_pd(high_01, high_23)));
+    _mm256_store_ps(to[k + 3], _mm256_castpd_ps(_mm256_unpackhi_pd(high_01, high_23)));
+  }
+}
+
+FASTACT_INLINE void store(const float* from, float* to) {
+  _mm256_storeu_ps(to, _mm256_load_ps(from));
+}
+
+FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {
+  int64_t i = 0;
+  for (; i + 32 <= bytes; i += 32) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
+                        _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
+  }
+  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+}
+
+FASTACT_INLINE void finish_stream() { _mm_sfence(); }
+
+}  // namespace fastact::cpu::inline FASTACT_TARGET

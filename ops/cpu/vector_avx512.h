@@ -1,0 +1,62 @@
+// AVX-512, as x86-64-v4 has it. See vector.h.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "ops/math/segments.h"
+
+namespace fastact::cpu::inline FASTACT_TARGET {
+
+// GCC 12 vectorises the bit arithmetic of widen() and round_to(), but the instruction is correctly
+// rounded and quiets NaNs, too.
+inline constexpr int kHalves = 16;
+
+FASTACT_INLINE void widen_halves(const Float16* from, float* to) {
+  _mm512_store_ps(to, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+}
+
+FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
+  const __m256i half =
+      _mm512_cvtps_ph(_mm512_load_ps(from), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half);
+}
+
+inline constexpr int kFloats = 16;
+inline constexpr uint32_t kIndexUnit = 1;
+
+// A number for each element is a permutation of the table's 16 or 32.
+template <int Size>
+FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, float* to) {
+  const __m512i indices = _mm512_load_si512(index);
+  const __m512 low = _mm512_loadu_ps(table);
+  if constexpr (Size == kSegments) {
+    _mm512_store_ps(to, _mm512_permutexvar_ps(indices, low));
+  } else {
+    const __m512 high = _mm512_loadu_ps(table + kSegments);
+    _mm512_store_ps(to, _mm512_permutex2var_ps(low, indices, high));
+  }
+}
+
+template <const auto& kTable>
+FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
+  permute(kTable.centers, index, to[0]);
+  for (int k = 0; k < kSegmentCoefficients; ++k) permute(kTable.coefficients[k], index, to[k + 1]);
+}
+
+FASTACT_INLINE void store(const float* from, float* to) {
+  _mm512_storeu_ps(to, _mm512_load_ps(from));
+}
+
+FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {
+  int64_t i = 0;
+  for (; i + 64 <= bytes; i += 64)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_load_si512(from + i));
+  std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+}
+
+FASTACT_INLINE void finish_stream() { _mm_sfence(); }
+
+}  // namespace fastact::cpu::inline FASTACT_TARGET

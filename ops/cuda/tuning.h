@@ -1,0 +1,164 @@
+// How much each thread moves: numbers of sizes and architectures, and what was measured of single
+// activations. docs/tuning.md has what was tried; all of it on an H200 (sm_90).
+#pragma once
+
+#include <cstdint>
+
+#include "ops/forms/form.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+struct Celu;
+struct Elu;
+struct Gelu;
+struct GeluTanh;
+struct Hardshrink;
+struct Hardsigmoid;
+struct Hardswish;
+struct Hardtanh;
+struct LeakyRelu;
+struct LogSigmoid;
+struct Mish;
+struct OrdinaryCelu;
+struct OrdinaryElu;
+struct OrdinaryLeakyRelu;
+struct OrdinarySoftplus;
+struct QuickGelu;
+struct Relu;
+struct Relu6;
+struct Silu;
+struct Softplus;
+struct SoftplusOfOne;
+struct Softshrink;
+struct SquaredRelu;
+struct Tanhshrink;
+
+}  // namespace fastact::inline FASTACT_TARGET
+
+namespace fastact::cuda {
+
+// The widest access of a thread: one 16-byte load fills a warp's 512 bytes in one instruction.
+inline constexpr int kPacketBytes = 16;
+
+// 256 are 2 to 4 % slower forward, and equal backward (1.6e9 elements).
+inline constexpr int kThreads = 128;
+
+// 16-byte packets of each input that a thread loads before it computes.
+// bfloat16 SELU: 0.995 of copy speed with two, 0.902 with one; its backward 0.991 and 0.998.
+template <int Inputs>
+inline constexpr int kPacketsPerThread = Inputs == 1 ? 2 : 1;
+
+// Where computing takes longer than that, an activation asks for more (kTuning): what a thread does
+// once, it does for more elements, and has more to do while it waits. That is from so many elements
+// on.
+// Of 2^22, GELU backward in bfloat16 takes 11.9 us with more packets, 10.7 with one.
+inline constexpr int64_t kManyPacketsElements = int64_t{1} << 23;
+
+// And so few that one packet of a smooth function's input is enough to a thread: the
+// multiprocessors then have more threads to choose from. Few operations gain nothing.
+// SELU of 4 MiB of float32 takes 7.3 us with one, 7.9 with two; of 8 MiB of bfloat16 9.3 and 9.1.
+inline constexpr int64_t kOnePacketBytes = int64_t{4} << 20;
+
+// Packets of a smooth function's input that move along the rows of a large strided tensor.
+// SELU of a chunk's half, 2^26 float32: 0.94 of copy speed with four, 0.88 with one.
+inline constexpr int kPacketsOfRows = 4;
+
+// Elements a thread handles where operands cannot be moved in packets.
+inline constexpr int kElementsPerThread = 4;
+
+// ---- By activation
+
+struct Tuning {
+  // Few operations an element: no way of moving the elements has to make time for them.
+  bool few_operations = false;
+  // Packets of each input that a thread takes at once where the tensor is large: of float32's
+  // value, of the 16-bit types', and of the first derivative. 0 for kPacketsPerThread.
+  int value_packets = 0;
+  int value_packets_16 = 0;
+  int slope_packets = 0;
+};
+
+template <class A>
+inline constexpr Tuning kTuning = {};
+
+template <>
+inline constexpr Tuning kTuning<Celu> = {.slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<Elu> = {.slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<OrdinaryCelu> = {.slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<OrdinaryElu> = {.slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<Gelu> = {.value_packets = 5, .slope_packets = 5};
+template <>
+inline constexpr Tuning kTuning<GeluTanh> = {.value_packets = 3, .slope_packets = 4};
+template <>
+inline constexpr Tuning kTuning<LogSigmoid> = {.value_packets = 3, .slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<Mish> = {.value_packets = 3, .slope_packets = 6};
+template <>
+inline constexpr Tuning kTuning<OrdinarySoftplus> = {.value_packets = 3, .slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<QuickGelu> = {.slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<Silu> = {.slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<Softplus> = {.value_packets = 3, .slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<SoftplusOfOne> = {.value_packets = 3, .slope_packets = 3};
+template <>
+inline constexpr Tuning kTuning<Tanhshrink> = {
+    .value_packets = 3, .value_packets_16 = 3, .slope_packets = 3};
+
+template <>
+inline constexpr Tuning kTuning<Hardshrink> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<Hardsigmoid> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<Hardswish> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<Hardtanh> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<LeakyRelu> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<OrdinaryLeakyRelu> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<Relu> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<Relu6> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<Softshrink> = {.few_operations = true};
+template <>
+inline constexpr Tuning kTuning<SquaredRelu> = {.few_operations = true};
+
+// ---- By form
+
+// An activation's form (ops/forms/derivative.h); others have the defaults.
+template <class F>
+concept IsOfActivation = requires { typename F::Activation; };
+
+// Whether it is the value of a smooth function, in at most 32 bits.
+template <class F>
+constexpr bool is_smooth_value() {
+  if constexpr (IsOfActivation<F>) {
+    return F::kOrder == 0 && kLargestOf<F> <= 4 && !kTuning<typename F::Activation>.few_operations;
+  } else {
+    return false;
+  }
+}
+
+// Packets of a thread where the tensor is large, 0 for kPacketsPerThread.
+template <class F>
+constexpr int packets_of_many() {
+  if constexpr (IsOfActivation<F>) {
+    constexpr Tuning kOfActivation = kTuning<typename F::Activation>;
+    if (kLargestOf<F> > 4 || F::kFromResult || F::kOrder > 1) return 0;
+    if (F::kOrder == 1) return kOfActivation.slope_packets;
+    return kLargestOf<F> == 4 ? kOfActivation.value_packets : kOfActivation.value_packets_16;
+  } else {
+    return 0;
+  }
+}
+
+}  // namespace fastact::cuda

@@ -1,0 +1,155 @@
+// An activation's forms: D_k(g1..gk, x) = g1 * ... * gk * f^(k)(x), for k from 0, its value, to
+// kTopOrder. The inputs are the k gradients, then x.
+#pragma once
+
+#include "ops/activations/activation.h"
+#include "ops/forms/form.h"
+
+namespace fastact {
+
+// The number of D_order among an activation's forms; from_result: x is f's result, see
+// Traits::gradient_from_result. Where x always is (Saves::kOutput), false.
+constexpr int derivative_form(int order, bool from_result) {
+  return from_result ? kTopOrder + order : order;
+}
+inline constexpr int kValueForm = derivative_form(0, false);
+
+}  // namespace fastact
+
+namespace fastact::inline FASTACT_TARGET {
+
+// has_segments() for code of a GPU, which calls no function of the host.
+template <class A, class Element, int Order>
+inline constexpr bool kHasSegments = has_segments<A, Element, Order>();
+
+// A function of its own and no lambda: GCC 12 does not inline a lambda that is as long as GELU's
+// derivative, and a loop with a call in it is not vectorised.
+template <class Element, int Order, bool FromResult, class A>
+FASTACT_INLINE auto derivative_at(const A& act, OpMath<Element> x) {
+  if constexpr (FromResult || (Order > 0 && A::kTraits.saves == Saves::kOutput)) {
+    return act.template derivative_from_result<Element, Order>(x);
+  } else if constexpr (kHasSegments<A, Element, Order>) {
+    return act.template derivative_in<Order>(
+        find_segment<*A::template kSegmentTable<Order>>(act.template segment<Order>(x)), x);
+  } else {
+    return act.template derivative<Element, Order>(x);
+  }
+}
+
+// f(x), by approximate_value() in kernels that may.
+template <class Element, class A>
+FASTACT_INLINE auto value_at(const A& act, OpMath<Element> x) {
+  if constexpr (kApproximate && HasApproximation<A, Element>) {
+    if (act.approximates()) return act.template approximate_value<Element>(x);
+  }
+  return derivative_at<Element, 0, false>(act, x);
+}
+
+template <class Element, int Order, class Gradients = std::make_index_sequence<Order>>
+struct DerivativeInputs;
+template <class Element, int Order, size_t... I>
+struct DerivativeInputs<Element, Order, std::index_sequence<I...>> {
+  template <size_t>
+  using Gradient = Element;
+  using type = Elements<Gradient<I>..., Element>;
+};
+
+// Whether A::Default stands in for A.
+template <class A, class Element, int Order, bool FromResult>
+constexpr bool has_default() {
+  if constexpr (HasDefault<A>) {
+    return A::Default::template stands_in<Element, Order, FromResult>();
+  } else {
+    return false;
+  }
+}
+
+template <class A, class Element, int Order, bool FromResult>
+struct Derivative;
+
+// The Default of a form.
+template <class A, class Element, int Order, bool FromResult,
+          bool = has_default<A, Element, Order, FromResult>()>
+struct DefaultDerivative {};
+template <class A, class Element, int Order, bool FromResult>
+struct DefaultDerivative<A, Element, Order, FromResult, true> {
+  using Default = Derivative<typename A::Default, Element, Order, FromResult>;
+  static constexpr bool is_default(const double* parameters) { return A::is_default(parameters); }
+};
+
+// The table of a form.
+template <class A, class Element, int Order, bool FromResult,
+          bool = !FromResult && has_segments<A, Element, Order>()>
+struct DerivativeTable {};
+template <class A, class Element, int Order, bool FromResult>
+struct DerivativeTable<A, Element, Order, FromResult, true> {
+  static constexpr auto kTable = A::template kSegmentTable<Order>;
+};
+
+template <class A, class Element, int Order, bool FromResult>
+struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
+                    DerivativeTable<A, Element, Order, FromResult> {
+  using Activation = A;
+  using Outputs = Elements<Element>;
+  using Inputs = typename DerivativeInputs<Element, Order>::type;
+  using T = OpMath<Element>;
+
+  static constexpr int kOrder = Order;
+  static constexpr bool kFromResult = FromResult;
+  static constexpr bool kInSegments = !FromResult && has_segments<A, Element, Order>();
+  static constexpr bool kHasFastForm =
+      (Order <= A::kTraits.last_division && !std::is_same_v<Element, double> && !kInSegments) ||
+      (Order == 0 && HasApproximation<A, Element>);
+
+  explicit Derivative(const double* parameters) : act(parameters) {}
+
+  FASTACT_INLINE auto evaluate(T x) const { return value_at<Element>(act, x); }
+  FASTACT_INLINE auto evaluate(T g, T x) const { return times_gradients(x, g); }
+  FASTACT_INLINE auto evaluate(T g1, T g2, T x) const { return times_gradients(x, g1, g2); }
+  FASTACT_INLINE auto evaluate(T g1, T g2, T g3, T x) const {
+    return times_gradients(x, g1, g2, g3);
+  }
+
+  FASTACT_INLINE uint32_t segment(T x) const { return act.template segment<Order>(x); }
+  FASTACT_INLINE uint32_t segment(T /*g*/, T x) const { return act.template segment<Order>(x); }
+
+  FASTACT_INLINE auto evaluate_in(const Segment& segment, T x) const {
+    return act.template derivative_in<Order>(segment, x);
+  }
+  FASTACT_INLINE auto evaluate_in(const Segment& segment, T g, T x) const {
+    return product<Element>(act.template derivative_in<Order>(segment, x), g);
+  }
+
+  A act;
+
+ private:
+  template <class... Gradients>
+  FASTACT_INLINE auto times_gradients(T x, Gradients... gradients) const {
+    if constexpr (FromResult && HasBackwardFromResult<A, Element, Gradients...>) {
+      return act.template backward_from_result<Element>(gradients..., x);
+    } else if constexpr (!FromResult && A::kTraits.saves != Saves::kOutput &&
+                         HasBackward<A, Element, Order>) {
+      return act.template backward<Element>(gradients..., x);
+    } else {
+      return product<Element>(derivative_at<Element, Order, FromResult>(act, x), gradients...);
+    }
+  }
+};
+
+// What ops/catalogue.h compiles for each activation.
+template <class A>
+struct DerivativeForms {
+  static_assert(IsActivation<A>);
+
+  static constexpr int kCount = derivative_form(kTopOrder, true) + 1;
+  static constexpr bool kIsApproximated = HasApproximation<A, BFloat16>;
+
+  template <class Element, int Index>
+  using Form = std::conditional_t<
+      Index <= kTopOrder, Derivative<A, Element, Index <= kTopOrder ? Index : 1, false>,
+      std::conditional_t<A::kTraits.gradient_from_result,
+                         Derivative<A, Element, Index <= kTopOrder ? 1 : Index - kTopOrder, true>,
+                         void>>;
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

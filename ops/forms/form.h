@@ -1,0 +1,214 @@
+// What a form is: the contract between what a kernel computes and the engines, which move elements
+// for any form. A form is one element of each output from one element of each input.
+//
+//   template <class Element>
+//   struct Sum {
+//     using Outputs = Elements<Element>;
+//     using Inputs = Elements<Element, float>;  // each may have a type of its own
+//     explicit Sum(const double* parameters);
+//     auto evaluate(OpMath<Element> x, float y) const;
+//   };
+//
+// evaluate() takes each input as OpMath of its type, and returns what round_to() makes the output's
+// element of; with several outputs, a Row of these.
+//
+// A family of forms is what is compiled together, into one table of kernels for each target:
+//
+//   struct SumForms {
+//     static constexpr int kCount = 1;
+//     template <class Element, int Index>  // void where there is no kernel
+//     using Form = Sum<Element>;
+//   };
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include "ops/kernel.h"
+#include "ops/math/arithmetic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+template <class... E>
+struct Elements {
+  static constexpr int kCount = sizeof...(E);
+};
+
+// One thing of each type, in this order.
+template <class... T>
+struct Row;
+template <class T>
+struct Row<T> {
+  T first;
+};
+template <class T, class... Rest>
+struct Row<T, Rest...> {
+  T first;
+  Row<Rest...> rest;
+};
+template <>
+struct Row<> {};
+
+template <class T, class... Rest>
+FASTACT_INLINE Row<T, Rest...> row_of(T first, Rest... rest) {
+  if constexpr (sizeof...(Rest) == 0) {
+    return {first};
+  } else {
+    return {first, row_of(rest...)};
+  }
+}
+
+template <int Index, class... T>
+FASTACT_INLINE const auto& at(const Row<T...>& row) {
+  if constexpr (Index == 0) {
+    return row.first;
+  } else {
+    return at<Index - 1>(row.rest);
+  }
+}
+template <int Index, class... T>
+FASTACT_INLINE auto& at(Row<T...>& row) {
+  if constexpr (Index == 0) {
+    return row.first;
+  } else {
+    return at<Index - 1>(row.rest);
+  }
+}
+
+// ---- What forms share
+
+// The derivative times the gradients, zero where the derivative is.
+template <class Element, class T, class... Gradients>
+FASTACT_INLINE auto product(T derivative, Gradients... gradients) {
+  if constexpr (sizeof...(Gradients) == 0) {
+    return derivative;
+  } else {
+    const T result = (static_cast<T>(gradients) * ...) * derivative;
+    const T y = derivative == T{0} ? T{0} : result;
+    if constexpr (std::is_same_v<Element, float> && std::is_same_v<T, float>) {
+      return CanonicalOnGpu{y};
+    } else {
+      return y;
+    }
+  }
+}
+
+// ---- What every form has
+
+// The types of its outputs and inputs: together no more than a kernel has operands.
+template <class F>
+concept HasOperands = F::Outputs::kCount >= 1 && F::Inputs::kCount >= 1 &&
+                      F::Outputs::kCount + F::Inputs::kCount <= kMaxOperands;
+
+template <class F, class Inputs>
+struct IsEvaluated;
+template <class F, class... E>
+struct IsEvaluated<F, Elements<E...>> {
+  static constexpr bool value =
+      requires(const F form, OpMath<E>... inputs) { form.evaluate(inputs...); };
+};
+
+// evaluate() for one element of each input.
+template <class F>
+concept CanEvaluate = IsEvaluated<F, typename F::Inputs>::value;
+
+template <class F>
+concept IsForm = HasOperands<F> && std::constructible_from<F, const double*> && CanEvaluate<F>;
+
+// ---- What a form may have
+
+// How its inputs broadcast, `static constexpr Broadcast kBroadcasts[]`; else all are kElementwise.
+template <class F>
+concept HasBroadcasts = requires { F::kBroadcasts[0]; };
+
+// A table in segments (segments.h): kTable, segment(inputs...), which is where they lie in it, and
+// evaluate_in(segment, inputs...).
+template <class F>
+concept HasSegments = requires { F::kTable; };
+
+// A form that takes the place of this one where is_default(parameters).
+template <class F>
+concept HasDefaultForm = requires(const double* parameters) {
+  typename F::Default;
+  { F::is_default(parameters) } -> std::same_as<bool>;
+};
+
+// A second form of a GPU (approximate.h), which is this one compiled with kApproximate.
+template <class F>
+concept HasFastForm = requires { requires F::kHasFastForm; };
+
+// Of a family: whether it is on the list FASTACT_APPROXIMATED of ops/catalogue.h.
+template <class Family>
+concept IsApproximated = requires { requires Family::kIsApproximated; };
+
+// ---- What the engines ask of a form
+
+// How many operands there are, and of how many bytes each one's elements are, outputs first.
+struct OperandSizes {
+  int outputs;
+  int count;
+  int64_t bytes[kMaxOperands];
+
+  // Of the largest element, and whether all are as large.
+  [[nodiscard]] constexpr int64_t largest() const {
+    int64_t size = bytes[0];
+    for (int i = 1; i < count; ++i) size = bytes[i] > size ? bytes[i] : size;
+    return size;
+  }
+  [[nodiscard]] constexpr bool are_equal() const {
+    bool equal = true;
+    for (int i = 1; i < count; ++i) equal &= bytes[i] == bytes[0];
+    return equal;
+  }
+};
+
+// One for all forms of the same types.
+template <class Outputs, class Inputs>
+inline constexpr OperandSizes kSizes = {};
+template <class... Out, class... In>
+inline constexpr OperandSizes kSizes<Elements<Out...>, Elements<In...>> = {
+    sizeof...(Out), sizeof...(Out) + sizeof...(In), {sizeof(Out)..., sizeof(In)...}};
+template <class F>
+inline constexpr const OperandSizes& kSizesOf = kSizes<typename F::Outputs, typename F::Inputs>;
+
+template <class F>
+inline constexpr int kOperandsOf = kSizesOf<F>.count;
+template <class F>
+inline constexpr int64_t kLargestOf = kSizesOf<F>.largest();
+
+// Whether all operands are of one type, and of which.
+template <class Element, class Outputs, class Inputs>
+struct AllAre : std::false_type {};
+template <class Element, class... Out, class... In>
+struct AllAre<Element, Elements<Out...>, Elements<In...>>
+    : std::bool_constant<(std::is_same_v<Element, Out> && ...) &&
+                         (std::is_same_v<Element, In> && ...)> {};
+template <class F, class Element>
+inline constexpr bool kAllAre = AllAre<Element, typename F::Outputs, typename F::Inputs>::value;
+
+// Fills a table: Make<F>::run, a function or a pointer to one, for every form F of the family in
+// each type.
+template <template <class> class Make, class Function, class Family>
+constexpr KernelTable<Function> make_kernel_table() {
+  static_assert(Family::kCount <= kMaxForms);
+  KernelTable<Function> table;
+  const auto fill = [&]<class Element, int Index>(DType dtype) {
+    using F = typename Family::template Form<Element, Index>;
+    if constexpr (!std::is_void_v<F>) {
+      static_assert(IsForm<F>);
+      table.functions[Index][static_cast<int>(dtype)] = Make<F>::run;
+    }
+  };
+  [&]<int... Index>(std::integer_sequence<int, Index...>) {
+    (fill.template operator()<float, Index>(DType::kFloat32), ...);
+    (fill.template operator()<double, Index>(DType::kFloat64), ...);
+    (fill.template operator()<BFloat16, Index>(DType::kBFloat16), ...);
+    (fill.template operator()<Float16, Index>(DType::kFloat16), ...);
+  }(std::make_integer_sequence<int, Family::kCount>{});
+  return table;
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,327 @@
+// e^x and e^x - 1, and their parts: the elementary functions that formulas share.
+//
+// Each splits x = n ln2 + r with an integer n and |r| <= ln2 / 2 (Cody and Waite's reduction; n is
+// found by adding 1.5 * 2^(mantissa bits), which leaves it in the low bits of the sum), evaluates a
+// polynomial in r and scales by 2^n. A formula that needs them times a constant has polynomials of
+// its own, so that the factor costs neither an operation nor a rounding.
+#pragma once
+
+#include "ops/math/approximate.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+// A result below 2^-1022 (2^-126 in float) is made 2^kGuard times too large and scaled down at the
+// end: one rounding, and zero where the exact value is below the smallest subnormal.
+inline constexpr int kGuardFloat = 40;
+inline constexpr int kGuardDouble = 200;
+template <class T>
+inline constexpr T kUnguard = sizeof(T) == 4 ? static_cast<T>(0x1p-40) : static_cast<T>(0x1p-200);
+
+// x = n ln2 + r; scale = 2^(n + guard).
+template <class T>
+struct Reduced {
+  T r;
+  T scale;
+};
+
+// Adding it leaves an integer n as n + Bias in the low bits of the sum: shifted to the exponent's
+// place, they are 2^n times 2^(Bias - the type's bias) without an addition.
+template <class T, int Guard>
+inline constexpr T kShifter =
+    static_cast<T>(sizeof(T) == 8 ? 0x1.8p52 + 1023 + Guard : 0x1.8p23 + 127 + Guard);
+
+// double, for x >= -709.3. ln2 in one piece: |error of r| < 2^-53 |x|, for results that are rounded
+// to float.
+FASTACT_INLINE Reduced<double> reduce_short(double x) {
+  const double shifted = fma(x, 0x1.71547652b82fep0, kShifter<double, 0>);
+  const double n = shifted - kShifter<double, 0>;
+  return {fma(n, -0x1.62e42fefa39efp-1, x), from_bits(to_bits(shifted) << 52)};
+}
+
+// double, ln2 in two pieces of which the first has 21 trailing zeros, so that n times it is exact
+// (the split of Sun's fdlibm): |error of r| < 2^-54.
+template <int Guard = 0>
+FASTACT_INLINE Reduced<double> reduce(double x) {
+  const double shifted = fma(x, 0x1.71547652b82fep0, kShifter<double, Guard>);
+  const double n = shifted - kShifter<double, Guard>;
+  const double r = fma(n, -0x1.a39ef35793c76p-33, fma(n, -0x1.62e42feep-1, x));
+  return {r, from_bits(to_bits(shifted) << 52)};
+}
+
+// float, r as the sum of two: |error| < 2^-45 |x|.
+struct ReducedSplit {
+  float r;
+  float r_low;
+  float scale;
+};
+
+FASTACT_INLINE ReducedSplit reduce_split(float x) {
+  const float shifted = fma(x, 0x1.715476p0f, kShifter<float, 0>);
+  const float n = shifted - kShifter<float, 0>;
+  const float rough = fma(n, -0x1.62e4p-1f, x);
+  const float r = fma(n, -0x1.7f7d1cp-20f, rough);
+  return {r, fma(n, -0x1.7f7d1cp-20f, rough - r), from_bits(to_bits(shifted) << 23)};
+}
+
+// float, ln2 in one piece (bfloat16 results) or two.
+template <class Element, int Guard = 0>
+FASTACT_INLINE Reduced<float> reduce(float x) {
+  const float shifted = fma(x, 0x1.715476p0f, kShifter<float, Guard>);
+  const float n = shifted - kShifter<float, Guard>;
+  const float scale = from_bits(to_bits(shifted) << 23);
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    return {fma(n, -0x1.62e43p-1f, x), scale};
+  } else {
+    return {fma(n, -0x1.7f7d1cp-20f, fma(n, -0x1.62e4p-1f, x)), scale};
+  }
+}
+
+// (e^r - 1 - r) / r^2 for |r| <= ln2 / 2. In float the minimax polynomial of degree 4, 2^-26 of
+// e^r; in double one of degree 10, 2^-63, the least squares at Chebyshev's points of the
+// coefficients after each that is rounded.
+FASTACT_INLINE float exponential_tail(float r) {
+  return polynomial(r, 0x1.fffffap-2f, 0x1.55549p-3f, 0x1.555a22p-5f, 0x1.123b04p-7f,
+                    0x1.695414p-10f);
+}
+
+FASTACT_INLINE double exponential_tail(double r) {
+  return polynomial(r, 0.5, 0x1.555555555555cp-3, 0x1.5555555555541p-5, 0x1.111111110ea07p-7,
+                    0x1.6c16c16c1fa91p-10, 0x1.a01a01b43d5a9p-13, 0x1.a01a0176eec87p-16,
+                    0x1.71ddee88e4353p-19, 0x1.27e540b705d71p-22, 0x1.af6e560239c83p-26,
+                    0x1.1ed9995fc8858p-29);
+}
+
+// e^z - 1 for z <= 0; anything for another z. In double, rest is what was rounded off z.
+template <class Element>
+FASTACT_INLINE Wider<Element> exponential_minus_one(Wider<Element> z, double rest) {
+  if constexpr (std::is_same_v<Element, double>) {
+    const double limited = clamp_below(z, -40.0);
+    const auto [reduced, scale] = reduce(limited);
+    const double r = reduced + (limited == z ? rest : 0.0);
+    const double p = fma(r * r, exponential_tail(r), r);
+    return fma(scale, p, scale - 1.0);
+  } else if constexpr (std::is_same_v<Element, float>) {
+    // Far beyond the bound e^z - 1 is -1 in double either way.
+    const auto [r, scale] = reduce_short(clamp_negative_roughly(z, -40.0));
+    // Minimax of degree 9, by Remez' algorithm: none of the 2^31 negative inputs is misrounded to
+    // float.
+    const double p = polynomial(r, 0x1.0000000000006p+0, 0x1.0000000000009p-1, 0x1.5555555550d78p-3,
+                                0x1.55555555503f5p-5, 0x1.11111123c20b9p-7, 0x1.6c16c185fc433p-10,
+                                0x1.a01994bce84bap-13, 0x1.a01993c66457ep-16, 0x1.72e1153cc9673p-19,
+                                0x1.28b3fd13f7fe1p-22);
+    return fma(scale, r * p, scale - 1.0);
+  } else {
+    // The shortest minimax polynomials that leave 0 of the 65,536 inputs misrounded.
+    const auto [r, scale] = reduce<Element>(clamp_below(z, -20.0f));
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(r, 0x1p0f, 0x1.fffe5ap-2f, 0x1.55541cp-3f, 0x1.570bb8p-5f, 0x1.126fc6p-7f);
+    } else {
+      p = polynomial(r, 0x1p0f, 0x1p-1f, 0x1.55547cp-3f, 0x1.555470p-5f, 0x1.123d96p-7f,
+                     0x1.6da776p-10f);
+    }
+    return fma(scale * r, p, scale - 1.0f);
+  }
+}
+
+// factor e^z for z <= 0, anything for a positive z: rounded once where it is subnormal, and zero
+// for z = -inf. In double, rest is what was rounded off z.
+template <class Element>
+FASTACT_INLINE Wider<Element> times_exponential(Wider<Element> factor, Wider<Element> z,
+                                                double rest) {
+  if constexpr (std::is_same_v<Element, double>) {
+    const double limited = clamp_below(z, -1100.0);
+    const bool tiny = limited < -600.0;
+    const auto [reduced, scale] = reduce(limited);
+    const double r = reduced + (limited == z ? rest : 0.0);
+    const double p = fma(r * r, exponential_tail(r), r);
+    const double power = from_bits(to_bits(scale) + (tiny ? uint64_t{600} << 52 : uint64_t{0}));
+    return fma(factor, p, factor) * power * (tiny ? 0x1p-600 : 1.0);
+  } else if constexpr (std::is_same_v<Element, float>) {
+    // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
+    // float32's needs it to be from far above on.
+    const auto [r, scale] = reduce_short(clamp_below(z, -709.125));
+    // Minimax of degree 8.
+    const double p =
+        polynomial(r, 0x1.ffffffffff7a2p-1, 0x1.ffffffffd55b9p-1, 0x1.00000000880a9p-1,
+                   0x1.555555a08c673p-3, 0x1.55555404eb8b3p-5, 0x1.111082a18c213p-7,
+                   0x1.6c18b35303637p-10, 0x1.a1a82f47548f3p-13, 0x1.9edaa0d959235p-16);
+    return factor * p * scale;
+  } else {
+    const float limited = clamp_below(z, -150.0f);
+    const bool tiny = limited < -60.0f;
+    const auto [r, scale] = reduce<Element>(limited);
+    float p;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      p = polynomial(r, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+    } else {
+      p = polynomial(r, 0x1.000004p0f, 0x1.000064p-1f, 0x1.5554eap-3f, 0x1.5554aep-5f,
+                     0x1.123ffap-7f, 0x1.6daafp-10f);
+    }
+    const float power = from_bits(to_bits(scale) + (tiny ? uint32_t{100} << 23 : uint32_t{0}));
+    return factor * fma(power * r, p, power) * (tiny ? 0x1p-100f : 1.0f);
+  }
+}
+
+// (high + low) late, with low > 0: late is below 1 where the product would be too small for a
+// float, and waits until the gradient is there.
+struct SplitExponential {
+  float high;
+  float low;
+  float late;
+
+  FASTACT_INLINE float times(float g) const { return fma(g, high, g * low) * late; }
+};
+
+// (factor + factor_low) e^x for -104 < x <= 0. `square` are the coefficients of factor (e^r - 1 -
+// r) / r^2.
+template <class... Coefficients>
+FASTACT_INLINE SplitExponential split_exponential(float x, float factor, float factor_low,
+                                                  Coefficients... square) {
+  const auto [r, r_low, scale] = reduce_split(x);
+  // factor e^r = linear + tail, where linear is factor (1 + r) rounded.
+  const float linear = fma(factor, r, factor);
+  const float linear_low = fma(factor, r_low, fma(factor, r, (factor - linear) + factor_low));
+  const float tail = fma(r * r, polynomial(r, square...), linear_low);
+  // One less in the last place, so that low is positive: an infinite gradient times it is then the
+  // same infinity as times high.
+  const float high = from_bits(to_bits(linear + tail) - 1);
+  const float low = (linear - high) + tail;
+  const bool deep = x < -45.0f;
+  const float raised = from_bits(to_bits(scale) + (deep ? uint32_t{60} << 23 : 0u));
+  return {high * raised, low * raised, deep ? 0x1p-60f : 1.0f};
+}
+
+// a = high + low - n ln2 for a >= 0, where high is exact; r = high + low, rounded;
+// scale = 2^(n + guard), where n <= 0. So e^-a = 2^n / e^r.
+template <class T>
+struct Pieces {
+  T high;
+  T low;
+  T r;
+  T scale;
+};
+
+FASTACT_INLINE Pieces<float> reduce_in_pieces(float a) {
+  const float shifted = fma(a, -0x1.715476p0f, kShifter<float, kGuardFloat>);
+  const float n = shifted - kShifter<float, kGuardFloat>;
+  const float high = fma(n, 0x1.62e4p-1f, a);
+  const float scale = from_bits(to_bits(shifted) << 23);
+  return {high, n * 0x1.7f7d1cp-20f, fma(n, 0x1.7f7d1cp-20f, high), scale};
+}
+
+// The same for a + rest.
+FASTACT_INLINE Pieces<float> reduce_in_pieces(float a, float rest) {
+  const float shifted = fma(a, -0x1.715476p0f, kShifter<float, kGuardFloat>);
+  const float n = shifted - kShifter<float, kGuardFloat>;
+  const float high = fma(n, 0x1.62e4p-1f, a);
+  const float low = fma(n, 0x1.7f7d1cp-20f, rest);
+  return {high, low, high + low, from_bits(to_bits(shifted) << 23)};
+}
+
+// x = n ln2 + r for float results of an exponent that only double holds.
+FASTACT_INLINE Reduced<float> reduce_to_float(double x) {
+  constexpr double kShift = 0x1.8p52 + 127 + kGuardFloat;
+  const double shifted = fma(x, 0x1.71547652b82fep0, kShift);
+  const auto r = static_cast<float>(fma(shifted - kShift, -0x1.62e42fefa39efp-1, x));
+  return {r, from_bits(static_cast<uint32_t>(to_bits(shifted)) << 23)};
+}
+
+FASTACT_INLINE Pieces<double> reduce_in_pieces(double a) {
+  const double shifted = fma(a, -0x1.71547652b82fep0, kShifter<double, kGuardDouble>);
+  const double n = shifted - kShifter<double, kGuardDouble>;
+  const double high = fma(n, 0x1.62e42feep-1, a);
+  const double scale = from_bits(to_bits(shifted) << 52);
+  return {high, n * 0x1.a39ef35793c76p-33, fma(n, 0x1.a39ef35793c76p-33, high), scale};
+}
+
+// Derivatives are computed in double for every element type. Only float64's can be subnormal
+// doubles and need the guard; the others' exponential ends where n is -1023 and the scale's bits
+// are those of 0, far below what they hold.
+template <class Element>
+inline constexpr int kDerivativeGuard = std::is_same_v<Element, double> ? kGuardDouble : 0;
+template <class Element>
+inline constexpr double kDerivativeUnguard =
+    std::is_same_v<Element, double> ? kUnguard<double> : 1.0;
+template <class Element>
+inline constexpr double kDerivativeEnd = std::is_same_v<Element, double> ? 760.0 : 709.125;
+
+// e^x for x = high + low <= 0, high >= -kDerivativeEnd and |low| far below it; guarded = 2^guard
+// e^x.
+struct Exponential {
+  double guarded;
+  double value;
+  double minus_one;
+};
+
+template <class Element>
+FASTACT_INLINE Exponential exponential(double high, double low = 0.0) {
+  const auto [reduced, guarded] = reduce<kDerivativeGuard<Element>>(high);
+  const double r = reduced + low;
+  const double p = fma(r * r, exponential_tail(r), r);
+  const double scale = guarded * kDerivativeUnguard<Element>;
+  const double result = fma(guarded, p, guarded);
+  return {result, result * kDerivativeUnguard<Element>, fma(scale, p, scale - 1.0)};
+}
+
+// 1 / d in double: for float64 correctly rounded, for the others to about 2^-52 and without the
+// division, from float's reciprocal by a step of third order.
+template <class Element>
+FASTACT_INLINE double reciprocal_for(double d) {
+  if constexpr (std::is_same_v<Element, double>) {
+    return reciprocal(d);
+  } else {
+    const double y = reciprocal(static_cast<float>(d));
+    const double error = fma(-d, y, 1.0);
+    return fma(y, fma(error, error, error), y);
+  }
+}
+
+// 2^guard e^x in float, for 16-bit results. Where n is -127 - guard, at x = -102 in bfloat16 and
+// -88 in float16, the bits of the scale are those of 0, and so is the result.
+template <class Element>
+inline constexpr int kGuard16 = std::is_same_v<Element, BFloat16> ? 20 : 0;
+template <class Element>
+inline constexpr float kUnguard16 = std::is_same_v<Element, BFloat16> ? 0x1p-20f : 1.0f;
+template <class Element>
+inline constexpr float kEnd16 = std::is_same_v<Element, BFloat16> ? 102.0f : 88.0f;
+
+// y, moved at the one input whose exact value lies so close to a tie that float takes the wrong
+// side with whatever coefficients.
+FASTACT_INLINE float corrected_at(float x, float where, float y, float step) {
+  return x == where ? y + step : y;
+}
+
+template <class Element, class... Coefficients>
+FASTACT_INLINE float exponential_16(float x, Coefficients... coefficients) {
+  const auto [r, scale] = reduce<Element, kGuard16<Element>>(x);
+  return fma(scale * r, polynomial(r, coefficients...), scale);
+}
+
+// factor times polynomial(-y / 2, ...).
+FASTACT_INLINE float polynomial_of_minus_half(float /*y*/, float factor, float last) {
+  return factor * last;
+}
+template <class... Rest>
+FASTACT_INLINE float polynomial_of_minus_half(float y, float factor, float first, Rest... rest) {
+  return fma(polynomial_of_minus_half(y, -0.5f * factor, rest...), y, factor * first);
+}
+
+// exponential_16(-square / 2, ...), bit for bit and with a multiplication less: with -2r in place
+// of r and coefficients that are as much smaller, powers of two all.
+template <class Element, class... Coefficients>
+FASTACT_INLINE float gaussian_16(float square, Coefficients... coefficients) {
+  constexpr float kShift = kShifter<float, kGuard16<Element>>;
+  const float shifted = fma(square, -0x1.715476p-1f, kShift);
+  const float n = shifted - kShift;
+  const float scale = from_bits(to_bits(shifted) << 23);
+  float r;
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    r = fma(n, 0x1.62e43p0f, square);
+  } else {
+    r = fma(n, 0x1.7f7d1cp-19f, fma(n, 0x1.62e4p0f, square));
+  }
+  return fma(scale * r, polynomial_of_minus_half(r, -0.5f, coefficients...), scale);
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,220 @@
+// The logistic function 1 / (1 + e^-x) and what formulas make of it.
+#pragma once
+
+#include "ops/math/exponential.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+// From here on 1 / (1 + e^a) is 0, also times the largest number that it is multiplied by.
+template <class T>
+inline constexpr T kLogisticEnd = sizeof(T) == 4 ? static_cast<T>(110) : static_cast<T>(760);
+
+// 1 / (1 + e^a) for a >= 0, to about a bit more than T has. With s = 2^n and r of the reduction it
+// is s / D where D = s + e^r = high + low: in that form D is near 1, the far tail is only a scale,
+// and what its sum loses is known and goes into the division's remainder.
+template <class T>
+struct LogisticTail {
+  T high;
+  T low;
+  T inverse;  // 1 / D, rounded
+  T scale;    // 2^(n + guard)
+
+  // numerator / (1 + e^a), as long as it is not yet multiplied by `scale`.
+  FASTACT_INLINE T of(T numerator) const {
+    const T q = numerator * inverse;
+    return fma(inverse, remainder(numerator, q), q);
+  }
+  FASTACT_INLINE T of_one() const { return fma(inverse, remainder(T{1}, inverse), inverse); }
+  // numerator - D q.
+  FASTACT_INLINE T remainder(T numerator, T q) const {
+    return fma(-low, q, fma(-high, q, numerator));
+  }
+};
+
+// For a, or a + rest: s / (share s + e^r).
+template <class T, class... Rest>
+FASTACT_INLINE LogisticTail<T> logistic_tail_of_share(T share, T a, Rest... rest) {
+  const Pieces<T> x = reduce_in_pieces(a);
+  const T s = x.scale * (share * kUnguard<T>);
+  const T r = (x.r + ... + rest);
+  const T one = T{1} + s;
+  const T high = one + x.high;
+  T lost;
+  if constexpr (std::is_same_v<T, double>) {
+    // All of it: a quarter of an ULP where s is the last place of 1.
+    lost = (x.high - (high - one)) + (s - (one - T{1}));
+  } else {
+    lost = (s - (high - T{1})) + x.high;
+  }
+  T linear = ((lost + x.low) + ... + rest);
+  if constexpr (std::is_same_v<T, double>) {
+    // What r's rounding takes from r^2 / 2.
+    linear = fma(r, (((x.high - r) + x.low) + ... + rest), linear);
+  }
+  const T low = fma(r * r, exponential_tail(r), linear);
+  return {high, low, reciprocal(high + low), x.scale};
+}
+
+template <class T, class... Rest>
+FASTACT_INLINE LogisticTail<T> logistic_tail(T a, Rest... rest) {
+  return logistic_tail_of_share(T{1}, a, rest...);
+}
+
+// 1 / (1 + e^-w) where |w| = size, or size + rest, clamped: to less than an ULP.
+template <class T, class... Rest>
+FASTACT_INLINE T logistic_of(T w, T size, Rest... rest) {
+  const auto tail = logistic_tail(size, rest...);
+  const T near = tail.of_one() * tail.scale;
+  return magnitude(fma(near, -kUnguard<T>, w < T{0} ? T{0} : T{1}));
+}
+
+// x / (1 + e^-w) where w has the sign of x: |w| = argument, or argument + rest, |x| = size, clamped
+// alike.
+// Beyond zero it is x less what the mirrored input gives.
+template <class T, class... Rest>
+FASTACT_INLINE T gate(T x, T size, T argument, Rest... rest) {
+  const auto tail = logistic_tail(argument, rest...);
+  const T mirrored = tail.of(size) * tail.scale;
+  return fma(mirrored, -kUnguard<T>, positive_part(x));
+}
+
+// x q / (1 + q) in float, for q = s (1 + part) and half_s = s / 2; scale is 2^guard s. To about two
+// roundings, also where it is subnormal.
+FASTACT_INLINE float times_logistic(float x, float part, float half_s, float scale) {
+  const float high = 1.0f + part;
+  const float low = part - (high - 1.0f);
+  const float half_q = high * half_s;
+  const float inverse = reciprocal(0.5f + half_q);
+  // Twice q / (s + s q). Of the denominator's terms the larger one comes first in the remainder:
+  // its difference is almost exact.
+  const float quotient = high * inverse;
+  const float larger = clamp_below(half_q, 0.5f);
+  const float smaller = clamp_above(half_q, 0.5f);
+  const float remainder = fma(-smaller, quotient, fma(-larger, quotient, high));
+  const float rest = inverse * (remainder + low);
+  const float y = fma(x, quotient, x * rest) * scale * (0.5f * kUnguard<float>);
+  return with_sign_of(y, x);
+}
+
+// |w| in two parts, and its derivatives by |x|.
+struct GateArgument {
+  double value;
+  double rest;
+  double first;
+  double second;
+  double third;
+};
+
+// f', f'', f''' of f(x) = x / (1 + e^-w(x)) for an odd w; `size` is |x|, clamped.
+template <class Element, int Order>
+FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument& w) {
+  const Exponential e = exponential<Element>(-w.value, -w.rest);
+  const double inverse = reciprocal_for<Element>(1.0 + e.value);
+  if constexpr (Order == 1) {
+    const double logistic = (x < 0.0 ? e.guarded : 1.0 / kDerivativeUnguard<Element>)*inverse;
+    const double complement = (x < 0.0 ? 1.0 : e.value) * inverse;
+    const double steepness = (x < 0.0 ? -size : size) * w.first;
+    return logistic * fma(steepness, complement, 1.0) * kDerivativeUnguard<Element>;
+  } else {
+    // The logistic function has the derivatives p, p t and p (1 - 6p). As f(x) - x / 2 is even, |x|
+    // serves for both signs.
+    const double guarded = e.guarded * inverse * inverse;
+    const double t = e.minus_one * inverse;
+    const double bend = fma(t * w.first, w.first, w.second);
+    if constexpr (Order == 2) {
+      return guarded * fma(size, bend, 2.0 * w.first) * kDerivativeUnguard<Element>;
+    } else {
+      const double p = e.value * inverse * inverse;
+      const double cubed = w.first * w.first * w.first;
+      const double inner = fma(fma(-6.0, p, 1.0), cubed, fma(3.0 * t * w.first, w.second, w.third));
+      const double sign = x < 0.0 ? -1.0 : 1.0;
+      return sign * guarded * fma(size, inner, 3.0 * bend) * kDerivativeUnguard<Element>;
+    }
+  }
+}
+
+// The derivatives p, p t, ... of the logistic function at w, |w| = value + rest: p, 2^guard times
+// too large, and t at |w|.
+struct LogisticSlope {
+  double guarded;
+  double t;
+};
+
+template <class Element>
+FASTACT_INLINE LogisticSlope logistic_slope(double value, double rest = 0.0) {
+  const Exponential e = exponential<Element>(-value, -rest);
+  const double inverse = reciprocal_for<Element>(1.0 + e.value);
+  return {e.guarded * inverse * inverse, e.minus_one * inverse};
+}
+
+// The logistic function in double, not compensated.
+template <class Element>
+FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
+  const Exponential e = exponential<Element>(-value, -rest);
+  return (x < 0.0 ? e.guarded
+                  : 1.0 / kDerivativeUnguard<Element>)*reciprocal_for<Element>(1.0 + e.value) *
+         kDerivativeUnguard<Element>;
+}
+
+// A third derivative y at x that is almost c x for tiny x, c a power of two: of a subnormal
+// bfloat16 that may be a tie, of which the exact value is on the side of zero. By a float's
+// smallest number.
+template <class Element>
+FASTACT_INLINE double below_a_tie(double x, double y) {
+  constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
+  return kBFloat16 && magnitude(x) < 0x1p-100 ? y * (1.0 - 0x1p-15) : y;
+}
+
+// Near zero float16 results around 0.5 lie so close to ties, on the side of 0.5, that float cannot
+// tell: to be subtracted from them.
+FASTACT_INLINE float nudge_towards_half(float x) {
+  return magnitude(x) < 0x1p-6f ? with_sign_of(0x1p-24f, x) : 0.0f;
+}
+
+// The logistic function for 16-bit results; 0 for -inf.
+template <class Element>
+FASTACT_INLINE float logistic_16(float x) {
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    const float e =
+        exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1p0f, 0x1.fffe54p-2f,
+                                0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+    const float numerator = x < 0.0f ? e : 1.0f / kUnguard16<Element>;
+    return numerator * reciprocal(fma(e, kUnguard16<Element>, 1.0f)) * kUnguard16<Element>;
+  } else {
+    const float e =
+        exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1.000002p0f, 0x1.000004p-1f,
+                                0x1.55548p-3f, 0x1.55549p-5f, 0x1.12401p-7f, 0x1.6daa9ep-10f);
+    const float numerator = x < 0.0f ? e : 1.0f;
+    return numerator * reciprocal(1.0f + e) - nudge_towards_half(x);
+  }
+}
+
+// For 16-bit results: max(x, 0) - size * part where that is about x / 2 near zero. Half of a tiny
+// odd x is a tie, of which the exact value is on the upper side. Not a subnormal number: with one
+// an fma takes 30 times as long on an Intel processor.
+template <class Element>
+inline constexpr float kUp16 = std::is_same_v<Element, BFloat16> ? 0x1p-126f : 0x1p-40f;
+
+template <class Element>
+FASTACT_INLINE float mirrored_16(float x, float size, float part) {
+  return with_sign_of(fma(-size, part, positive_or_zero(x)), x);  // whatever zero's sign
+}
+
+// From e = 2^guard e^-|w|, the value and the first derivative. `size` is |x|, clamped; `steepness`
+// is x w'.
+template <class Element>
+FASTACT_INLINE float gate_16(float x, float size, float e) {
+  const float inverse = reciprocal(fma(e, kUnguard16<Element>, 1.0f)) * kUnguard16<Element>;
+  return mirrored_16<Element>(x, fma(size, e, -kUp16<Element>), inverse);
+}
+
+template <class Element>
+FASTACT_INLINE float gate_derivative_16(float x, float steepness, float e) {
+  const float value = e * kUnguard16<Element>;
+  const float inverse = reciprocal(1.0f + value);
+  const float logistic = (x < 0.0f ? e : 1.0f / kUnguard16<Element>)*inverse;
+  const float complement = (x < 0.0f ? 1.0f : value) * inverse;
+  return logistic * fma(steepness, complement, 1.0f) * kUnguard16<Element>;
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,132 @@
+// Functions in segments: a polynomial for each of 16 intervals, with its coefficients from a table.
+// In float32 that takes half the instructions of compensated arithmetic over the whole range.
+//
+// A smooth function needs nothing else (tanh). One that decays is e^-A times a smooth one, for an
+// exponent A that the formula computes. On a GPU the table lies in shared memory: four loads of 8
+// bytes an element. On a CPU it is permuted in vector registers, or rows of it are transposed
+// (ops/cpu/packed.h).
+//
+// scripts/fit_segments.py writes the tables. A segment's center is chosen so that the function's
+// value there is almost a float32 number, as in Gal's accurate tables (Gal and Bachelis, "An
+// Accurate Elementary Mathematical Library for the IEEE Floating Point Standard", 1991).
+#pragma once
+
+#include <tuple>
+
+#include "ops/math/exponential.h"
+#include "ops/math/segment_table.h"
+
+namespace fastact {
+
+// Of the tables of f and f', that of f^(Order). None is a nullptr by its type: under UBSan, GCC
+// does not count a table's address as a constant that differs from it.
+template <int Order, class... Tables>
+consteval auto table_of(Tables... tables) {
+  if constexpr (Order < sizeof...(Tables)) {
+    return std::get<Order>(std::tuple{tables...});
+  } else {
+    return nullptr;
+  }
+}
+
+}  // namespace fastact
+
+namespace fastact::inline FASTACT_TARGET {
+
+// Where |x| = size lies: the last two bits of the exponent and the first two of the significand of
+// v = min(scale size + 5/64, 1), which are four segments from each power of two to the next. The
+// number of v = 1 is that of v < 5/64, which there is not.
+template <const auto& kTable>
+FASTACT_INLINE uint32_t segment_index(float size) {
+  constexpr float kScale = kTable.scale;
+  const uint32_t v = to_bits(saturated(fma(size, kScale, 0x1.4p-4f)));
+  return (v >> 21) % kSegments;
+}
+
+// The same in a table for both signs.
+template <const auto& kTable>
+FASTACT_INLINE uint32_t signed_segment_index(float x, float size) {
+  return segment_index<kTable>(size) + (~to_bits(x) >> 31) * kSegments;
+}
+
+// p(t) = high + low.
+struct SegmentValue {
+  float high;
+  float low;
+};
+
+// A function without a zero but at a center: the constant coefficient is the largest term.
+FASTACT_INLINE SegmentValue in_segment(const Segment& segment, float argument) {
+  const auto& c = segment.coefficients;
+  const float t = argument - segment.center;
+  const float slope = polynomial(t, c[1], c[2], c[3], c[4], c[5], c[6]);
+  const float high = fma(slope, t, c[0]);
+  return {high, fma(slope, t, c[0] - high)};
+}
+
+// The polynomial's slope from the center, with what its last operation rounds off.
+struct SegmentSlope {
+  float t;
+  float high;
+  float low;
+};
+
+FASTACT_INLINE SegmentSlope slope_in_segment(const Segment& segment, float argument) {
+  const auto& c = segment.coefficients;
+  const float t = argument - segment.center;
+  const float bend = polynomial(t, c[2], c[3], c[4], c[5], c[6]);
+  const float slope = fma(bend, t, c[1]);
+  return {t, slope, fma(bend, t, c[1] - slope)};
+}
+
+// The same, rounded once but for about 0.2 ULP; also next to a zero at 0.
+FASTACT_INLINE float rounded_in_segment(const Segment& segment, float argument) {
+  const auto [t, slope, slope_low] = slope_in_segment(segment, argument);
+  return fma(slope, t, fma(slope_low, t, segment.coefficients[0]));
+}
+
+// In two parts; also next to a zero at 0.
+FASTACT_INLINE SegmentValue in_segment_closely(const Segment& segment, float argument) {
+  const auto [t, slope, slope_low] = slope_in_segment(segment, argument);
+  const float constant = segment.coefficients[0];
+  const float high = fma(slope, t, constant);
+  return {high, fma(slope_low, t, fma(slope, t, constant - high))};
+}
+
+// Next to another zero the linear term is the largest.
+FASTACT_INLINE SegmentValue in_segment_with_zero(const Segment& segment, float argument) {
+  const auto [t, slope, slope_low] = slope_in_segment(segment, argument);
+  const float constant = segment.coefficients[0];
+  const float linear = slope * t;
+  const float linear_low = fma(slope_low, t, fma(slope, t, -linear));
+  const float high = linear + constant;
+  const float added = high - linear;
+  const float error = (linear - (high - added)) + (constant - added);
+  return {high, error + linear_low};
+}
+
+// 2^guard e^-A times a value, for A in pieces.
+FASTACT_INLINE float decaying(const SegmentValue& value, const Pieces<float>& a) {
+  const float tail = fma(a.r * a.r, exponential_tail(-a.r), -a.low);
+  const float low = fma(value.low, -a.r, value.low);
+  const float rest = fma(value.high, tail, fma(-value.high, a.high, low));
+  return (value.high + rest) * a.scale;
+}
+
+// The same where e^-A = scale e^r.
+FASTACT_INLINE float decaying(const SegmentValue& value, const Reduced<float>& a) {
+  return decaying(value, Pieces<float>{-a.r, 0.0f, -a.r, a.scale});
+}
+
+// For f(x) = x - f(-x) and its derivative, from what they are at -|x|, 2^guard times too large.
+FASTACT_INLINE float mirrored_value(float x, float guarded) {
+  return fma(guarded, -kUnguard<float>, positive_part(x));
+}
+
+FASTACT_INLINE float mirrored_slope(float x, float guarded) {
+  const uint32_t sign = ~to_bits(x) & 0x80000000u;
+  const float base = step_of_sign(x, sign);
+  return fma(from_bits(to_bits(guarded) ^ sign), kUnguard<float>, base);
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

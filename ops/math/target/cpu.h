@@ -1,0 +1,120 @@
+// target.h for CPUs, and for the host code of .cu files.
+#pragma once
+
+#include "ops/math/target/target.h"
+
+namespace fastact {
+
+// 1, see hidden(). A variable, so that no compiler knows its value.
+extern const double kHiddenOne;
+
+}  // namespace fastact
+
+namespace fastact::inline FASTACT_TARGET {
+
+FASTACT_INLINE uint32_t to_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
+FASTACT_INLINE uint64_t to_bits(double x) { return __builtin_bit_cast(uint64_t, x); }
+FASTACT_INLINE float from_bits(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+FASTACT_INLINE double from_bits(uint64_t bits) { return __builtin_bit_cast(double, bits); }
+
+FASTACT_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+FASTACT_INLINE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+
+FASTACT_INLINE float magnitude(float x) { return __builtin_fabsf(x); }
+FASTACT_INLINE double magnitude(double x) { return __builtin_fabs(x); }
+
+FASTACT_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
+FASTACT_INLINE double square_root(double x) { return __builtin_sqrt(x); }
+
+// GCC 12 makes one instruction of AVX-512 of it, and two of the masks' expression.
+FASTACT_INLINE float with_sign_of(float size, float x) { return __builtin_copysignf(size, x); }
+FASTACT_INLINE double with_sign_of(double size, double x) { return __builtin_copysign(size, x); }
+
+template <class T>
+FASTACT_INLINE bool unordered(T x, T y) {
+  return __builtin_isunordered(x, y);
+}
+
+FASTACT_INLINE float approximate_exp2(float x) { return __builtin_exp2f(x); }
+FASTACT_INLINE float approximate_reciprocal(float x) { return 1.0f / x; }
+
+// A constant that the compiler does not see: of a maximum with one that it sees GCC 12 makes a
+// comparison and a selection, which are up to four instructions with AVX2.
+template <class T>
+FASTACT_INLINE T hidden(T constant) {
+  return constant * static_cast<T>(kHiddenOne);
+}
+
+template <class T>
+FASTACT_INLINE T clamp_below(T x, T low) {
+  const T bound = hidden(low);
+  return x < bound ? bound : x;
+}
+
+FASTACT_INLINE double clamp_negative_roughly(double x, double low) { return clamp_below(x, low); }
+
+FASTACT_INLINE float clamp_above(float x, float high) {
+  const float bound = hidden(high);
+  return x > bound ? bound : x;
+}
+
+template <class T>
+FASTACT_INLINE T clamp_magnitude(T x, T high) {
+  const T size = magnitude(x);
+  const T bound = hidden(high);
+  return size > bound ? bound : size;
+}
+
+// Positive numbers are in the order of their bits, whose minimum is one instruction: one less than
+// by comparison.
+FASTACT_INLINE float clamp_ordered_magnitude(float x, float high) {
+  const float size = magnitude(x);
+  return from_bits(to_bits(size) < to_bits(high) ? to_bits(size) : to_bits(high));
+}
+
+FASTACT_INLINE float clamp_magnitude_of_number(float x, float high) {
+  return clamp_ordered_magnitude(x, high);
+}
+
+FASTACT_INLINE float saturated(float x) {
+  const uint32_t bits = to_bits(x);
+  return from_bits(bits < to_bits(1.0f) ? bits : to_bits(1.0f));
+}
+
+// One instruction, as a minimum; by < GCC 12 makes a selection by the sign of it, which is three.
+FASTACT_INLINE float positive_part(float x) {
+  return from_bits(to_bits(x) <= 0x80000000u ? to_bits(x) : 0x80000000u);
+}
+
+// One instruction, where AVX-512 has two for a selection.
+FASTACT_INLINE float positive_or_zero(float x) { return positive_part(x); }
+
+// By a mask, as a CPU has no fast product of integers.
+FASTACT_INLINE float step_of_sign(float x, uint32_t /*opposite*/) {
+  return from_bits(~static_cast<uint32_t>(static_cast<int32_t>(to_bits(x)) >> 31) & 0x3f800000u);
+}
+
+// Not the clamped one: GCC 12 makes the minimum twice then.
+FASTACT_INLINE float to_compare(float x, float /*clamped*/) { return x; }
+
+FASTACT_INLINE float unbounded_size(float x, float /*end*/) { return magnitude(x); }
+
+// The products are constants, at no cost.
+consteval bool factor_goes_into_coefficients() { return true; }
+
+// A selection takes a processor that has AVX2 alone up to three operations.
+consteval bool prefers_selections() { return false; }
+
+// The NaN is one of the operands, or the processor's own.
+consteval bool makes_canonical_nans() { return false; }
+
+template <const auto& kTable>
+FASTACT_INLINE Segment find_segment(uint32_t index) {
+  Segment segment;
+  segment.center = kTable.centers[index];
+  for (int k = 0; k < kSegmentCoefficients; ++k)
+    segment.coefficients[k] = kTable.coefficients[k][index];
+  return segment;
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,182 @@
+#include "registration/autograd/derivative_node.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+#if FASTACT_NODE_HOOKS
+#include <torch/csrc/autograd/node_creation_hook.h>
+#endif
+
+#include <cctype>
+#include <utility>
+
+namespace fastact {
+namespace {
+
+namespace autograd = torch::autograd;
+
+// The rule's derivative; undefined if it is zero.
+at::Tensor apply_rule(const DerivativeRule& rule, const Operator& op,
+                      const CallParameters& parameters, const at::Tensor& incoming,
+                      const at::Tensor* inputs) {
+  if (rule.composition != nullptr) return rule.composition(op, parameters, incoming, inputs);
+  if (rule.arguments.empty()) return {};
+  if (rule.op == nullptr) return incoming;
+  const at::Tensor* arguments[kMaxInputs];
+  for (size_t i = 0; i < rule.arguments.size(); ++i) {
+    const int argument = rule.arguments[i];
+    arguments[i] = argument == DerivativeRule::kIncoming ? &incoming : &inputs[argument];
+  }
+  return rule.op->call(arguments, parameters);
+}
+
+}  // namespace
+
+autograd::variable_list vjp(const Operator& op, const CallParameters& parameters,
+                            const at::Tensor& incoming, const at::Tensor* inputs,
+                            const std::vector<bool>& needed) {
+  autograd::variable_list gradients(op.num_inputs());
+  if (!incoming.defined()) return gradients;
+  for (int i = 0; i < op.num_inputs(); ++i) {
+    if (!needed[i]) continue;
+    const at::Tensor gradient = apply_rule(op.derivatives[i], op, parameters, incoming, inputs);
+    gradients[i] = gradient.defined() ? gradient : at::zeros_like(incoming);
+  }
+  return gradients;
+}
+
+at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::Tensor& result,
+               const at::Tensor* inputs, const at::Tensor* tangents) {
+  at::Tensor sum;
+  for (int i = 0; i < op.num_inputs(); ++i) {
+    if (!tangents[i].defined()) continue;
+    at::Tensor term = apply_rule(op.derivatives[i], op, parameters, tangents[i], inputs);
+    if (!term.defined()) continue;
+    // A tangent that is passed on has the input's type and shape, which may broadcast.
+    if (term.is_same(tangents[i]))
+      term = term.to(result.scalar_type()).expand_symint(result.sym_sizes());
+    sum = sum.defined() ? at::add(sum, term) : term;
+  }
+  return sum;
+}
+
+void DerivativeNode::save(int position, const at::Tensor& tensor, bool is_output, bool is_view) {
+  saved_[position] = autograd::SavedVariable(tensor, is_output, is_view);
+  saved_is_output_ = is_output;
+}
+
+std::string DerivativeNode::name() const {
+  // "FastActSeluBackward0", "FastActSeluDoubleBackwardBackward0": what torch would call them.
+  std::string result = "FastAct";
+  bool start_of_word = true;
+  for (const char c : op_.name) {
+    if (c != '_')
+      result += start_of_word ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    start_of_word = c == '_';
+  }
+  return result + "Backward0";
+}
+
+void DerivativeNode::release_variables() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& variable : saved_) variable.reset_data();
+}
+
+std::vector<bool> DerivativeNode::needed_gradients() const {
+  std::vector<bool> needed(op_.num_inputs());
+  for (int i = 0; i < op_.num_inputs(); ++i) needed[i] = task_should_compute_output(i);
+  return needed;
+}
+
+void DerivativeNode::unpack(at::Tensor (&tensors)[kMaxInputs]) {
+  // After release_variables() this raises torch's "backward through the graph a second time".
+  for (int i = 0; i < op_.num_inputs(); ++i) tensors[i] = saved_[i].unpack(getptr());
+}
+
+autograd::variable_list DerivativeNode::apply(autograd::variable_list&& gradients) {
+  at::Tensor tensors[kMaxInputs];
+  {
+    // Not longer: the operators that are called next take locks of torch's, under which nodes may
+    // be released, in the opposite order.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    unpack(tensors);
+  }
+  return vjp(op_, parameters_, gradients[0], tensors, needed_gradients());
+}
+
+void DerivativeNode::compiled_args(autograd::CompiledNodeArgs& args) const {
+  // What a compiled graph may be reused for: the same operator with the same parameters.
+  args.collect(op_.name);
+  args.collect(parameters_.from_result);
+  for (const double number : parameters_.numbers.values) args.collect(number);
+  for (int i = 0; i < op_.num_inputs(); ++i) args.collect(saved_[i], saved_is_output_);
+}
+
+autograd::variable_list DerivativeNode::apply_with_saved(const autograd::variable_list& gradients,
+                                                         autograd::SwapSavedVariables& saved) {
+  for (int i = 0; i < op_.num_inputs(); ++i) saved.before(saved_[i]);
+  autograd::PackedArgs packed;
+  packed.pack(needed_gradients());
+  at::Tensor saved_tensors[kMaxInputs];
+  unpack(saved_tensors);
+  for (int i = 0; i < op_.num_inputs(); ++i) packed.pack(saved_tensors[i]);
+  const std::vector<c10::IValue> values = std::move(packed).vec();
+  std::vector<at::TypePtr> types;
+  types.reserve(values.size());
+  for (const c10::IValue& value : values) {
+    types.push_back(value.isTensor() ? at::TypePtr(at::TensorType::get()) : value.type());
+  }
+  namespace compiled = torch::dynamo::autograd;
+  const auto metadata =
+      compiled::IValuePacker<std::vector<std::optional<autograd::InputMetadata>>>::pack(
+          compiled::get_input_metadata(next_edges()));
+  const auto backward = [&op = op_, parameters = parameters_](
+                            const autograd::variable_list& incoming,
+                            const std::vector<c10::IValue>& arguments) {
+    autograd::PackedArgs unpacked(arguments);
+    const auto needed = unpacked.unpack<std::vector<bool>>();
+    at::Tensor tensors[kMaxInputs];
+    for (int i = 0; i < op.num_inputs(); ++i) tensors[i] = unpacked.unpack<at::Tensor>();
+    return vjp(op, parameters, incoming[0], tensors, needed);
+  };
+  const auto& interface = compiled::getPyCompilerInterface();
+  const auto function =
+      interface->bind_function(saved.get_py_compiler(), name(), backward, types,
+                               /*is_custom_function=*/true, /*is_traceable=*/true);
+  auto result = interface->call_function(saved.get_py_compiler(), "apply_functional", function,
+                                         gradients, values, metadata);
+  for (int i = 0; i < op_.num_inputs(); ++i) saved.after(saved_[i]);
+  return result;
+}
+
+DerivativeNodePointer make_derivative_node(const Operator& op, const CallParameters& parameters,
+                                           TensorPointers tensors) {
+#if FASTACT_INTRUSIVE_NODES
+  auto node = c10::make_intrusive<DerivativeNode>(op, parameters);
+#else
+  auto node = DerivativeNodePointer(new DerivativeNode(op, parameters), autograd::deleteNode);
+#endif
+  autograd::edge_list edges;
+  edges.reserve(op.num_inputs());
+  for (int i = 0; i < op.num_inputs(); ++i)
+    edges.push_back(autograd::impl::gradient_edge(*tensors[i]));
+  node->set_next_edges(std::move(edges));
+  return node;
+}
+
+void set_derivative_history(const at::Tensor& out, const DerivativeNodePointer& node) {
+  autograd::set_history(out, node);
+#if FASTACT_NODE_HOOKS
+  autograd::fire_node_creation_hooks(node);
+#endif
+}
+
+void rebase_derivative_history(const at::Tensor& self, const DerivativeNodePointer& node) {
+#if FASTACT_NODE_HOOKS
+  autograd::fire_node_creation_hooks(autograd::rebase_history(self, node));
+#else
+  autograd::rebase_history(self, node);
+#endif
+}
+
+}  // namespace fastact

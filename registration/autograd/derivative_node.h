@@ -1,0 +1,76 @@
+// The one autograd Node of all operators: backward and forward mode by the rules of the operator's
+// descriptor.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/version.h>
+
+#include <string>
+#include <vector>
+
+#include "registration/operators/operator.h"
+
+// Since torch 2.13 nodes are counted intrusively.
+#define FASTACT_INTRUSIVE_NODES (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13)
+// Since torch 2.14 creating one fires hooks.
+#define FASTACT_NODE_HOOKS (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14)
+
+namespace fastact {
+
+// The vector-Jacobian product: for each input that is `needed`, its gradient; `incoming` may be
+// undefined.
+torch::autograd::variable_list vjp(const Operator& op, const CallParameters& parameters,
+                                   const at::Tensor& incoming, const at::Tensor* inputs,
+                                   const std::vector<bool>& needed);
+
+// The Jacobian-vector product, which lies as `result` does: the tangent at `inputs` along
+// `tangents`, of which some may be undefined; undefined if it is zero.
+at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::Tensor& result,
+               const at::Tensor* inputs, const at::Tensor* tangents);
+
+class DerivativeNode : public torch::autograd::TraceableFunction {
+ public:
+  DerivativeNode(const Operator& op, const CallParameters& parameters)
+      : op_(op), parameters_(parameters) {}
+
+  // Keeps the tensor at `position` for backward. `is_output`: it is the result of the node's own
+  // operator, and then `is_view` says whether it was written in place through a view.
+  void save(int position, const at::Tensor& tensor, bool is_output = false, bool is_view = false);
+
+  std::string name() const override;
+  void release_variables() override;
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+  void compiled_args(torch::autograd::CompiledNodeArgs& args) const override;
+  torch::autograd::variable_list apply_with_saved(
+      const torch::autograd::variable_list& gradients,
+      torch::autograd::SwapSavedVariables& saved) override;
+
+ private:
+  std::vector<bool> needed_gradients() const;
+  void unpack(at::Tensor (&tensors)[kMaxInputs]);
+
+  const Operator& op_;
+  const CallParameters parameters_;
+  torch::autograd::SavedVariable saved_[kMaxInputs];
+  bool saved_is_output_ = false;
+};
+
+#if FASTACT_INTRUSIVE_NODES
+using DerivativeNodePointer = c10::intrusive_ptr<DerivativeNode>;
+#else
+using DerivativeNodePointer = std::shared_ptr<DerivativeNode>;
+#endif
+
+// A node of the operator, with an edge to each tensor's own node.
+DerivativeNodePointer make_derivative_node(const Operator& op, const CallParameters& parameters,
+                                           TensorPointers tensors);
+
+// Makes the node the history of a fresh `out`.
+void set_derivative_history(const at::Tensor& out, const DerivativeNodePointer& node);
+
+// Makes the node the history of `self`, which has been overwritten in place.
+void rebase_derivative_history(const at::Tensor& self, const DerivativeNodePointer& node);
+
+}  // namespace fastact

@@ -1,0 +1,59 @@
+// The dispatch keys AutocastCPU and AutocastCUDA: the operators that stand on ATen's lists, with
+// the policies that they have there. All others fall through.
+#include <ATen/autocast_mode.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "fastact/fastact.h"
+#include "registration/operators/signature.h"
+
+namespace fastact {
+namespace {
+
+// ATen's list for CUDA, as it is in the torch that this is built for. The CPU's names no
+// activation.
+#define FASTACT_NAME(op, ...) #op,
+constexpr std::string_view kInFloat32[] = {AT_FORALL_FP32(FASTACT_NAME)};
+#undef FASTACT_NAME
+
+// Functional forms alone, as on ATen's list: their gradients are those of the float32 call.
+struct InFloat32 {
+  static bool serves(const Operator& op) {
+    return op.is_value && std::ranges::find(kInFloat32, op.name) != std::end(kInFloat32);
+  }
+
+  static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Operator& op,
+                               TensorPointers tensors, const CallParameters& parameters) {
+    const c10::impl::ExcludeDispatchKeyGuard guard(c10::DispatchKey::AutocastCUDA);
+    at::Tensor converted[kMaxInputs];
+    const at::Tensor* pointers[kMaxInputs];
+    for (int i = 0; i < op.num_inputs(); ++i) {
+      converted[i] = at::autocast::cached_cast(at::kFloat, *tensors[i], c10::DeviceType::CUDA);
+      pointers[i] = &converted[i];
+    }
+    return op.call(pointers, parameters);
+  }
+};
+
+template <c10::DeviceType Device>
+using LowerPrecision =
+    at::autocast::WrapFunction<at::autocast::CastPolicy::lower_precision_fp, Device,
+                               at::Tensor(const at::Tensor&, const at::Tensor&),
+                               at::Tensor(const at::Tensor&, const at::Tensor&), &prelu>;
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastact, AutocastCPU, library) {
+  if (operators().empty()) return;
+  library.impl("prelu", &LowerPrecision<c10::DeviceType::CPU>::type::call);
+}
+
+TORCH_LIBRARY_IMPL(fastact, AutocastCUDA, library) {
+  if (operators().empty()) return;
+  library.impl("prelu", &LowerPrecision<c10::DeviceType::CUDA>::type::call);
+  implement<InFloat32>(library, c10::DispatchKey::AutocastCUDA);
+}
+
+}  // namespace fastact

@@ -1,0 +1,142 @@
+// The dispatch key Autograd: histories and tangents. autograd/derivative_node.h has the
+// mathematics.
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+
+#include "registration/autograd/derivative_node.h"
+#include "registration/operators/signature.h"
+
+namespace fastact {
+namespace {
+
+namespace autograd = torch::autograd;
+
+bool has_tangent(const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); }
+
+// An input is kept if the gradient by another one, or by itself, is wanted and takes it.
+void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensors) {
+  for (int i = 0; i < op.num_inputs(); ++i) {
+    bool is_used = false;
+    for (int j = 0; j < op.num_inputs(); ++j)
+      is_used |= node.should_compute_output(j) && op.derivatives[j].uses(i);
+    if (is_used) node.save(i, *tensors[i]);
+  }
+}
+
+// Whether a compiler is tracing. It takes over mutation itself, and knows how to undo a copy_, but
+// not this library's node on a mutated input.
+bool is_traced(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
+         at::functionalization::impl::isFunctionalTensor(tensor);
+}
+
+struct Autograd {
+  static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                               const CallParameters& parameters) {
+    bool requires_grad = false;
+    bool tangent = false;
+    for (int i = 0; i < op.num_inputs(); ++i) {
+      requires_grad |= tensors[i]->requires_grad();
+      tangent |= has_tangent(*tensors[i]);
+    }
+    at::Tensor out;
+    {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
+      out = op.functional(&below, tensors, parameters);
+    }
+    const bool saves_result = op.saves_result(parameters);
+    DerivativeNodePointer node;
+    if (requires_grad && autograd::GradMode::is_enabled()) {
+      node = make_derivative_node(op, parameters, tensors);
+      if (!saves_result) save_inputs(*node, op, tensors);
+      set_derivative_history(out, node);
+    }
+    if (tangent) {
+      at::Tensor primals[kMaxInputs];
+      at::Tensor tangents[kMaxInputs];
+      for (int i = 0; i < op.num_inputs(); ++i) {
+        primals[i] = tensors[i]->_fw_primal(/*level=*/0);
+        tangents[i] = tensors[i]->_fw_grad(/*level=*/0);
+      }
+      if (saves_result) primals[0] = out;
+      const at::Tensor sum = jvp(op, parameters, out, primals, tangents);
+      out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0,
+                       /*is_inplace_op=*/false);
+    }
+    // With its tangent, for forward over reverse mode.
+    if (node != nullptr && saves_result) node->save(0, out, /*is_output=*/true);
+    return out;
+  }
+
+  static at::Tensor& in_place(c10::DispatchKeySet keys, const Operator& op, at::Tensor& self,
+                              const CallParameters& parameters) {
+    const bool requires_grad = autograd::compute_requires_grad(self);
+    const bool tangent = has_tangent(self);
+    if (requires_grad || tangent) {
+      autograd::check_inplace(self, requires_grad);
+      if (is_traced(self)) {
+        const at::Tensor input = self.clone();
+        const at::Tensor* tensors[] = {&input};
+        return self.copy_(op.call(tensors, parameters));
+      }
+    }
+    // The gradient comes from the result where it can; else from a copy of the input.
+    const bool from_result = op.in_place_saves_result(parameters);
+    at::Tensor input;
+    if ((requires_grad || tangent) && !from_result) input = self.clone();
+    CallParameters derivative_parameters = parameters;
+    derivative_parameters.from_result = from_result && op.activation->traits.gradient_from_result;
+
+    DerivativeNodePointer node;
+    if (requires_grad) {
+      const at::Tensor* tensors[] = {&self};
+      node = make_derivative_node(op, derivative_parameters, tensors);
+    }
+    {
+      const at::AutoDispatchBelowAutograd guard;
+      const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
+      op.in_place(&below, self, parameters);
+    }
+    if (node != nullptr) {
+      rebase_derivative_history(self, node);
+      if (from_result) {
+        node->save(0, self, /*is_output=*/true, self.is_view());
+      } else {
+        node->save(0, input);
+      }
+    }
+    if (tangent) {
+      const at::Tensor primal = (from_result ? self : input)._fw_primal(/*level=*/0);
+      const at::Tensor& old_tangent = self._fw_grad(/*level=*/0);
+      const at::Tensor new_tangent = jvp(op, derivative_parameters, self, &primal, &old_tangent);
+      self._set_fw_grad(old_tangent.copy_(new_tangent), /*level=*/0, /*is_inplace_op=*/true);
+    }
+    return self;
+  }
+
+  static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                         const CallParameters& parameters, at::Tensor& out) {
+    bool requires_grad = autograd::compute_requires_grad(out);
+    bool tangent = has_tangent(out);
+    for (int i = 0; i < op.num_inputs(); ++i) {
+      requires_grad |= autograd::compute_requires_grad(*tensors[i]);
+      tangent |= has_tangent(*tensors[i]);
+    }
+    if (requires_grad) autograd::throw_error_out_requires_grad(op.qualified_name.c_str());
+    TORCH_CHECK_NOT_IMPLEMENTED(!tangent, "Trying to use forward AD with fastact::", op.name,
+                                " that does not support it because it is an out= function");
+    const at::AutoDispatchBelowAutograd guard;
+    const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
+    return op.write(&below, tensors, parameters, out);
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastact, Autograd, library) {
+  implement<Autograd>(library, c10::DispatchKey::Autograd);
+}
+
+}  // namespace fastact

@@ -1,0 +1,221 @@
+// The dispatch key Meta: shapes, strides and types without data. Also serves FakeTensor, hence
+// symbolic shapes.
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "registration/keys/pointwise.h"
+#include "registration/operators/signature.h"
+
+namespace fastact {
+namespace {
+
+struct MetaBackend {
+  static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
+    return at::detail::empty_meta(like.sizes(), like.scalar_type(), format);
+  }
+
+  static at::Tensor empty_strided(const at::Tensor& like) {
+    return at::detail::empty_strided_meta(like.sizes(), like.strides(), like.scalar_type());
+  }
+
+  // A fake tensor has the key of the backend that it stands for.
+  static bool converts_first(const at::Tensor& self) {
+    return self.key_set().has_backend(c10::BackendComponent::CPUBit);
+  }
+
+  static void run_dense(const Operator& /*op*/, const KernelId& /*id*/,
+                        const CallParameters& /*parameters*/, const at::Tensor& /*out*/,
+                        TensorPointers /*tensors*/) {}
+
+  static void run(const Operator& /*op*/, const KernelId& /*id*/,
+                  const CallParameters& /*parameters*/, at::TensorIteratorBase& /*iterator*/) {}
+};
+
+// ---- at::TensorIterator's choice of strides, which it makes for numbers only, for symbols.
+
+bool holds(const c10::SymBool& condition) { return TORCH_GUARD_OR_FALSE(condition); }
+
+bool is_symbolic(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
+// Negative for a < b, positive for a > b. Where that is open, as no example tells the sizes, a
+// stride is taken for less than its multiples.
+int compare(const c10::SymInt& a, const c10::SymInt& b) {
+  if (holds(a.sym_lt(b))) return -1;
+  if (holds(a.sym_gt(b))) return 1;
+  if (holds(a.sym_eq(b))) return 0;
+  if (holds((b % a).sym_eq(0))) return -1;
+  return holds((a % b).sym_eq(0)) ? 1 : 0;
+}
+
+bool are_equal(c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
+                                            [](auto& x, auto& y) { return holds(x.sym_eq(y)); });
+}
+
+// Sizes that nothing is known of are taken to be equal, and that is checked when they are known;
+// at::infer_size_symdimvector() of torch 2.11 asks for them.
+c10::SymDimVector broadcast_shapes(c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
+  const bool a_is_longer = a.size() >= b.size();
+  const c10::SymIntArrayRef longer = a_is_longer ? a : b;
+  const c10::SymIntArrayRef shorter = a_is_longer ? b : a;
+  c10::SymDimVector shape(longer);
+  const size_t offset = longer.size() - shorter.size();
+  for (size_t i = 0; i < shorter.size(); ++i) {
+    c10::SymInt& size = shape[offset + i];
+    const c10::SymInt& other = shorter[i];
+    if (holds(other.sym_eq(1)) || holds(size.sym_eq(other))) continue;
+    if (holds(size.sym_eq(1))) {
+      size = other;
+    } else if (holds(size.sym_ne(other))) {
+      return at::infer_size_symdimvector(a, b);  // whose error it is
+    } else {
+      TORCH_SYM_CHECK(size.sym_eq(other), "expected ", other, " to be ", size);
+    }
+  }
+  return shape;
+}
+
+// A tensor's strides as a tensor of that shape, 0 where it is broadcast.
+c10::SymDimVector broadcast_strides(const at::Tensor& tensor, c10::SymIntArrayRef shape) {
+  c10::SymDimVector strides(shape.size(), 0);
+  const size_t offset = shape.size() - tensor.dim();
+  for (size_t i = offset; i < shape.size(); ++i) {
+    const c10::SymInt size = tensor.sym_size(static_cast<int64_t>(i - offset));
+    const bool is_broadcast = holds(size.sym_eq(1)) && !holds(shape[i].sym_eq(1));
+    if (!is_broadcast) strides[i] = tensor.sym_stride(static_cast<int64_t>(i - offset));
+  }
+  return strides;
+}
+
+// The dimensions from the innermost one out.
+std::vector<size_t> sorted_dimensions(const std::vector<c10::SymDimVector>& strides,
+                                      c10::SymIntArrayRef shape) {
+  const auto comes_after = [&](size_t a, size_t b) {
+    for (const c10::SymDimVector& operand : strides) {
+      if (holds(operand[a].sym_eq(0)) || holds(operand[b].sym_eq(0))) continue;
+      if (const int order = compare(operand[a], operand[b]); order != 0) return order;
+      if (holds(shape[a].sym_gt(shape[b]))) return 1;
+    }
+    return 0;
+  };
+  std::vector<size_t> dimensions(shape.size());
+  std::iota(dimensions.rbegin(), dimensions.rend(), 0);
+  // By insertion, as some pairs have no order.
+  for (size_t i = 1; i < dimensions.size(); ++i) {
+    size_t moved = i;
+    for (size_t j = i; j-- > 0;) {
+      const int order = comes_after(dimensions[j], dimensions[moved]);
+      if (order < 0) break;
+      if (order == 0) continue;
+      std::swap(dimensions[j], dimensions[moved]);
+      moved = j;
+    }
+  }
+  return dimensions;
+}
+
+at::Tensor empty(c10::SymIntArrayRef shape, c10::ScalarType type, c10::MemoryFormat format) {
+  return at::detail::empty_symint_meta(shape, type, c10::kStrided, c10::kMeta,
+                                       /*pin_memory_opt=*/std::nullopt, format);
+}
+
+at::Tensor symbolic_result(const Operator& op, TensorPointers tensors) {
+  const std::span<const at::Tensor* const> inputs(tensors, op.num_inputs());
+  const c10::ScalarType type = promoted_type(inputs);
+  c10::SymDimVector shape(tensors[0]->sym_sizes());
+  for (int i = 1; i < op.num_inputs(); ++i)
+    shape = broadcast_shapes(shape, tensors[i]->sym_sizes());
+
+  const auto all = [&](const auto& predicate) {
+    return std::ranges::all_of(inputs,
+                               [&](const at::Tensor* tensor) { return predicate(*tensor); });
+  };
+  const auto all_contiguous = [&](c10::MemoryFormat format) {
+    return all([&](const at::Tensor& tensor) {
+      return holds(tensor.unsafeGetTensorImpl()->sym_is_contiguous(format));
+    });
+  };
+  if (all([&](const at::Tensor& tensor) { return are_equal(tensor.sym_sizes(), shape); })) {
+    for (const auto format : {c10::MemoryFormat::Contiguous, c10::MemoryFormat::ChannelsLast}) {
+      if (all_contiguous(format)) return empty(shape, type, format);
+    }
+    const c10::SymIntArrayRef strides = inputs.back()->sym_strides();
+    if (all([&](const at::Tensor& tensor) {
+          return holds(tensor.unsafeGetTensorImpl()->sym_is_non_overlapping_and_dense()) &&
+                 are_equal(tensor.sym_strides(), strides);
+        })) {
+      return at::detail::empty_strided_symint_meta(shape, strides, type);
+    }
+  }
+
+  std::vector<c10::SymDimVector> strides;
+  strides.reserve(op.num_inputs());
+  for (int i = 0; i < op.num_inputs(); ++i)
+    strides.push_back(broadcast_strides(*tensors[iterator_input(op, i)], shape));
+  const std::vector<size_t> dimensions = sorted_dimensions(strides, shape);
+  if (std::ranges::is_sorted(dimensions, std::greater()))
+    return empty(shape, type, c10::MemoryFormat::Contiguous);
+  c10::SymDimVector dense(shape.size());
+  c10::SymInt next = 1;
+  for (const size_t dimension : dimensions) {
+    dense[dimension] = next;
+    next *= shape[dimension];
+  }
+  return at::detail::empty_strided_symint_meta(shape, dense, type);
+}
+
+// ---- The kernels
+
+struct Meta {
+  using Concrete = Pointwise<MetaBackend>;
+
+  static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                               const CallParameters& parameters) {
+    if (!any_symbolic(op, tensors)) return Concrete::functional(keys, op, tensors, parameters);
+    check_inputs(op, tensors, parameters);
+    if (!MetaBackend::converts_first(*tensors[op.last_input()]))
+      return symbolic_result(op, tensors);
+    const Promoted promoted({tensors, static_cast<size_t>(op.num_inputs())});
+    return symbolic_result(op, promoted.tensors());
+  }
+
+  static at::Tensor& in_place(c10::DispatchKeySet keys, const Operator& op, at::Tensor& self,
+                              const CallParameters& parameters) {
+    if (!is_symbolic(self)) return Concrete::in_place(keys, op, self, parameters);
+    const at::Tensor* tensors[] = {&self};
+    check_inputs(op, tensors, parameters);
+    at::assert_no_internal_overlap(self);
+    return self;
+  }
+
+  static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                         const CallParameters& parameters, at::Tensor& out) {
+    if (!any_symbolic(op, tensors) && !is_symbolic(out))
+      return Concrete::out(keys, op, tensors, parameters, out);
+    const at::Tensor result = functional(keys, op, tensors, parameters);
+    check_out(op, tensors, result.scalar_type(), out);
+    at::assert_no_internal_overlap(out);
+    if (at::native::resize_output_check_symint(out, result.sym_sizes())) {
+      out.resize__symint(result.sym_sizes());
+      out.as_strided__symint(result.sym_sizes(), result.sym_strides());
+    }
+    return out;
+  }
+
+ private:
+  static bool any_symbolic(const Operator& op, TensorPointers tensors) {
+    return std::any_of(tensors, tensors + op.num_inputs(),
+                       [](const at::Tensor* tensor) { return is_symbolic(*tensor); });
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastact, Meta, library) { implement<Meta>(library, c10::DispatchKey::Meta); }
+
+}  // namespace fastact

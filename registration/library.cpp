@@ -1,0 +1,78 @@
+// The library `fastact`: the operators' schemas.
+#include <torch/library.h>
+
+#include <charconv>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fastact/fastact.h"
+#include "registration/build_info.h"
+#include "registration/operators/signature.h"
+
+namespace fastact {
+namespace {
+
+// ", float alpha=1.0": shortest digits that give the number, and one behind the point.
+std::string schema_of(const Parameter& parameter) {
+  std::string text = ", float " + std::string(parameter.name);
+  if (!parameter.default_value.has_value()) return text;
+  char digits[32];
+  char* const end = std::to_chars(digits, std::end(digits), *parameter.default_value).ptr;
+  text.append("=").append(digits, end);
+  return text.find_first_of(".e", text.find('=')) == std::string::npos ? text + ".0" : text;
+}
+
+std::string numbers(const Operator& op) {
+  std::string text;
+  for (const Parameter& parameter : op.parameters()) text += schema_of(parameter);
+  return text;
+}
+
+// "(Tensor grad_output, Tensor self, float alpha=1.0, bool is_result=False", up to the closing
+// parenthesis.
+std::string arguments(const Operator& op) {
+  std::string text;
+  for (const char* input : op.inputs)
+    text.append(text.empty() ? "(Tensor " : ", Tensor ").append(input);
+  text += numbers(op);
+  return op.takes_is_result() ? text + ", bool is_result=False" : text;
+}
+
+// Torch 2.11 has a tag for out variants, later versions do not.
+template <class Tag>
+void tag_out_variant(std::vector<Tag>& tags) {
+  if constexpr (requires { Tag::out_variant; }) tags.push_back(Tag::out_variant);
+}
+
+void define(torch::Library& library, const std::string& schema, bool is_out = false) {
+  std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::pointwise};
+  if (is_out) tag_out_variant(tags);
+  library.def(schema.c_str(), std::as_const(tags));
+}
+
+void define(torch::Library& library, const Operator& op) {
+  define(library, op.name + arguments(op) + ") -> Tensor");
+  if (op.out != nullptr) {
+    const std::string out = std::string(", *, Tensor(a!) ") + op.out + ") -> Tensor(a!)";
+    define(library, out_name(op) + arguments(op) + out, /*is_out=*/true);
+  }
+  if (op.has_in_place)
+    define(library, in_place_name(op) + "(Tensor(a!) self" + numbers(op) + ") -> Tensor(a!)");
+}
+
+}  // namespace
+
+TORCH_LIBRARY(fastact, library) {
+  if (const std::string& mismatch = torch_mismatch(); !mismatch.empty()) {
+    // Not by torch's own logging, which may have changed as well.
+    std::cerr << mismatch << std::endl;  // NOLINT(performance-avoid-endl)
+    return;
+  }
+  for (const Operator* op : operators()) define(library, *op);
+  library.def("build_info() -> str", [] { return build_info(); });
+}
+
+}  // namespace fastact

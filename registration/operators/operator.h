@@ -1,0 +1,155 @@
+// An operator as a descriptor: what it is called, which kernel computes it, how its result lies in
+// memory, and what its derivatives are. The files of keys/ serve every descriptor alike.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ops/catalogue.h"
+
+namespace fastact {
+
+// What a call carries beside its tensors.
+struct CallParameters {
+  Parameters numbers;
+  bool from_result = false;
+};
+
+// A call's tensors, in the schema's order.
+using TensorPointers = const at::Tensor* const*;
+
+class Operator;
+
+// The derivative of an operator by one of its inputs, times the incoming gradient. It is linear in
+// that, so the same rule serves backward and forward mode.
+struct DerivativeRule {
+  // In PyTorch's own operators. `inputs` are the operator's; undefined for zero.
+  using Composition = at::Tensor (*)(const Operator& op, const CallParameters& parameters,
+                                     const at::Tensor& incoming, const at::Tensor* inputs);
+  static constexpr int kIncoming = -1;
+
+  static DerivativeRule zero() { return {}; }
+  // The incoming gradient as it is.
+  static DerivativeRule identity() { return call("", {kIncoming}); }
+  // Another operator, of these: kIncoming, or the positions of inputs.
+  static DerivativeRule call(std::string op, std::vector<int> arguments) {
+    DerivativeRule rule;
+    rule.op_name = std::move(op);
+    rule.arguments = std::move(arguments);
+    return rule;
+  }
+  static DerivativeRule compose(Composition composition) {
+    DerivativeRule rule;
+    rule.composition = composition;
+    return rule;
+  }
+
+  [[nodiscard]] bool uses(int input) const;
+
+  std::string op_name;
+  std::vector<int> arguments;
+  Composition composition = nullptr;
+  const Operator* op = nullptr;  // the one of that name, once all are known
+};
+
+struct Descriptor {
+  std::string name;
+  std::vector<const char*> inputs;  // what the schema calls them
+
+  // The kernel: a family and one of its forms. With from_result another form, if there is one.
+  int family = 0;
+  int form = 0;
+  int form_from_result = -1;
+
+  // The activation whose parameters it takes, behind its tensors; null for none.
+  const Activation* activation = nullptr;
+
+  // Beside the functional form: self is overwritten; the result is written to a tensor, which is
+  // the name of the overload.
+  bool has_in_place = false;
+  const char* out = nullptr;
+
+  // Where inputs differ in layout, a result lies as the last one does; else as the first.
+  // PyTorch's operators differ in this.
+  bool last_input_leads = false;
+
+  // Whether it is an activation's value, whose backward pass may keep the result (Saves).
+  bool is_value = false;
+
+  std::vector<DerivativeRule> derivatives;  // by each input
+};
+
+class Operator : public Descriptor {
+ public:
+  explicit Operator(Descriptor descriptor)
+      : Descriptor(std::move(descriptor)),
+        qualified_name("fastact::" + name),
+        qualified_in_place_name(qualified_name + "_") {}
+  virtual ~Operator() = default;
+  Operator(const Operator&) = delete;
+  Operator& operator=(const Operator&) = delete;
+
+  [[nodiscard]] int num_inputs() const { return static_cast<int>(inputs.size()); }
+  // That of the input whose layout and device speak for all: an activation's x.
+  [[nodiscard]] int last_input() const { return num_inputs() - 1; }
+  [[nodiscard]] bool takes_is_result() const { return form_from_result >= 0; }
+  [[nodiscard]] std::span<const Parameter> parameters() const {
+    return activation == nullptr ? std::span<const Parameter>() : activation->parameters;
+  }
+
+  [[nodiscard]] KernelId kernel_id(DType dtype, const CallParameters& parameters) const {
+    return {parameters.from_result ? form_from_result : form, dtype};
+  }
+
+  // Whether the functional form keeps its result for backward.
+  [[nodiscard]] bool saves_result(const CallParameters& parameters) const {
+    return is_value && activation->traits.saves != Saves::kInput &&
+           activation->result_suffices(parameters.numbers.values);
+  }
+  // Whether the in-place form, which has no more than its result, can do with that.
+  [[nodiscard]] bool in_place_saves_result(const CallParameters& parameters) const {
+    return (activation->traits.saves != Saves::kInput || activation->traits.gradient_from_result) &&
+           activation->result_suffices(parameters.numbers.values);
+  }
+
+  const std::string qualified_name;
+  const std::string qualified_in_place_name;
+
+  // Calls through the dispatcher: from the top, or, with keys, from the highest of those on.
+  at::Tensor call(TensorPointers tensors, const CallParameters& parameters) const {
+    return functional(nullptr, tensors, parameters);
+  }
+  virtual at::Tensor functional(const c10::DispatchKeySet* keys, TensorPointers tensors,
+                                const CallParameters& parameters) const = 0;
+  virtual at::Tensor& in_place(const c10::DispatchKeySet* keys, at::Tensor& self,
+                               const CallParameters& parameters) const = 0;
+  virtual at::Tensor& write(const c10::DispatchKeySet* keys, TensorPointers tensors,
+                            const CallParameters& parameters, at::Tensor& out) const = 0;
+};
+
+// All operators that have kernels. None in a torch of another version than the library was built
+// for, so that nothing calls into what may have changed.
+std::span<const Operator* const> operators();
+
+// One of them by its name; an error that names both versions in another torch.
+const Operator& operator_named(std::string_view name);
+
+// ---- What operators() is made of
+
+// An activation's: its value and the derivatives D_k(g1..gk, x) = g1 * ... * gk * f^(k)(x).
+//
+// The derivative of D_k by one of its gradients is D_k with that gradient replaced by the incoming
+// one; by x it is D_(k+1). So backward, double backward and every forward-mode tangent are
+// operators of the family again, which is what makes any mixture of orders and modes work. From
+// D_3's derivative by x on, PyTorch's operators take over (autograd/higher_orders.h).
+std::vector<Descriptor> activation_operators(const Activation& activation, int family);
+
+// Those of a family of ops/forms/: <name>_operators(family), in the file of its name here.
+
+}  // namespace fastact

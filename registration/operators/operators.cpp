@@ -1,0 +1,92 @@
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "registration/build_info.h"
+#include "registration/operators/operator.h"
+#include "registration/operators/signature.h"
+
+namespace fastact {
+
+// Of each family in ops/forms/, <name>_operators(): see registration/operators/<name>.cpp.
+#define FASTACT_DECLARE(name, Forms) std::vector<Descriptor> name##_operators(int family);
+FASTACT_FORMS(FASTACT_DECLARE)
+#undef FASTACT_DECLARE
+
+namespace {
+
+std::vector<Descriptor> descriptors() {
+  std::vector<Descriptor> all;
+  const auto append = [&](std::vector<Descriptor> more) {
+    std::ranges::move(more, std::back_inserter(all));
+  };
+  for (size_t i = 0; i < activations().size(); ++i)
+    append(activation_operators(activations()[i], static_cast<int>(i)));
+#define FASTACT_APPEND(name, Forms) append(name##_operators(family_index(#name)));
+  FASTACT_FORMS(FASTACT_APPEND)
+#undef FASTACT_APPEND
+  return all;
+}
+
+// What a typo in a descriptor would break at some later call.
+void check(const Descriptor& descriptor) {
+  const FormInfo& form = families()[descriptor.family].forms[descriptor.form];
+  const size_t inputs = descriptor.inputs.size();
+  TORCH_INTERNAL_ASSERT(form.outputs == 1 && form.inputs == static_cast<int>(inputs),
+                        descriptor.name, ": expected as many inputs as its form has, but got ",
+                        inputs);
+  TORCH_INTERNAL_ASSERT(descriptor.derivatives.size() == inputs, descriptor.name,
+                        ": expected a derivative by each input");
+  TORCH_INTERNAL_ASSERT(!descriptor.is_value || descriptor.activation != nullptr, descriptor.name);
+  TORCH_INTERNAL_ASSERT(!descriptor.has_in_place || inputs == 1, descriptor.name);
+  TORCH_INTERNAL_ASSERT(descriptor.out == nullptr || inputs <= 2, descriptor.name);
+}
+
+std::vector<const Operator*> build() {
+  std::vector<const Operator*> list;
+  if (!torch_mismatch().empty()) return list;
+  std::vector<Operator*> made;
+  for (Descriptor& descriptor : descriptors()) {
+    check(descriptor);
+    const auto tensors = static_cast<int>(descriptor.inputs.size());
+    const auto numbers = descriptor.activation == nullptr
+                             ? 0
+                             : static_cast<int>(descriptor.activation->parameters.size());
+    with_signature(tensors, numbers, descriptor.form_from_result >= 0, [&]<class S>(S) {
+      made.push_back(new TypedOperator<S>(std::move(descriptor)));
+    });
+  }
+  for (Operator* op : made) {
+    for (DerivativeRule& rule : op->derivatives) {
+      if (rule.op_name.empty()) continue;
+      const auto found = std::ranges::find(made, rule.op_name, &Operator::name);
+      TORCH_INTERNAL_ASSERT(found != made.end() && (*found)->inputs.size() == rule.arguments.size(),
+                            op->name, ": expected its derivative to be an operator of ",
+                            rule.arguments.size(), " tensors, but got ", rule.op_name);
+      rule.op = *found;
+    }
+    list.push_back(op);
+  }
+  return list;
+}
+
+}  // namespace
+
+bool DerivativeRule::uses(int input) const {
+  return composition != nullptr || std::ranges::find(arguments, input) != arguments.end();
+}
+
+std::span<const Operator* const> operators() {
+  // Never destroyed: kernels point to operators until the process ends.
+  static const auto& all = *new std::vector<const Operator*>(build());
+  return all;
+}
+
+const Operator& operator_named(std::string_view name) {
+  TORCH_CHECK(!operators().empty(), torch_mismatch());
+  const auto found = std::ranges::find(operators(), name, &Operator::name);
+  TORCH_INTERNAL_ASSERT(found != operators().end(), "no operator ", name);
+  return **found;
+}
+
+}  // namespace fastact

@@ -1,0 +1,294 @@
+// The templates between an operator's C++ signature, which is what the dispatcher calls, and the
+// uniform form that everything else is written in: (operator, tensors, parameters). A call is
+// erased once where a dispatch key takes it, and typed once where it goes on to the next.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <concepts>
+#include <utility>
+
+#include "registration/build_info.h"
+#include "registration/operators/operator.h"
+
+namespace fastact {
+
+// ---- Signatures
+
+// An operator's arguments: tensors, then numbers, then, for derivatives that can be computed from
+// the activation's result, is_result.
+template <int Tensors, int Numbers, bool HasFlag>
+struct Signature {};
+
+// The C++ types behind the tensors.
+template <class... P>
+struct Types {};
+
+template <int Count, class... P>
+struct RepeatedDouble : RepeatedDouble<Count - 1, double, P...> {};
+template <class... P>
+struct RepeatedDouble<0, P...> {
+  using type = Types<P...>;
+};
+
+template <size_t>
+using TensorArgument = const at::Tensor&;
+
+template <class Tensors, class Numbers>
+struct FunctionTypes;
+template <size_t... I, class... P>
+struct FunctionTypes<std::index_sequence<I...>, Types<P...>> {
+  using Functional = at::Tensor(TensorArgument<I>..., P...);
+  using InPlace = at::Tensor&(at::Tensor&, P...);
+  using Out = at::Tensor&(TensorArgument<I>..., P..., at::Tensor&);
+};
+
+template <int Numbers, bool HasFlag>
+struct ParameterTypes : RepeatedDouble<Numbers> {};
+template <int Numbers>
+struct ParameterTypes<Numbers, true> : RepeatedDouble<Numbers, bool> {};
+
+template <int Tensors, int Numbers, bool HasFlag>
+using FunctionsOf = FunctionTypes<std::make_index_sequence<Tensors>,
+                                  typename ParameterTypes<Numbers, HasFlag>::type>;
+
+template <class... P>
+CallParameters collect(P... values) {
+  CallParameters result;
+  [[maybe_unused]] int next = 0;
+  [[maybe_unused]] const auto take = [&]<class T>(T value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      result.from_result = value;
+    } else {
+      result.numbers.values[next++] = value;
+    }
+  };
+  (take(values), ...);
+  return result;
+}
+
+template <class T>
+T parameter_at(const CallParameters& parameters, [[maybe_unused]] size_t position) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return parameters.from_result;
+  } else {
+    return parameters.numbers.values[position];
+  }
+}
+
+// visit(Signature<...>) for so many tensors and numbers, and is_result or not.
+template <int Tensors = 1, int Numbers = 0, class Visit>
+void with_signature(int tensors, int numbers, bool has_flag, const Visit& visit) {
+  if constexpr (Tensors > kMaxInputs || Numbers > kMaxParameters) {
+    TORCH_INTERNAL_ASSERT(false, "an operator takes more than a kernel does");
+  } else if (tensors > Tensors) {
+    with_signature<Tensors + 1, Numbers>(tensors, numbers, has_flag, visit);
+  } else if (numbers > Numbers) {
+    with_signature<Tensors, Numbers + 1>(tensors, numbers, has_flag, visit);
+  } else if (!has_flag) {
+    visit(Signature<Tensors, Numbers, false>{});
+  } else if constexpr (Tensors > 1) {  // only a derivative has it
+    visit(Signature<Tensors, Numbers, true>{});
+  }
+}
+
+// The same for an operator's.
+template <class Visit>
+void with_signature(const Operator& op, const Visit& visit) {
+  with_signature(op.num_inputs(), static_cast<int>(op.parameters().size()), op.takes_is_result(),
+                 visit);
+}
+
+// ---- Calls
+
+// An operator's typed handle, looked up at its first call: kernels are registered before all
+// schemas are.
+template <class Function>
+class LazyOperator {
+ public:
+  // The names have to stay.
+  constexpr LazyOperator(const char* name, const char* overload)
+      : name_(name), overload_(overload) {}
+
+  // From the top of the dispatcher, or, with keys, from the highest of those on.
+  template <class... Arguments>
+  decltype(auto) dispatch(const c10::DispatchKeySet* keys, Arguments&&... arguments) const {
+    const auto* handle = handle_.load(std::memory_order_acquire);
+    if (handle == nullptr) handle = look_up();
+    return keys == nullptr ? handle->call(std::forward<Arguments>(arguments)...)
+                           : handle->redispatch(*keys, std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  [[gnu::noinline]] const c10::TypedOperatorHandle<Function>* look_up() const {
+    TORCH_CHECK(torch_mismatch().empty(), torch_mismatch());
+    // Kept for the life of the process. Of first calls at once the first one's handle stays.
+    const auto* handle =
+        new c10::TypedOperatorHandle<Function>(c10::Dispatcher::singleton()
+                                                   .findSchemaOrThrow(name_, overload_)
+                                                   .template typed<Function>());
+    const c10::TypedOperatorHandle<Function>* first = nullptr;
+    if (handle_.compare_exchange_strong(first, handle, std::memory_order_acq_rel)) return handle;
+    delete handle;
+    return first;
+  }
+
+  const char* name_;
+  const char* overload_;
+  mutable std::atomic<const c10::TypedOperatorHandle<Function>*> handle_ = nullptr;
+};
+
+template <class Signature>
+class TypedOperator;
+
+template <int Tensors, int Numbers, bool HasFlag>
+class TypedOperator<Signature<Tensors, Numbers, HasFlag>> final : public Operator {
+ public:
+  explicit TypedOperator(Descriptor descriptor)
+      : Operator(std::move(descriptor)),
+        functional_(qualified_name.c_str(), ""),
+        in_place_(qualified_in_place_name.c_str(), ""),
+        out_(qualified_name.c_str(), out == nullptr ? "" : out) {}
+
+  at::Tensor functional(const c10::DispatchKeySet* keys, TensorPointers tensors,
+                        const CallParameters& parameters) const override {
+    return expand(parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) {
+      return functional_.dispatch(keys, *tensors[I]..., p...);
+    });
+  }
+
+  at::Tensor& in_place(const c10::DispatchKeySet* keys, at::Tensor& self,
+                       const CallParameters& parameters) const override {
+    if constexpr (Tensors == 1) {
+      return expand(parameters, [&](auto /*tensors*/, auto... p) -> at::Tensor& {
+        return in_place_.dispatch(keys, self, p...);
+      });
+    }
+    TORCH_INTERNAL_ASSERT(false, name, " has no in-place form");
+  }
+
+  at::Tensor& write(const c10::DispatchKeySet* keys, TensorPointers tensors,
+                    const CallParameters& parameters, at::Tensor& to) const override {
+    if constexpr (Tensors <= 2) {
+      return expand(parameters,
+                    [&]<size_t... I>(std::index_sequence<I...>, auto... p) -> at::Tensor& {
+                      return out_.dispatch(keys, *tensors[I]..., p..., to);
+                    });
+    }
+    TORCH_INTERNAL_ASSERT(false, name, " has no out form");
+  }
+
+ private:
+  using Functions = FunctionsOf<Tensors, Numbers, HasFlag>;
+
+  // f(std::index_sequence of the tensors, parameters...)
+  template <class Function>
+  static decltype(auto) expand(const CallParameters& parameters, const Function& f) {
+    return [&]<class... P>(Types<P...>) -> decltype(auto) {
+      return [&]<size_t... J>(std::index_sequence<J...>) -> decltype(auto) {
+        return f(std::make_index_sequence<Tensors>{}, parameter_at<P>(parameters, J)...);
+      }(std::index_sequence_for<P...>{});
+    }(typename ParameterTypes<Numbers, HasFlag>::type{});
+  }
+
+  LazyOperator<typename Functions::Functional> functional_;
+  LazyOperator<typename Functions::InPlace> in_place_;
+  LazyOperator<typename Functions::Out> out_;
+};
+
+// ---- Kernels for the dispatcher
+
+// What an implementation of a dispatch key has any of.
+template <class I>
+concept ImplementsFunctional = requires(c10::DispatchKeySet keys, const Operator& op,
+                                        TensorPointers tensors, const CallParameters& parameters) {
+  { I::functional(keys, op, tensors, parameters) } -> std::same_as<at::Tensor>;
+};
+template <class I>
+concept ImplementsInPlace = requires(c10::DispatchKeySet keys, const Operator& op, at::Tensor& self,
+                                     const CallParameters& parameters) {
+  { I::in_place(keys, op, self, parameters) } -> std::same_as<at::Tensor&>;
+};
+template <class I>
+concept ImplementsOut =
+    requires(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+             const CallParameters& parameters, at::Tensor& out) {
+      { I::out(keys, op, tensors, parameters, out) } -> std::same_as<at::Tensor&>;
+    };
+template <class I>
+concept IsImplementation = ImplementsFunctional<I> || ImplementsInPlace<I> || ImplementsOut<I>;
+
+template <class Implementation, class Tensors, class Parameters>
+struct Kernels;
+template <class Implementation, size_t... I, class... P>
+struct Kernels<Implementation, std::index_sequence<I...>, Types<P...>> {
+  struct Functional {
+    const Operator* op;
+    at::Tensor operator()(c10::DispatchKeySet keys, TensorArgument<I>... inputs,
+                          P... parameters) const {
+      const at::Tensor* tensors[] = {&inputs...};
+      return Implementation::functional(keys, *op, tensors, collect(parameters...));
+    }
+  };
+  struct InPlace {
+    const Operator* op;
+    at::Tensor& operator()(c10::DispatchKeySet keys, at::Tensor& self, P... parameters) const {
+      return Implementation::in_place(keys, *op, self, collect(parameters...));
+    }
+  };
+  struct Out {
+    const Operator* op;
+    at::Tensor& operator()(c10::DispatchKeySet keys, TensorArgument<I>... inputs, P... parameters,
+                           at::Tensor& out) const {
+      const at::Tensor* tensors[] = {&inputs...};
+      return Implementation::out(keys, *op, tensors, collect(parameters...), out);
+    }
+  };
+};
+
+inline std::string in_place_name(const Operator& op) { return op.name + "_"; }
+inline std::string out_name(const Operator& op) { return op.name + "." + op.out; }
+
+// visit(name, is_mutable) for every form of every operator, for kernels that are boxed.
+template <class Visit>
+void for_each_name(const Visit& visit) {
+  for (const Operator* op : operators()) {
+    visit(op->name, false);
+    if (op->has_in_place) visit(in_place_name(*op), true);
+    if (op->out != nullptr) visit(out_name(*op), true);
+  }
+}
+
+// Registers the implementation's kernels for every operator, or for those that it serves().
+template <IsImplementation Implementation>
+void implement(torch::Library& library, c10::DispatchKey key) {
+  for (const Operator* op : operators()) {
+    if constexpr (requires { Implementation::serves(*op); }) {
+      if (!Implementation::serves(*op)) continue;
+    }
+    with_signature(
+        *op, [&]<int Tensors, int Numbers, bool HasFlag>(Signature<Tensors, Numbers, HasFlag>) {
+          using Typed = Kernels<Implementation, std::make_index_sequence<Tensors>,
+                                typename ParameterTypes<Numbers, HasFlag>::type>;
+          if constexpr (ImplementsFunctional<Implementation>) {
+            library.impl(op->name.c_str(), torch::dispatch(key, typename Typed::Functional{op}));
+          }
+          // Only an activation's value has an in-place form, and only values and first derivatives
+          // write to a given tensor; the others are not compiled.
+          if constexpr (ImplementsInPlace<Implementation> && Tensors == 1) {
+            if (op->has_in_place) {
+              library.impl(in_place_name(*op).c_str(),
+                           torch::dispatch(key, typename Typed::InPlace{op}));
+            }
+          }
+          if constexpr (ImplementsOut<Implementation> && Tensors <= 2) {
+            if (op->out != nullptr)
+              library.impl(out_name(*op).c_str(), torch::dispatch(key, typename Typed::Out{op}));
+          }
+        });
+  }
+}
+
+}  // namespace fastact

@@ -1,0 +1,151 @@
+// Writes what follows from the catalogue: the public C++ header, the functions behind it, and
+// catalogue.json, from which Python modules and pages are made.
+//
+//   write_catalogue fastact.h.in fastact.h api.cpp catalogue.json
+#include <charconv>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+#include "ops/catalogue.h"
+
+namespace fastact {
+namespace {
+
+// As few digits as give the number, with a point.
+std::string digits_of(double number) {
+  char digits[32];
+  std::string text(digits, std::to_chars(digits, std::end(digits), number).ptr);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
+
+// An activation as its C++ functions show it.
+struct Functions {
+  explicit Functions(const Activation& activation) : name(activation.name) {
+    for (const Parameter& parameter : activation.parameters) {
+      const std::string declaration = ", double " + std::string(parameter.name);
+      defined += declaration;
+      declared += declaration;
+      if (parameter.default_value.has_value())
+        declared += " = " + digits_of(*parameter.default_value);
+      passed += ", " + std::string(parameter.name);
+      types += ", double";
+    }
+    if (activation.traits.gradient_from_result) {
+      comment += "; with is_result, self is the activation's result instead of its input";
+      declared_result = ", bool is_result = false";
+      defined_result = ", bool is_result";
+      passed_result = ", is_result";
+      result_type = ", bool";
+    } else if (activation.traits.saves == Saves::kOutput) {
+      operand = "output";
+      comment = "f'(x), from output = f(x)";
+    }
+  }
+
+  void declare(std::ostream& to) const {
+    to << "\n// ---- " << name << " ----\n\n// f(self), elementwise.\nFASTACT_API at::Tensor "
+       << name << "(const at::Tensor& self" << declared
+       << ");\n\n// The same, written to self, which is returned.\nFASTACT_API at::Tensor& " << name
+       << "_(at::Tensor& self" << declared
+       << ");\n\n// The same, written to out, which is resized if need be (with a warning if it "
+          "was "
+          "not empty) and returned.\nFASTACT_API at::Tensor& "
+       << name << "_out(at::Tensor& out, const at::Tensor& self" << declared
+       << ");\n\n// grad_output * " << comment << ".\nFASTACT_API at::Tensor " << name
+       << "_backward(const at::Tensor& grad_output, const at::Tensor& " << operand << declared
+       << declared_result << ");\n";
+  }
+
+  void define(std::ostream& to) const {
+    define(to, "at::Tensor", name, "const at::Tensor& self" + defined, name, "",
+           "const at::Tensor&" + types, "self" + passed);
+    define(to, "at::Tensor&", name + "_", "at::Tensor& self" + defined, name + "_", "",
+           "at::Tensor&" + types, "self" + passed);
+    define(to, "at::Tensor&", name + "_out", "at::Tensor& out, const at::Tensor& self" + defined,
+           name, "out", "const at::Tensor&" + types + ", at::Tensor&", "self" + passed + ", out");
+    define(to, "at::Tensor", name + "_backward",
+           "const at::Tensor& grad_output, const at::Tensor& " + operand + defined + defined_result,
+           name + "_backward", "", "const at::Tensor&, const at::Tensor&" + types + result_type,
+           "grad_output, " + operand + passed + passed_result);
+  }
+
+ private:
+  static void define(std::ostream& to, const std::string& result, const std::string& function,
+                     const std::string& arguments, const std::string& op,
+                     const std::string& overload, const std::string& argument_types,
+                     const std::string& call) {
+    to << "\n"
+       << result << " " << function << "(" << arguments
+       << ") {\n  static constinit const LazyOperator<" << result << "(" << argument_types
+       << ")> op(\"fastact::" << op << "\", \"" << overload
+       << "\");\n  return op.dispatch(nullptr, " << call << ");\n}\n";
+  }
+
+  std::string name;
+  std::string operand = "self";
+  std::string comment = "f'(self)";
+  std::string declared;
+  std::string defined;
+  std::string passed;
+  std::string types;
+  std::string declared_result;
+  std::string defined_result;
+  std::string passed_result;
+  std::string result_type;
+};
+
+void write_header(const std::string& form, std::ostream& to) {
+  constexpr std::string_view kPlace = "@FASTACT_DECLARATIONS@";
+  const size_t place = form.find(kPlace);
+  to << form.substr(0, place);
+  for (const Activation& activation : activations()) Functions(activation).declare(to);
+  to << form.substr(place + kPlace.size());
+}
+
+void write_functions(std::ostream& to) {
+  to << "// Generated from the catalogue: the functions of fastact/fastact.h.\n"
+        "#include \"fastact/fastact.h\"\n\n#include \"registration/operators/signature.h\"\n\n"
+        "namespace fastact {\n";
+  for (const Activation& activation : activations()) Functions(activation).define(to);
+  to << "\n}  // namespace fastact\n";
+}
+
+// {"activations": [{"name": "elu", "parameters": [{"name": "alpha", "default": 1.0}, ...]}, ...]}
+void write_json(std::ostream& to) {
+  const char* separator = "";
+  to << "{\"activations\": [";
+  for (const Activation& activation : activations()) {
+    to << separator << "\n  {\"name\": \"" << activation.name << "\", \"parameters\": [";
+    separator = "";
+    for (const Parameter& parameter : activation.parameters) {
+      to << separator << "{\"name\": \"" << parameter.name << "\", \"default\": "
+         << (parameter.default_value ? digits_of(*parameter.default_value) : "null") << "}";
+      separator = ", ";
+    }
+    to << "]}";
+    separator = ",";
+  }
+  to << "\n]}\n";
+}
+
+}  // namespace
+}  // namespace fastact
+
+int main(int count, char** arguments) {
+  if (count != 5) {
+    std::cerr << "usage: write_catalogue fastact.h.in fastact.h api.cpp catalogue.json\n";
+    return 2;
+  }
+  std::ostringstream form;
+  form << std::ifstream(arguments[1]).rdbuf();
+  std::ofstream header(arguments[2]);
+  std::ofstream functions(arguments[3]);
+  std::ofstream json(arguments[4]);
+  fastact::write_header(form.str(), header);
+  fastact::write_functions(functions);
+  fastact::write_json(json);
+  return header.flush() && functions.flush() && json.flush() ? 0 : 1;
+}

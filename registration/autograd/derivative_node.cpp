@@ -1,6 +1,7 @@
 #include "registration/autograd/derivative_node.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #if FASTACT_NODE_HOOKS
@@ -48,16 +49,19 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
 at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::Tensor& result,
                const at::Tensor* inputs, const at::Tensor* tangents) {
   at::Tensor sum;
+  bool is_passed_on = false;
   for (int i = 0; i < op.num_inputs(); ++i) {
     if (!tangents[i].defined()) continue;
-    at::Tensor term = apply_rule(op.derivatives[i], op, parameters, tangents[i], inputs);
+    const at::Tensor term = apply_rule(op.derivatives[i], op, parameters, tangents[i], inputs);
     if (!term.defined()) continue;
-    // A tangent that is passed on has the input's type and shape, which may broadcast.
-    if (term.is_same(tangents[i]))
-      term = term.to(result.scalar_type()).expand_symint(result.sym_sizes());
+    is_passed_on = !sum.defined() && term.is_same(tangents[i]);
     sum = sum.defined() ? at::add(sum, term) : term;
   }
-  return sum;
+  if (!sum.defined()) return sum;
+  // A rule that does not take every input may give another type, or a shape that broadcasts.
+  if (op.num_inputs() > 1) sum = sum.to(result.scalar_type()).expand_symint(result.sym_sizes());
+  // In-place operators on the result write to its tangent, which must not be the input's.
+  return is_passed_on ? sum.clone() : sum;
 }
 
 void DerivativeNode::save(int position, const at::Tensor& tensor, bool is_output, bool is_view) {

@@ -1,4 +1,4 @@
-"""The pages keep their word: CONTRIBUTING's activation passes its tests, examples are whole."""
+"""The pages keep their word: CONTRIBUTING's exercises pass their tests, examples are whole."""
 
 import re
 import shutil
@@ -18,7 +18,7 @@ sys.path.append(str(SCRIPTS))
 
 import operator_pages  # noqa: E402
 
-CHECK = SCRIPTS / "add_activation_check.py"
+CHECKS = ("add_activation_check.py", "add_form_check.py")
 SHOWN = (
     ("README.md", "python/activations.py"),
     ("README.md", "load_cpp/CMakeLists.txt"),
@@ -45,14 +45,18 @@ def blocks(page):
 
 
 @pytest.mark.slow
-def test_an_activation_is_added_in_three_files():
-    """The slowest test: it builds the library once more, for the CPU."""
+@pytest.mark.parametrize("check", CHECKS)
+def test_an_exercise_of_contributing(check):
+    """The slowest tests: each builds the library once more, for the CPU."""
     beside_python = Path(sys.executable).parent
     for tool in ("cmake", "ninja", "c++"):
         if not (shutil.which(tool) or shutil.which(tool, path=beside_python)):
             pytest.skip(f"no {tool}: the library cannot be built")
     done = subprocess.run(
-        [sys.executable, CHECK], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, SCRIPTS / check],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert done.returncode == 0, done.stdout[-10000:]
     assert re.search(r"\d+ passed", done.stdout), done.stdout[-10000:]

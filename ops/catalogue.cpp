@@ -1,6 +1,8 @@
 #include "ops/catalogue.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 
 #include "ops/forms/derivative.h"
 #include "ops/generated/families.h"
@@ -60,6 +62,12 @@ constexpr Family kFamilies[] = {FASTACT_ACTIVATIONS(FASTACT_DERIVATIVES)
 std::span<const Activation> activations() { return kActivations; }
 
 std::span<const Family> families() { return kFamilies; }
+
+std::string literal(double number) {
+  char digits[32];
+  std::string text(digits, std::to_chars(digits, std::end(digits), number).ptr);
+  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
+}
 
 int family_index(std::string_view name) {
   const auto* const found = std::ranges::find(kFamilies, name, &Family::name);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "ops/activations/activation.h"
@@ -81,6 +82,9 @@ struct Family {
 FASTACT_OPS_API std::span<const Activation> activations();
 
 FASTACT_OPS_API std::span<const Family> families();
+
+// A number as schemas and C++ write it: as few digits as give it, and a point.
+FASTACT_OPS_API std::string literal(double number);
 
 // The index of a family by its name, -1 for none.
 FASTACT_OPS_API int family_index(std::string_view name);

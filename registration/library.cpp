@@ -1,9 +1,7 @@
 // The library `fastact`: the operators' schemas.
 #include <torch/library.h>
 
-#include <charconv>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,19 +13,14 @@
 namespace fastact {
 namespace {
 
-// ", float alpha=1.0": shortest digits that give the number, and one behind the point.
-std::string schema_of(const Parameter& parameter) {
-  std::string text = ", float " + std::string(parameter.name);
-  if (!parameter.default_value.has_value()) return text;
-  char digits[32];
-  char* const end = std::to_chars(digits, std::end(digits), *parameter.default_value).ptr;
-  text.append("=").append(digits, end);
-  return text.find_first_of(".e", text.find('=')) == std::string::npos ? text + ".0" : text;
-}
-
+// ", float alpha=1.0, float scale=1.0", or nothing.
 std::string numbers(const Operator& op) {
   std::string text;
-  for (const Parameter& parameter : op.parameters()) text += schema_of(parameter);
+  for (const Parameter& parameter : op.parameters()) {
+    text.append(", float ").append(parameter.name);
+    if (parameter.default_value.has_value())
+      text.append("=").append(literal(*parameter.default_value));
+  }
   return text;
 }
 

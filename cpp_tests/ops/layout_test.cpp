@@ -1,4 +1,4 @@
-// How elements reach a formula must not change a bit: every kernel on every instruction set, at
+// How elements reach a form must not change a bit: every kernel on every instruction set, at
 // every length, alignment and stride, in place, and between pages that must not be touched, against
 // calls of the baseline kernel for one element each.
 #include <gtest/gtest.h>
@@ -305,7 +305,7 @@ class StridedTest : public LayoutTest {
     }
   }
 
-  // Of each kernel other ones: what moves the elements is compiled once for all formulas.
+  // Of each kernel other ones: what moves the elements is compiled once for all forms.
   Random layouts(unsigned first) const {
     const DerivativeId& id = kernel_.id;
     const unsigned kind =

@@ -152,7 +152,7 @@ class Strided {
         __builtin_prefetch(data[i] + strides_[kernel_.sizes.count + i] + line);
   }
 
-  // Any strides: a block at a time through small buffers, so that the formula always runs on dense
+  // Any strides: a block at a time through small buffers, so that the form always runs on dense
   // elements and no tensor is copied. Of a long row a block has no more than the rest, and what is
   // dense in a block is read and written where it lies: PReLU's 32 x 32 channels take 0.21 instead
   // of 1.04 ns an element (docs/tuning.md).

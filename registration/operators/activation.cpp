@@ -9,7 +9,7 @@
 namespace fastact {
 namespace {
 
-// As ATen's operators, whose backward is threshold_backward() or leaky_relu_backward().
+// As with ATen's threshold_backward() and leaky_relu_backward(), or what squared_relu is made of.
 constexpr std::string_view kInputLeads[] = {"relu", "leaky_relu", "threshold", "squared_relu"};
 
 Descriptor derivative(const Activation& activation, int family, int order) {

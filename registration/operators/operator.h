@@ -140,7 +140,7 @@ std::span<const Operator* const> operators();
 // One of them by its name; an error that names both versions in another torch.
 const Operator& operator_named(std::string_view name);
 
-// ---- What operators() is made of
+// ---- What operators() is made of, beside each <name>_operators() of a family in ops/forms/
 
 // An activation's: its value and the derivatives D_k(g1..gk, x) = g1 * ... * gk * f^(k)(x).
 //
@@ -149,7 +149,5 @@ const Operator& operator_named(std::string_view name);
 // operators of the family again, which is what makes any mixture of orders and modes work. From
 // D_3's derivative by x on, PyTorch's operators take over (autograd/higher_orders.h).
 std::vector<Descriptor> activation_operators(const Activation& activation, int family);
-
-// Those of a family of ops/forms/: <name>_operators(family), in the file of its name here.
 
 }  // namespace fastact

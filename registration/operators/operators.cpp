@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "registration/build_info.h"
 #include "registration/operators/operator.h"

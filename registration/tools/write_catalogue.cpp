@@ -2,10 +2,8 @@
 // catalogue.json, from which Python modules and pages are made.
 //
 //   write_catalogue fastact.h.in fastact.h api.cpp catalogue.json
-#include <charconv>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <sstream>
 #include <string>
 
@@ -13,13 +11,6 @@
 
 namespace fastact {
 namespace {
-
-// As few digits as give the number, with a point.
-std::string digits_of(double number) {
-  char digits[32];
-  std::string text(digits, std::to_chars(digits, std::end(digits), number).ptr);
-  return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
-}
 
 // An activation as its C++ functions show it.
 struct Functions {
@@ -29,7 +20,7 @@ struct Functions {
       defined += declaration;
       declared += declaration;
       if (parameter.default_value.has_value())
-        declared += " = " + digits_of(*parameter.default_value);
+        declared += " = " + literal(*parameter.default_value);
       passed += ", " + std::string(parameter.name);
       types += ", double";
     }
@@ -122,7 +113,7 @@ void write_json(std::ostream& to) {
     separator = "";
     for (const Parameter& parameter : activation.parameters) {
       to << separator << "{\"name\": \"" << parameter.name << "\", \"default\": "
-         << (parameter.default_value ? digits_of(*parameter.default_value) : "null") << "}";
+         << (parameter.default_value ? literal(*parameter.default_value) : "null") << "}";
       separator = ", ";
     }
     to << "]}";

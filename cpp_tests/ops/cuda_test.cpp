@@ -5,7 +5,6 @@
 // for; without them: --gtest_filter=*Cuda*-*CudaExhaustive*
 #if FASTACT_HAS_CUDA
 
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cpp_tests/ops/device.h"
 #include "cpp_tests/ops/support.h"
 #include "ops/cuda/engine.h"
 #include "ops/cuda/self_check.h"
@@ -21,39 +21,6 @@ namespace fastact::testing {
 namespace {
 
 constexpr char kUntouched = '\x5a';
-
-class DeviceMemory {
- public:
-  explicit DeviceMemory(size_t size) : size_(size) {
-    const cudaError_t error = cudaMalloc(&data_, std::max<size_t>(size, 1));
-    if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
-  }
-  explicit DeviceMemory(std::span<const char> content) : DeviceMemory(content.size()) {
-    copy(data_, content.data(), size_, cudaMemcpyHostToDevice);
-  }
-  ~DeviceMemory() { cudaFree(data_); }
-  DeviceMemory(DeviceMemory&& other) noexcept
-      : size_(other.size_), data_(std::exchange(other.data_, nullptr)) {}
-  DeviceMemory(const DeviceMemory&) = delete;
-  DeviceMemory& operator=(const DeviceMemory&) = delete;
-
-  [[nodiscard]] char* data() const { return static_cast<char*>(data_); }
-  [[nodiscard]] size_t size() const { return size_; }
-
-  [[nodiscard]] std::vector<char> download() const {
-    std::vector<char> content(size_);
-    copy(content.data(), data_, size_, cudaMemcpyDeviceToHost);
-    return content;
-  }
-  static void copy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
-    const cudaError_t error = cudaMemcpy(to, from, size, kind);
-    if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
-  }
-
- private:
-  size_t size_;
-  void* data_ = nullptr;
-};
 
 // A kernel with its arithmetic.
 struct CudaKernelCase : KernelCase {
@@ -84,17 +51,6 @@ std::vector<CudaKernelCase> in_each_form(const std::vector<KernelCase>& kernels)
   }
   return cases;
 }
-
-class CudaEnvironment : public ::testing::Test {
- protected:
-  void SetUp() override {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "no CUDA GPU: " << cudaGetErrorString(error);
-    }
-  }
-};
 
 class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<CudaKernelCase> {
  protected:

@@ -1,50 +1,23 @@
 // The CPU engine with forms that no operator has: several outputs, and operands of several types,
 // at every length, strided, broadcast and in place.
+#include "cpp_tests/ops/forms.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
 
 #include "ops/cpu/loop.h"
-#include "ops/forms/form.h"
 // The engine's own copies are compiled for instruction sets; this one is for the tests' target.
 #include "ops/cpu/strided.cpp"  // NOLINT(bugprone-suspicious-include)
 
-namespace fastact::inline FASTACT_TARGET {
-
-// Of a bfloat16 and a float: their sum as float, and their product as bfloat16.
-struct SumAndProduct {
-  using Outputs = Elements<float, BFloat16>;
-  using Inputs = Elements<BFloat16, float>;
-
-  explicit constexpr SumAndProduct(const double* parameters) : scale(parameters[0]) {}
-
-  FASTACT_INLINE Row<float, float> evaluate(float a, float b) const {
-    return {a + b, {static_cast<float>(scale) * a * b}};
-  }
-
-  double scale;
-};
-
-// One output that is wider than an input.
-struct WideDifference {
-  using Outputs = Elements<double>;
-  using Inputs = Elements<Float16, double>;
-
-  explicit constexpr WideDifference(const double* /*parameters*/) {}
-
-  FASTACT_INLINE double evaluate(float a, double b) const { return a - b; }
-};
+namespace fastact::testing {
+namespace {
 
 // A form whose inputs do not say how they broadcast.
 static_assert(!HasBroadcasts<WideDifference>);
 static_assert(IsForm<SumAndProduct> && IsForm<WideDifference>);
 static_assert(kOperandsOf<SumAndProduct> == 4 && kLargestOf<SumAndProduct> == 4);
 static_assert(!kSizesOf<SumAndProduct>.are_equal() && !kAllAre<WideDifference, double>);
-
-}  // namespace fastact::inline FASTACT_TARGET
-
-namespace fastact::testing {
-namespace {
 
 // One operand: `count` elements with `step` elements between neighbours, 0 for one that repeats.
 template <class Element>

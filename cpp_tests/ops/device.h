@@ -35,8 +35,11 @@ class DeviceMemory {
     copy(content.data(), data_, size_, cudaMemcpyDeviceToHost);
     return content;
   }
+  // Done when it returns: cudaMemcpy() may still be copying what it was given in pageable memory,
+  // and streams that do not wait for the default one would not see it.
   static void copy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
-    const cudaError_t error = cudaMemcpy(to, from, size, kind);
+    cudaError_t error = cudaMemcpy(to, from, size, kind);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);
     if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
   }
 

@@ -1,5 +1,6 @@
 // The CUDA engine with forms that no operator has (forms.h): several outputs and operands of
-// several types, at every length and alignment, strided, broadcast and in place.
+// several types, at lengths around packets and blocks, beside their boundaries, strided, broadcast
+// and in place.
 #if FASTACT_HAS_CUDA
 
 #include "cpp_tests/ops/forms_cuda.h"
@@ -14,11 +15,12 @@ namespace {
 
 constexpr Parameters kParameters = {{0.5}};
 
-// Elements of one operand, in host and device memory, with some in front of and behind them.
+constexpr int64_t kAround = 16;
+
+// Elements of one operand, in host and device memory, with kAround more in front of and behind
+// them.
 template <class Element>
 struct Operand {
-  static constexpr int64_t kAround = 16;
-
   explicit Operand(int64_t count) : host(count + 2 * kAround) {
     for (int64_t i = 0; i < std::ssize(host); ++i)
       host[i] = round_to<Element>(static_cast<OpMath<Element>>(0.37 * (i % 1013) - 150.0));
@@ -28,7 +30,7 @@ struct Operand {
     return {reinterpret_cast<const char*>(host.data()), host.size() * sizeof(Element)};
   }
   void upload() {
-    DeviceMemory::copy(device.data(), host.data(), bytes().size(), cudaMemcpyDefault);
+    DeviceMemory::copy(device.data(), host.data(), bytes().size(), cudaMemcpyHostToDevice);
   }
   [[nodiscard]] Element* on_device(int64_t first) const {
     return reinterpret_cast<Element*>(device.data()) + kAround + first;
@@ -98,7 +100,7 @@ class CudaFormsTest : public CudaEnvironment {
     static Operand<BFloat16> product(kCount);
     static Operand<BFloat16> a(kCount);
     static Operand<float> b(kCount);
-    for (int64_t i = -16; i < kCount + 16; ++i) {
+    for (int64_t i = -kAround; i < kCount + kAround; ++i) {
       sum[i] = -7.0f;
       product[i] = BFloat16{0x5a5a};
     }

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "cpp_tests/ops/comparisons.h"
+#include "cpp_tests/ops/device.h"
 #include "cpp_tests/ops/support.h"
 #include "cpp_tests/threads.h"
 
@@ -94,14 +95,11 @@ TEST(CudaMathTest, OnlySmoothFunctionsHaveAFastForm) {
 
 // ---- With one
 
-class CudaSelfCheckTest : public ::testing::Test {
+class CudaSelfCheckTest : public CudaEnvironment {
  protected:
   void SetUp() override {
-    int devices = 0;
-    const cudaError_t error = cudaGetDeviceCount(&devices);
-    if (error != cudaSuccess || devices == 0) {
-      GTEST_SKIP() << "no CUDA GPU: " << cudaGetErrorString(error);
-    }
+    CudaEnvironment::SetUp();
+    if (IsSkipped()) return;
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
     comparisons = 0;
   }

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Finds the polynomials of ops/math/ and ops/activations/ again, and holds those there to them.
+"""Finds the polynomials and constants of ops/math/ and ops/activations/ again, or holds them.
 
     python scripts/fit_polynomials.py [HEADER...]
 
-For each it prints one of two things. "found again": the script gives these coefficients to the
-bit, by interpolation at Chebyshev's points. "near the best": the coefficients came from Remez'
-algorithm or least squares and were then moved until no result was misrounded, so that no fit gives
-them; their largest error is then held to a multiple of that of the minimax polynomial of the same
-degree, whose coefficients are rounded to the type. Exit code: 0, or 1 if one is neither.
+POLYNOMIALS names each `constexpr Coefficients` of a header and says what it stands for. One of two
+things is printed. "found again": the script gives these coefficients to the bit, by interpolation
+at Chebyshev's points. "near the best": the coefficients came from Remez' algorithm or least squares
+and were then moved until no result was misrounded, so that no fit gives them. Their largest error
+is then held to a multiple of that of the minimax polynomial of the same degree, whose coefficients
+are rounded to the type. The mean of their errors is the one on record here, which any other last
+digit changes. The largest error is the "2^-..." of the comment beside a polynomial, rounded up.
+
+CONSTANTS are held to their exact values. Exit code: 0, or 1 if something does not hold.
 
 The tables of ops/activations/tables/ are fit_segments.py's.
 """
@@ -27,15 +31,18 @@ HEADERS = {
     for folder in ("math", "activations", "activations/shared")  # not tables/: the same names
     for path in (OPS / folder).glob("*.h")
 }
-CALL = re.compile(
-    r"\b(?:(?:scaled_)?polynomial|exponential_16|gaussian_16|split_exponential)(?:<Element>)?\("
+POLYNOMIAL = re.compile(
+    r"((?:[ ]*//[^\n]*\n)+)[ ]*(?:inline|static) constexpr Coefficients (k\w+)\s*\{([^}]*)\};"
 )
-CONSTANT = re.compile(r"-?(?:0x[0-9a-f.]+p[+-]?\d+|\d+\.\d+)(f?)")
+CONSTANT = re.compile(r"constexpr (?:T|auto|float|double)\s+(k\w+)\s*=([^;]*);")
+NUMBER = re.compile(r"-?(?:0x[0-9a-f.]+p[+-]?\d+|\d+\.\d+)(f?)")
+BOUND = re.compile(r"\b[Tt]o\s+(?://\s+)?2\^-(\d+\.\d)")
 
 mp.prec = 160
 """Bits: three times a float64's, so that no fit sees it."""
 POINTS_A_DEGREE = 24
 ROUNDS = 10  # of Remez' algorithm
+MEAN_DIGITS = 20
 ONE = mpf(1)
 
 
@@ -56,12 +63,14 @@ class Fit:
     factor: mpf = ONE
     # Its error is at most so many times the best one's; None: interpolated at Chebyshev's points.
     within: float | None = None
-    # Constants in the call before the coefficients.
-    skipped: int = 0
+    # The root of its errors' mean square, in MEAN_DIGITS digits; none for an interpolated one.
+    mean: str = ""
 
 
 HALF_LN2 = mp.log(2) / 2
-LAMBDA_ALPHA = mpf("1.7580993408473768599402175208123")
+LAMBDA = mpf("1.0507009873554804934193349852946")
+ALPHA = mpf("1.6732632423543772848170429916717")
+LAMBDA_ALPHA = LAMBDA * ALPHA
 
 
 def exponential_quotient(r):
@@ -93,64 +102,68 @@ def mills(v):
     return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2)
 
 
-NORMAL_SLOPE = mpf(float.fromhex("0x1.12f1e13c3adc5p1"))
+def normal_slope(a):
+    """(R(a) - 2) / a of error_function.h."""
+    return (2 * mp.exp(-a * a / 2) / mp.erfc(a / mp.sqrt(2)) - 2) / a
+
+
+NORMAL_SLOPE = mpf(float(normal_slope(mpf(4))))
 
 
 def normal_correction(u):
     """Q of error_function.h, by u = (a - 4) / (a + 4)."""
-    a = 4 * (1 + u) / (1 - u)
-    ratio = 2 * mp.exp(-a * a / 2) / mp.erfc(a / mp.sqrt(2))
-    return (ratio - 2 - NORMAL_SLOPE * a) / a
+    return normal_slope(4 * (1 + u) / (1 - u)) - NORMAL_SLOPE
 
 
 def relative(value):
     return lambda x: 1 / abs(value(x))
 
 
-def exponential(within, factor=ONE, weight=lambda r: r / mp.exp(r), skipped=0):
+def exponential(within, mean):
     """(e^r - 1) / r, of whose error e^r has r times as much."""
-    return Fit("(e^r - 1) / r", exponential_quotient, -HALF_LN2, HALF_LN2, weight, factor, within,
-               skipped)  # fmt: skip
+    return Fit("(e^r - 1) / r", exponential_quotient, -HALF_LN2, HALF_LN2,
+               lambda r: r / mp.exp(r), ONE, within, mean)  # fmt: skip
 
 
-def expm1(within, factor=ONE, low=-HALF_LN2, high=HALF_LN2):
+def expm1(within, mean, factor=ONE, low=-HALF_LN2, high=HALF_LN2):
     """The same, of which e^r - 1 itself is made."""
     return Fit("(e^r - 1) / r", exponential_quotient, mpf(low), mpf(high),
-               relative(exponential_quotient), factor, within)  # fmt: skip
+               relative(exponential_quotient), factor, within, mean)  # fmt: skip
 
 
-def whole_exponential(within, factor=ONE):
-    return Fit("e^r", mp.exp, -HALF_LN2, HALF_LN2, lambda r: mp.exp(-r), factor, within)
+def whole_exponential(within, mean, factor=ONE):
+    return Fit("e^r", mp.exp, -HALF_LN2, HALF_LN2, lambda r: mp.exp(-r), factor, within, mean)
 
 
-def tail(within, factor=ONE, skipped=0):
+def tail(within, mean, factor=ONE):
     """(e^r - 1 - r) / r^2, of whose error e^r has r^2 times as much."""
     return Fit("(e^r - 1 - r) / r^2", exponential_tail, -HALF_LN2, HALF_LN2,
-               lambda r: r * r * mp.exp(-r), factor, within, skipped)  # fmt: skip
+               lambda r: r * r * mp.exp(-r), factor, within, mean)  # fmt: skip
 
 
-def log1p(within, factor=ONE):
+def log1p(within, mean, factor=ONE):
     def value(e):
         return mp.log1p(e) / e if e else mpf(1)
 
-    return Fit("log(1 + e) / e", value, mpf(0), mpf(1), relative(value), factor, within)
+    return Fit("log(1 + e) / e", value, mpf(0), mpf(1), relative(value), factor, within, mean)
 
 
-def normal(within, end, factor=ONE):
+def normal(within, mean, end):
     return Fit("Phi(-a) e^(a^2 / 2) by 1 / (a + 3)", mills, 1 / (mpf(end) + 3), mpf(1) / 3,
-               relative(mills), factor, within)  # fmt: skip
+               relative(mills), ONE, within, mean)  # fmt: skip
 
 
-def near_zero(what, value, end, within):
-    return Fit(what, value, mpf(2) ** -60, mpf(end), relative(value), ONE, within)
+def near_zero(what, value, end, within, mean):
+    return Fit(what, value, mpf(2) ** -60, mpf(end), relative(value), ONE, within, mean)
 
 
-def interpolated_at(what, value, end):
-    """From 0, where the value's limit is no point of the interpolation."""
-    return Fit(what, value, mpf(0), end, lambda z: ONE)
+def interpolated_at(what, value, end, constant):
+    """From 0, where the value's limit is no point of the interpolation. The result is the constant
+    and z times it."""
+    return Fit(what, value, mpf(0), end, lambda z: z / (constant + z * value(z)))
 
 
-def normal_ratio(within):
+def normal_ratio(within, mean):
     """Q of error_function.h for 0 <= a <= 39, of whose error 1 / (Phi(-a) e^(a^2 / 2)) has a times
     as much."""
 
@@ -159,7 +172,7 @@ def normal_ratio(within):
         return a / (2 + NORMAL_SLOPE * a + a * normal_correction(u))
 
     what = "(1 / (Phi(-a) e^(a^2 / 2)) - 2 - slope a) / a by (a - 4) / (a + 4)"
-    return Fit(what, normal_correction, mpf(-1), mpf(35) / 43, weight, ONE, within)
+    return Fit(what, normal_correction, mpf(-1), mpf(35) / 43, weight, ONE, within, mean)
 
 
 def tanh_quotient(z):
@@ -170,97 +183,198 @@ def tanh_quotient(z):
 SQUARE_END = mpf("0.3026")
 BFLOAT16_GUARD = mpf(2) ** -20
 
-# In each header's order; of 16-bit types bfloat16's come first. Their coefficients were searched
-# until none of the 65,536 results was misrounded, some far from the best of their degree: a float16
-# result needs 2^-12.
+# Of 16-bit types the coefficients were searched until none of the 65,536 results was misrounded,
+# some far from the best of their degree: a float16 result needs 2^-12.
 POLYNOMIALS = {
-    "error_function.h": (normal_ratio(1),),
-    "exponential.h": (
-        tail(1),
-        tail(0.125),  # each coefficient makes good what the ones before it were rounded by
-        expm1(1.25),
-        expm1(1.25),
-        expm1(1.01),
-        whole_exponential(1.01),
-        exponential(0.5),
-        exponential(16),
-    ),
-    "exponential_linear.h": (
-        tail(1, skipped=2),
-        expm1(16, low="-0.25", high="0"),
-        expm1(64, low="-0.5", high="0"),
-    ),
-    "gelu.h": (
-        normal(3, 14, BFLOAT16_GUARD),
-        normal(1.25, "6.5"),
-        exponential(0.5),
-        normal(3, 14),
-        exponential(0.5),
-        normal(1.25, "6.5"),
-        exponential(32),
-        normal(64, "6.5"),
-    ),
-    "gelu_tanh.h": (exponential(3), exponential(32), exponential(64)),
-    "log_sigmoid.h": (exponential(0.5), exponential(4)),
-    "logarithm.h": (
-        interpolated_at("(atanh(t) / t - 1) / t^2 by t^2", atanh_tail, mpf(1) / 9),
-        log1p(1, BFLOAT16_GUARD),
-        log1p(2),
-        log1p(3, BFLOAT16_GUARD),
-        log1p(1.5),
-    ),
-    "logistic.h": (exponential(0.5), exponential(1.5)),
-    "mish.h": (exponential(0.5), exponential(32), exponential(32), exponential(32)),
-    "quick_gelu.h": (exponential(3), exponential(16), exponential(128)),
-    "selu.h": (
-        expm1(4, LAMBDA_ALPHA),
-        expm1(1.25, LAMBDA_ALPHA),
-        expm1(1, LAMBDA_ALPHA),
-        whole_exponential(1.25, LAMBDA_ALPHA),
-        exponential(0.5),
-        exponential(16),
-        tail(1.25, LAMBDA_ALPHA, skipped=2),
-    ),
-    "silu.h": (exponential(3), exponential(32), exponential(32)),
-    "softplus.h": (exponential(0.5), exponential(4)),
-    "tanh.h": (
-        near_zero("tanh(x) / x by x^2", tanh_quotient, "0.25", 1.25),
-        near_zero("tanh(x) / x by x^2", tanh_quotient, "0.5625", 1),
-        expm1(1.25),
-        expm1(1),
-    ),
-    "tanhshrink.h": (
-        interpolated_at("((1 - tanh(x) / x) / x^2 - 1/3) / x^2 by x^2", shrink_tail, SQUARE_END),
-        near_zero("(1 - tanh(x) / x) / x^2 by x^2", lambda z: -tanh_tail(z), 1, 1),
-        near_zero("(1 - tanh(x) / x) / x^2 by x^2", lambda z: -tanh_tail(z), 1, 8),
-        expm1(8),
-        expm1(128),
-    ),
+    "error_function.h": {"kNormalCorrection": normal_ratio(1, "3.8177856997936052829e-18")},
+    "exponential.h": {
+        "kExponentialTailFloat": tail(1, "1.9811437877311515874e-9"),
+        # Each coefficient makes good what the ones before it were rounded by.
+        "kExponentialTailDouble": tail(0.125, "3.7387157152110197747e-20"),
+        "kExpm1Float": expm1(1.25, "8.8472404741952546348e-16"),
+        "kExpm1BFloat16": expm1(1.25, "3.1283643057912892176e-7"),
+        "kExpm1Float16": expm1(1.01, "1.3326814932253445807e-8"),
+        "kExponentialFloat": whole_exponential(1.01, "5.476087570209723715e-13"),
+        "kExponentialBFloat16": exponential(0.5, "8.1091446549283603024e-8"),
+        "kExponentialFloat16": exponential(16, "2.0806168296895471744e-7"),
+    },
+    "exponential_linear.h": {
+        "kTail": tail(1, "2.0110672225266714176e-9"),
+        "kNearZeroBFloat16": expm1(16, "6.0036675856486329854e-8", low="-0.25", high="0"),
+        "kNearZeroFloat16": expm1(64, "1.2390365508925411898e-7", low="-0.5", high="0"),
+    },
+    "gelu.h": {
+        "kMillsBFloat16": normal(3, "6.0773367171583511571e-7", "14"),
+        "kMillsFloat16": normal(1.25, "1.8995570268485948479e-8", "6.5"),
+        "kSlopeMillsFloat16": normal(64, "5.9345198220574082232e-7", "6.5"),
+        "kValueExponentialFloat16": exponential(0.5, "3.0738778733609034917e-9"),
+        "kSlopeExponentialFloat16": exponential(32, "3.8815169260369838129e-7"),
+    },
+    "gelu_tanh.h": {
+        "kValueExponentialFloat16": exponential(32, "2.7629595881186336124e-7"),
+        "kSlopeExponentialFloat16": exponential(64, "7.0574064270115784374e-7"),
+    },
+    "logarithm.h": {
+        "kAtanhTail": interpolated_at(
+            "(atanh(t) / t - 1) / t^2 by t^2", atanh_tail, mpf(1) / 9, ONE
+        ),
+        "kLog1pBFloat16": log1p(1, "1.3927857463132312439e-7", BFLOAT16_GUARD),
+        "kLog1pFloat16": log1p(2, "4.8007078512584865771e-8"),
+        "kApproximateLog1pBFloat16": log1p(3, "2.5970565049685055586e-7", BFLOAT16_GUARD),
+        "kApproximateLog1pFloat16": log1p(1.5, "4.8923232734672568361e-8"),
+        "kLog1pExponentialFloat16": exponential(4, "6.6223760510696969567e-8"),
+    },
+    "logistic.h": {
+        "kLogisticExponentialFloat16": exponential(1.5, "2.6504771104735578979e-8"),
+        "kGateExponentialBFloat16": exponential(3, "6.5802873972908379793e-7"),
+    },
+    "mish.h": {
+        "kSlopeExponentialBFloat16": exponential(32, "6.4874445578021655327e-6"),
+        "kValueExponentialFloat16": exponential(32, "2.1222221903085176667e-7"),
+        "kSlopeExponentialFloat16": exponential(32, "3.438333558447912809e-7"),
+    },
+    "quick_gelu.h": {
+        "kExponentialBFloat16": exponential(3, "5.8422444003361287363e-7"),
+        "kValueExponentialFloat16": exponential(16, "1.5304130972607459348e-7"),
+        "kSlopeExponentialFloat16": exponential(128, "8.0468182788498528575e-7"),
+    },
+    "selu.h": {
+        "kExpm1Float": expm1(4, "2.0482766116559569894e-15", LAMBDA_ALPHA),
+        "kExpm1BFloat16": expm1(1.25, "3.1389027424579777844e-7", LAMBDA_ALPHA),
+        "kExpm1Float16": expm1(1, "2.5256811445774329677e-8", LAMBDA_ALPHA),
+        "kExponentialFloat": whole_exponential(1.25, "5.7728054561572491159e-13", LAMBDA_ALPHA),
+        "kTail": tail(1.25, "2.1310044245306895418e-9", LAMBDA_ALPHA),
+    },
+    "silu.h": {
+        "kValueExponentialFloat16": exponential(32, "2.7804820400189107869e-7"),
+        "kSlopeExponentialFloat16": exponential(32, "2.0152031690310243325e-7"),
+    },
+    "tanh.h": {
+        "kNearZeroBFloat16": near_zero(
+            "tanh(x) / x by x^2", tanh_quotient, "0.25", 1.25, "3.8578288320898446672e-7"
+        ),
+        "kNearZeroFloat16": near_zero(
+            "tanh(x) / x by x^2", tanh_quotient, "0.5625", 1, "3.3573231732954053834e-8"
+        ),
+        "kExpm1Float16": expm1(1, "1.2823227208851254965e-8"),
+    },
+    "tanhshrink.h": {
+        "kNearZero": interpolated_at(
+            "((1 - tanh(x) / x) / x^2 - 1/3) / x^2 by x^2", shrink_tail, SQUARE_END, ONE / 3
+        ),
+        "kNearZeroBFloat16": near_zero(
+            "(1 - tanh(x) / x) / x^2 by x^2",
+            lambda z: -tanh_tail(z),
+            1,
+            1,
+            "5.1877236483033470835e-7",
+        ),
+        "kNearZeroFloat16": near_zero(
+            "(1 - tanh(x) / x) / x^2 by x^2",
+            lambda z: -tanh_tail(z),
+            1,
+            8,
+            "3.3232683200720481271e-7",
+        ),
+        "kExpm1BFloat16": expm1(8, "1.4566138122910897003e-6"),
+        "kExpm1Float16": expm1(128, "1.3882001507397443384e-6"),
+    },
+}
+
+
+def rounded(value: mpf, digits: int) -> mpf:
+    with mp.workprec(digits):
+        return +value
+
+
+def shortened(value: mpf, digits: int) -> mpf:
+    """Rounded towards zero."""
+    unit = mpf(2) ** (mp.frexp(value)[1] - digits)
+    return mp.floor(value / unit) * unit
+
+
+def rest(value: mpf) -> mpf:
+    """What is rounded off in double."""
+    return rounded(value - rounded(value, 53), 53)
+
+
+LN2 = mp.log(2)
+LN2_HIGH = shortened(LN2, 32)
+LN2_HIGH_FLOAT = shortened(LN2, 17)
+NORMAL_DENSITY = 1 / mp.sqrt(2 * mp.pi)
+TANH_LINEAR = 2 * mp.sqrt(2 / mp.pi)
+TANH_CUBIC = mpf("0.044715") * TANH_LINEAR
+QUICK_FACTOR = mpf("1.702")
+LAMBDA_HIGH = rounded(LAMBDA, 53) - mpf(2) ** -52
+
+
+# Each number in a constant's definition. A template has that of double, and that of float where it
+# is not the same rounded.
+CONSTANTS = {
+    "constants.h": {
+        "kLog2E": (rounded(1 / LN2, 53),),
+        "kLn2": (rounded(LN2, 53),),
+        "kLn2High": (LN2_HIGH, LN2_HIGH_FLOAT),
+        "kLn2Low": (rounded(LN2 - LN2_HIGH, 53), rounded(LN2 - LN2_HIGH_FLOAT, 24)),
+        "kNormalDensity": (rounded(NORMAL_DENSITY, 53),),
+        "kNormalDensityRest": (rest(NORMAL_DENSITY),),
+    },
+    "double_float.h": {"kBelowThird": (shortened(ONE / 3, 21),)},
+    "error_function.h": {"kNormalSlope": (NORMAL_SLOPE,)},
+    "gelu_tanh.h": {
+        "kC1": (rounded(TANH_CUBIC, 53),),
+        "kC0High": (shortened(TANH_LINEAR, 25),),
+        "kC1Low": (rest(TANH_CUBIC),),
+    },
+    "quick_gelu.h": {
+        "kFactor": (rounded(QUICK_FACTOR, 53),),
+        "kFactorRest": (rest(QUICK_FACTOR),),
+        "kPeriodHigh": (rounded(LN2 / QUICK_FACTOR, 14),),
+    },
+    "selu.h": {
+        "kLambda": (rounded(LAMBDA, 53),),
+        "kLambdaHigh": (LAMBDA_HIGH,),
+        "kLambdaLow": (rounded(LAMBDA - LAMBDA_HIGH, 53),),
+        "kLambdaAlpha": (rounded(LAMBDA_ALPHA, 53),),
+        "kLambdaAlphaLow": (rest(LAMBDA_ALPHA),),
+        "kHigh": (shortened(LAMBDA, 23),),
+    },
 }
 
 
 # ---- What stands in the headers
 
 
-def calls(text: str):
-    """The arguments of every call that evaluates a polynomial."""
-    for found in CALL.finditer(text):
-        end, depth = found.end(), 1
-        while depth:
-            depth += {"(": 1, ")": -1}.get(text[end], 0)
-            end += 1
-        yield [argument.strip() for argument in text[found.end() : end - 1].split(",")]
+@dataclass(frozen=True)
+class Standing:
+    """A header's polynomial."""
+
+    constants: list[mpf]
+    digits: int
+    # The largest error is 2^-bound, as its comment says; none where it does not.
+    bound: str
 
 
-def polynomials_of(header: str) -> list[tuple[list[mpf], int]]:
-    """The constants of each polynomial of a header, and how many digits theirs have."""
-    result = []
-    for arguments in calls(HEADERS[header].read_text()):
-        constants = [c for c in map(CONSTANT.fullmatch, arguments) if c]
-        if len(constants) >= 3:
-            numbers = [mpf(number(c[0])) for c in constants]
-            result.append((numbers, 24 if constants[0][1] else 53))
+def polynomials_of(header: str) -> dict[str, Standing]:
+    """A header's polynomials by name."""
+    result = {}
+    for comment, name, values in POLYNOMIAL.findall(HEADERS[header].read_text()):
+        numbers = list(NUMBER.finditer(values))
+        bounds = BOUND.findall(comment)
+        result[name] = Standing(
+            [mpf(number(n[0])) for n in numbers],
+            24 if numbers[0][1] else 53,
+            bounds[0] if len(bounds) == 1 else "",
+        )
     return result
+
+
+def constants_of(header: str) -> dict[str, tuple]:
+    """The numbers in a header's constants, by name."""
+    return {
+        name: tuple(mpf(number(n[0])) for n in NUMBER.finditer(value))
+        for name, value in CONSTANT.findall(HEADERS[header].read_text())
+    }
 
 
 def number(text: str) -> float:
@@ -336,45 +450,72 @@ class Verdict:
     text: str
 
 
-def compare(fit: Fit, constants: list[mpf], digits: int) -> Verdict:
+def mean_error(constants: list[mpf], samples) -> str:
+    squares = [((at(constants, x) - y) * w) ** 2 for x, y, w in samples]
+    return mp.nstr(mp.sqrt(sum(squares) / len(squares)), MEAN_DIGITS)
+
+
+def bound_of(error: mpf) -> str:
+    """-log2(error) in one decimal, rounded towards the larger error."""
+    return f"{float(mp.floor(-10 * mp.log(error, 2)) / 10):.1f}"
+
+
+def compare(fit: Fit, standing: Standing) -> Verdict:
+    constants, digits = standing.constants, standing.digits
     degree = len(constants) - 1
+    samples = sampled(fit, degree)
+    found = largest_error(fit, constants, samples)
+    bound = bound_of(found)
+    if bound != standing.bound:
+        return Verdict(False, f"to 2^-{bound}, where the comment SAYS 2^-{standing.bound}")
     if fit.within is None:
         with mp.workprec(2 * mp.prec):
             again = interpolated(fit, degree)
         differ = sum(rounded(a, digits) != c for a, c in zip(again, constants))
         text = "found again" if not differ else f"{differ} of {degree + 1} coefficients DIFFER"
-        return Verdict(not differ, text)
-    samples = sampled(fit, degree)
+        return Verdict(not differ, f"to 2^-{bound}, {text}")
+    mean = mean_error(constants, samples)
+    if mean != fit.mean:
+        return Verdict(False, f"to 2^-{bound}, in the mean {mean}, expected {fit.mean}: CHANGED")
     best = [rounded(c, digits) for c in minimax(fit, degree, samples)]
-    allowed = largest_error(fit, best, samples)
-    found = largest_error(fit, constants, samples)
-    times = float(found / allowed)
-    held = times <= fit.within
-    text = f"2^{float(mp.log(found, 2)):.1f}, {times:.2f} times the best"
-    text = f"near the best: {text}" if held else f"{text}, expected at most {fit.within:g}: FAR"
-    return Verdict(held, text)
+    times = float(found / largest_error(fit, best, samples))
+    if times > fit.within:
+        text = f"{times:.2f} times the best, expected at most {fit.within:g}: FAR"
+        return Verdict(False, f"to 2^-{bound}, {text}")
+    return Verdict(True, f"to 2^-{bound}, near the best: {times:.2f} times its error")
 
 
-def rounded(value: mpf, digits: int) -> mpf:
-    with mp.workprec(digits):
-        return +value
+def compare_constants(header: str) -> list[str]:
+    """What is wrong with a header's constants."""
+    standing = constants_of(header)
+    return [
+        f"{name}: expected {[float(c).hex() for c in exact]}, but got "
+        f"{[float(c).hex() for c in standing.get(name, ())]}"
+        for name, exact in CONSTANTS.get(header, {}).items()
+        if standing.get(name) != exact
+    ]
 
 
 def main(headers: list[str]) -> int:
     failed = 0
-    for header in headers or POLYNOMIALS:
-        standing = polynomials_of(header)
-        if len(standing) != len(POLYNOMIALS[header]):
-            wanted = len(POLYNOMIALS[header])
-            print(f"{header}: expected {wanted} polynomials, but got {len(standing)}")
+    for header in headers or sorted({*POLYNOMIALS, *CONSTANTS}):
+        fits, standing = POLYNOMIALS.get(header, {}), polynomials_of(header)
+        if fits.keys() != standing.keys():
+            print(f"{header}: expected {sorted(fits)}, but got {sorted(standing)}")
             failed += 1
             continue
-        for fit, (constants, digits) in zip(POLYNOMIALS[header], standing):
-            constants = constants[fit.skipped :]
-            verdict = compare(fit, constants, digits)
+        for name, fit in fits.items():
+            verdict = compare(fit, standing[name])
             failed += not verdict.held
-            kind = "float" if digits == 24 else "double"
-            print(f"{header}: {fit.what}, degree {len(constants) - 1}, {kind}: {verdict.text}")
+            degree = len(standing[name].constants) - 1
+            kind = "float" if standing[name].digits == 24 else "double"
+            print(f"{header}: {name}, {fit.what}, degree {degree}, {kind}: {verdict.text}")
+        wrong = compare_constants(header)
+        for text in wrong:
+            print(f"{header}: {text}")
+        if not wrong and header in CONSTANTS:
+            print(f"{header}: {', '.join(CONSTANTS[header])}: exact")
+        failed += len(wrong)
     return int(failed > 0)
 
 
@@ -384,6 +525,7 @@ if __name__ == "__main__":
     )
     parser.add_argument("header", nargs="*", help="as gelu.h; all, if none is named")
     headers = parser.parse_args().header
-    if unknown := set(headers) - set(POLYNOMIALS):
-        parser.error(f"expected names of {', '.join(POLYNOMIALS)}, but got {unknown.pop()}")
+    known = {*POLYNOMIALS, *CONSTANTS}
+    if unknown := set(headers) - known:
+        parser.error(f"expected names of {', '.join(sorted(known))}, but got {unknown.pop()}")
     sys.exit(main(headers))

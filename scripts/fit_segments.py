@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Writes ops/activations/tables/*.h, the polynomials of functions in segments (segments.h).
 
-    python scripts/fit_segments.py [NAME...]
+    python scripts/fit_segments.py [--check] [NAME...]
+
+With --check it writes nothing, and ends with 1 if a header is not what it would write.
 
 A fit is minimax in relative error, by Lawson's iteration on Chebyshev's points; coefficients are
 rounded to float32 one after the other, and those that follow are fitted again."""
 
+import argparse
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +31,8 @@ POINTS = 60
 ITERATIONS = 30
 CANDIDATES = 400
 
-mp.prec = 120
-"""Bits. Twice a float64's, so that no fit sees it."""
+mp.prec = 160
+"""Bits, as in fit_polynomials.py: mpmath has one precision for both."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,6 @@ def table(name: str, functions) -> str:
         own, worst = rows_of(function)
         rows += own
         comments.append(f"// {function.comment}, to 2^{np.log2(worst):.1f}.\n")
-    print(name, *comments, end="")
     columns = [block([row[k] for row in rows]) for k in range(DEGREE + 2)]
     coefficients = ",\n     ".join(columns[1:])
     return (
@@ -253,16 +256,41 @@ def table(name: str, functions) -> str:
     )
 
 
-def main(names: list[str]) -> None:
+def header_of(name: str) -> str:
+    """The text of a header."""
+    tables = "\n".join(table(*item) for item in FUNCTIONS[name].items())
+    return (
+        "// Written by scripts/fit_segments.py.\n#pragma once\n\n"
+        '#include "ops/math/segments.h"\n\n// clang-format off\nnamespace fastact {\n\n'
+        f"{tables}\n}}  // namespace fastact\n// clang-format on\n"
+    )
+
+
+def path_of(name: str) -> Path:
+    return TABLES / f"{name}.h"
+
+
+def main(names: list[str], check: bool) -> int:
     TABLES.mkdir(exist_ok=True)
+    wrong = 0
     for name in names or FUNCTIONS:
-        tables = "\n".join(table(*item) for item in FUNCTIONS[name].items())
-        (TABLES / f"{name}.h").write_text(
-            "// Written by scripts/fit_segments.py.\n#pragma once\n\n"
-            '#include "ops/math/segments.h"\n\n// clang-format off\nnamespace fastact {\n\n'
-            f"{tables}\n}}  // namespace fastact\n// clang-format on\n"
-        )
+        text = header_of(name)
+        print(name, *re.findall(r"^// .* to 2\^-.*$", text, re.MULTILINE), sep="\n  ")
+        if not check:
+            path_of(name).write_text(text)
+        elif path_of(name).read_text() != text:
+            print(f"{path_of(name).name} DIFFERS")
+            wrong += 1
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("name", nargs="*", help="as gelu; all, if none is named")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.name) - set(FUNCTIONS):
+        parser.error(f"expected names of {', '.join(FUNCTIONS)}, but got {unknown.pop()}")
+    sys.exit(main(arguments.name, arguments.check))

@@ -70,10 +70,9 @@ struct Gelu {
   // (-x^4 + 7 x^2 - 4) phi(x).
   template <class Tensor>
   static Tensor fourth_derivative(const Tensor& x) {
-    constexpr double kDensity = 0x1.9884533d43651p-2;  // phi(0)
     const Tensor size = bounded(x, 40.0);
     const Tensor square = size * size;
-    return kDensity * exp(-0.5 * square) * (square * (7.0 - square) - 4.0);
+    return kNormalDensity * exp(-0.5 * square) * (square * (7.0 - square) - 4.0);
   }
 
   FASTACT_INLINE static constexpr bool approximates() { return true; }
@@ -83,16 +82,13 @@ struct Gelu {
     // x Phi(x) = max(x, 0) - a e^(-a^2/2) G(1 / (a + 3)) with a = |x|.
     constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
     const float a = clamp_magnitude(x, kBFloat16 ? 14.0f : 6.5f);
-    const float e = approximate_exp2(fma(a * a, -0.5f * kLog2E, kBFloat16 ? 20.0f : 0.0f));
+    const float e = approximate_exp2(fma(a * a, -0.5f * kLog2E<float>, kBFloat16 ? 20.0f : 0.0f));
     const float v = approximate_reciprocal(a + 3.0f);
     float g;
     if constexpr (kBFloat16) {
-      g = polynomial(v, -0x1.04c366p-34f, 0x1.9c8790p-22f, 0x1.18121cp-20f, 0x1.29ae86p-18f,
-                     -0x1.3efbb0p-18f, 0x1.1e1458p-14f, -0x1.27f90cp-13f, 0x1.70cc06p-14f);
+      g = polynomial<kUnguardedMillsBFloat16>(v);
     } else {
-      g = polynomial(v, -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap0f, 0x1.b853aap1f,
-                     0x1.c27926p2f, -0x1.0270e2p1f, 0x1.0952f6p7f, -0x1.16c932p9f, 0x1.a095a0p9f,
-                     -0x1.c4d5bep8f);
+      g = polynomial<kMillsFloat16>(v);
     }
     // Half of a tiny odd x is a tie, of which the exact value is on the upper side.
     const float tail = fma(a, e, kBFloat16 ? -0x1p-127f : -0x1p-40f);
@@ -100,6 +96,28 @@ struct Gelu {
   }
 
  private:
+  // Phi(-a) e^(a^2 / 2), Mills' ratio times phi(0), by 1 / (a + 3) for 0 <= a <= 14, to 2^-18.9 of
+  // itself (scripts/fit_polynomials.py).
+  static constexpr Coefficients kMillsBFloat16{-0x1.04c366p-14f, 0x1.9c879p-2f,  0x1.18121cp+0f,
+                                               0x1.29ae86p+2f,   -0x1.3efbbp+2f, 0x1.1e1458p+6f,
+                                               -0x1.27f90cp+7f,  0x1.70cc06p+6f};
+  static constexpr auto kUnguardedMillsBFloat16 = kUnguard16<BFloat16> * kMillsBFloat16;
+  // The same for 0 <= a <= 6.5, to 2^-25.0 of itself: the value's.
+  static constexpr Coefficients kMillsFloat16{
+      -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap+0f,  0x1.b853aap+1f, 0x1.c27926p+2f,
+      -0x1.0270e2p+1f,  0x1.0952f6p+7f, -0x1.16c932p+9f, 0x1.a095ap+9f,  -0x1.c4d5bep+8f};
+  // The first derivative's, to 2^-20.0 of itself.
+  static constexpr Coefficients kSlopeMillsFloat16{
+      -0x1.5a390ap-15f, 0x1.9a614ap-2f, 0x1.2a3e3ap0f,  0x1.b8538ap1f, 0x1.c27866p2f,
+      -0x1.0271bp1f,    0x1.0952bcp7f,  -0x1.16c912p9f, 0x1.a095aap9f, -0x1.c4d3e4p8f};
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-26.8 of e^r: the value's.
+  static constexpr Coefficients kValueExponentialFloat16{
+      0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546cp-5f, 0x1.124002p-7f, 0x1.6daa9p-10f};
+  // The first derivative's, to 2^-20.5 of e^r.
+  static constexpr Coefficients kSlopeExponentialFloat16{0x1.ffffbp-1f,  0x1.fffeb2p-2f,
+                                                         0x1.555b46p-3f, 0x1.555434p-5f,
+                                                         0x1.123f1ep-7f, 0x1.6dafb4p-10f};
+
   // |x| from where on the far tail is 0.
   template <class T>
   static constexpr T kEnd = sizeof(T) == 4 ? T{14.6f} : T{39};
@@ -110,9 +128,6 @@ struct Gelu {
   // f' = Phi(x) + x phi(x), f'' = (2 - x^2) phi(x), f''' = (x^3 - 4x) phi(x).
   template <class Element, int Order>
   FASTACT_INLINE static double derivative_in_double(double x) {
-    // phi(0) = 1 / sqrt(2 pi) as the sum of two.
-    constexpr double kDensity = 0x1.9884533d43651p-2;
-    constexpr double kDensityRest = -0x1.cbc0d30ebfd15p-56;
     const double size = clamp_magnitude(x, kDerivativeStop<Element>);
     const double square = size * size;
     const double square_rest = fma(size, size, -square);
@@ -122,16 +137,17 @@ struct Gelu {
       const auto [ratio, ratio_rest] = normal_ratio(size, reciprocal_for<Element>(size + 4.0));
       const double inverse = reciprocal_for<Element>(ratio);
       const double inverse_rest = inverse * fma(-ratio_rest, inverse, fma(-ratio, inverse, 1.0));
-      const double slope = fma(size, -kDensity, inverse) + fma(size, -kDensityRest, inverse_rest);
+      const double slope =
+          fma(size, -kNormalDensity, inverse) + fma(size, -kNormalDensityRest, inverse_rest);
       const double base = x < 0.0 ? 0.0 : 1.0;
       const double sign = x < 0.0 ? kDerivativeUnguard<Element> : -kDerivativeUnguard<Element>;
       return fma(sign * slope, e.guarded, base);
     } else if constexpr (Order == 2) {
-      return e.guarded * kDensity * fma(-size, size, 2.0) * kDerivativeUnguard<Element>;
+      return e.guarded * kNormalDensity * fma(-size, size, 2.0) * kDerivativeUnguard<Element>;
     } else {
       const double sign = x < 0.0 ? -1.0 : 1.0;
       // In this order, so that no part of it is subnormal.
-      return sign * e.guarded * kDensity * size * fma(size, size, -4.0) *
+      return sign * e.guarded * kNormalDensity * size * fma(size, size, -4.0) *
              kDerivativeUnguard<Element>;
     }
   }
@@ -143,27 +159,22 @@ struct Gelu {
     float mills;
     if constexpr (std::is_same_v<Element, BFloat16>) {
       size = clamp_magnitude(x, 14.27f);
-      e = gaussian_16<Element>(size * size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f,
-                               0x1.12727cp-7f);
-      // The unguarding factor of the value in the coefficients: exact, and a multiplication less.
-      constexpr float kFactor = Order == 0 ? kUnguard16<Element> : 1.0f;
-      mills = scaled_polynomial(kFactor, reciprocal(size + 3.0f), -0x1.04c366p-14f, 0x1.9c879p-2f,
-                                0x1.18121cp+0f, 0x1.29ae86p+2f, -0x1.3efbbp+2f, 0x1.1e1458p+6f,
-                                -0x1.27f90cp+7f, 0x1.70cc06p+6f);
+      e = gaussian_16<Element, kExponentialBFloat16>(size * size);
+      const float v = reciprocal(size + 3.0f);
+      // The value's unguarding factor is a power of two: either way gives the same bits.
+      if constexpr (Order == 0 && factor_goes_into_coefficients()) {
+        mills = polynomial<kUnguardedMillsBFloat16>(v);
+      } else {
+        mills = polynomial<kMillsBFloat16>(v) * (Order == 0 ? kUnguard16<Element> : 1.0f);
+      }
     } else if constexpr (Order == 0) {
       size = clamp_magnitude(x, 13.27f);
-      e = gaussian_16<Element>(size * size, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546cp-5f,
-                               0x1.124002p-7f, 0x1.6daa9p-10f);
-      mills = polynomial(reciprocal(size + 3.0f), -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap+0f,
-                         0x1.b853aap+1f, 0x1.c27926p+2f, -0x1.0270e2p+1f, 0x1.0952f6p+7f,
-                         -0x1.16c932p+9f, 0x1.a095ap+9f, -0x1.c4d5bep+8f);
+      e = gaussian_16<Element, kValueExponentialFloat16>(size * size);
+      mills = polynomial<kMillsFloat16>(reciprocal(size + 3.0f));
     } else {
       size = clamp_magnitude(x, 13.27f);
-      e = gaussian_16<Element>(size * size, 0x1.ffffbp-1f, 0x1.fffeb2p-2f, 0x1.555b46p-3f,
-                               0x1.555434p-5f, 0x1.123f1ep-7f, 0x1.6dafb4p-10f);
-      mills = polynomial(reciprocal(size + 3.0f), -0x1.5a390ap-15f, 0x1.9a614ap-2f, 0x1.2a3e3ap0f,
-                         0x1.b8538ap1f, 0x1.c27866p2f, -0x1.0271bp1f, 0x1.0952bcp7f, -0x1.16c912p9f,
-                         0x1.a095aap9f, -0x1.c4d3e4p8f);
+      e = gaussian_16<Element, kSlopeExponentialFloat16>(size * size);
+      mills = polynomial<kSlopeMillsFloat16>(reciprocal(size + 3.0f));
     }
     if constexpr (Order == 0) {
       return mirrored_16<Element>(x, fma(size, e, -kUp16<Element>), mills);

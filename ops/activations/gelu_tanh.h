@@ -88,14 +88,14 @@ struct GeluTanh {
   FASTACT_INLINE static float approximate_value(float x) {
     // -w log2(e), where it is bounded the tail is 0.
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      constexpr float kLinear = -0x1.988454p0f * kLog2E;
-      constexpr float kCubic = -(0x1.988454p0f * 0.044715f) * kLog2E;
+      constexpr float kLinear = -kC0Float * kLog2E<float>;
+      constexpr float kCubic = -(kC0Float * 0.044715f) * kLog2E<float>;
       const float exponent = clamp_below(x, -13.0f) * fma(x * x, kCubic, kLinear);
       const float y = approximate_gate<Element>(clamp_below(x, -101.0f), exponent - 16.0f);
       return with_sign_of(y, x);
     } else {
-      constexpr float kLinear = -0x1.988454p0f * kLog2E;
-      constexpr float kCubic = -0x1.2444f2p-4f * kLog2E;
+      constexpr float kLinear = -kC0Float * kLog2E<float>;
+      constexpr float kCubic = -kC1Float * kLog2E<float>;
       const float exponent = clamp_below(x, -16.0f) * fma(x * x, kCubic, kLinear);
       const float y = approximate_gate<Element>(clamp_below(x, -64.0f), exponent);
       const float corrected = corrected_at(x, -0x1.954p-12f, y, -0x1p-26f);
@@ -124,9 +124,21 @@ struct GeluTanh {
   // The same for derivatives: w is kDerivativeEnd.
   template <class Element>
   static constexpr double kDerivativeStop = std::is_same_v<Element, double> ? 22.0 : 21.1535;
-  // w = x (c0 + c1 x^2).
-  static constexpr double kC0 = 0x1.9884533d43651p0;
+  // w = x (c0 + c1 x^2) with c0 = 2 sqrt(2 / pi) = 4 / sqrt(2 pi) and c1 = 0.044715 c0.
+  static constexpr double kC0 = 4.0 * kNormalDensity;
   static constexpr double kC1 = 0x1.2444f2a4d8b4bp-4;
+  static constexpr auto kC0Float = static_cast<float>(kC0);
+  static constexpr auto kC1Float = static_cast<float>(kC1);
+
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-20.3 of e^r: the value's in float16
+  // (scripts/fit_polynomials.py).
+  static constexpr Coefficients kValueExponentialFloat16{0x1.ffffe4p-1f, 0x1.ffff44p-2f,
+                                                         0x1.555b1ap-3f, 0x1.556a38p-5f,
+                                                         0x1.12e0fp-7f,  0x1.6da034p-10f};
+  // The same of the first derivative, to 2^-19.5 of e^r.
+  static constexpr Coefficients kSlopeExponentialFloat16{0x1.00000ep0f,  0x1.000158p-1f,
+                                                         0x1.55586cp-3f, 0x1.5558a6p-5f,
+                                                         0x1.123d36p-7f, 0x1.6da79ap-10f};
 
   struct Sum {
     double high;
@@ -136,7 +148,7 @@ struct GeluTanh {
   // w for x = a. c0's first part is short, so that its sum with c1 a^2 loses nothing unseen.
   FASTACT_INLINE static Sum exponent(double a) {
     constexpr double kC0High = 0x1.988453p0;
-    constexpr double kC0Low = 0x1.ea1b284687e5ap-27;
+    constexpr double kC0Low = (kC0 - kC0High) + 4.0 * kNormalDensityRest;
     constexpr double kC1Low = -0x1.6c843a29d1c70p-61;
     const double square = a * a;
     const double square_rest = fma(a, a, -square);
@@ -158,13 +170,12 @@ struct GeluTanh {
     if constexpr (std::is_same_v<Element, BFloat16>) {
       const float size = clamp_magnitude(x, 10.6f);
       const float square = size * size;
-      const float argument = size * fma(square, 0x1.2444f2p-4f, 0x1.988454p0f);
-      const float e = exponential_16<Element>(-argument, 0x1.ffffaep-1f, 0x1.fffe4ap-2f,
-                                              0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f);
+      const float argument = size * fma(square, kC1Float, kC0Float);
+      const float e = exponential_16<Element, kGateExponentialBFloat16>(-argument);
       if constexpr (Order == 0) {
         return gate_16<Element>(x, size, e);
       } else {
-        const float steepness = size * fma(square, 0x1.b6676cp-3f, 0x1.988454p0f);
+        const float steepness = size * fma(square, 3.0f * kC1Float, kC0Float);
         return gate_derivative_16<Element>(x, with_sign_of(steepness, x), e);
       }
     } else {
@@ -172,16 +183,12 @@ struct GeluTanh {
       const float square = size * size;
       if constexpr (Order == 0) {
         const float argument = size * fma(square, 0x1.2444fp-4f, 0x1.988452p0f);
-        const float e =
-            exponential_16<Element>(-argument, 0x1.ffffe4p-1f, 0x1.ffff44p-2f, 0x1.555b1ap-3f,
-                                    0x1.556a38p-5f, 0x1.12e0fp-7f, 0x1.6da034p-10f);
+        const float e = exponential_16<Element, kValueExponentialFloat16>(-argument);
         return gate_16<Element>(x, size, e);
       } else {
-        const float argument = size * fma(square, 0x1.2444eep-4f, 0x1.988454p0f);
+        const float argument = size * fma(square, 0x1.2444eep-4f, kC0Float);
         const float steepness = size * fma(square, 0x1.b6674ep-3f, 0x1.988458p0f);
-        const float e =
-            exponential_16<Element>(-argument, 0x1.00000ep0f, 0x1.000158p-1f, 0x1.55586cp-3f,
-                                    0x1.5558a6p-5f, 0x1.123d36p-7f, 0x1.6da79ap-10f);
+        const float e = exponential_16<Element, kSlopeExponentialFloat16>(-argument);
         return gate_derivative_16<Element>(x, with_sign_of(steepness, x), e);
       }
     }

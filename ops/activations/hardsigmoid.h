@@ -34,7 +34,7 @@ struct Hardsigmoid {
         return canonical_positive(x,
                                   divide(sum, clamped - (sum - 3.0f), 6.0f, sixth().high).value());
       } else {
-        constexpr T kSixth = static_cast<T>(0x1.5555555555555p-3);
+        constexpr T kSixth = T{1} / T{6};
         const T below = x > T{3} ? T{3} : x;
         if constexpr (std::is_same_v<Element, BFloat16>) {
           return (clamp_below(below, T{-3}) + T{3}) * kSixth;
@@ -62,7 +62,11 @@ struct Hardsigmoid {
   }
 
  private:
-  FASTACT_INLINE static DoubleFloat sixth() { return {0x1.55555p-3f, 0x1.555556p-25f}; }
+  FASTACT_INLINE static DoubleFloat sixth() {
+    constexpr float kHigh = 0.5f * kBelowThird;
+    constexpr auto kLow = static_cast<float>(1.0 / 6.0 - kHigh);
+    return {kHigh, kLow};
+  }
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -66,11 +66,11 @@ struct Hardswish {
   }
 
  private:
-  static constexpr double kThird = 0x1.5555555555555p-2;
-  static constexpr double kSixth = 0x1.5555555555555p-3;
+  static constexpr double kThird = 1.0 / 3.0;
+  static constexpr double kSixth = 1.0 / 6.0;
   // See divide(); in double it is the nearest, as no product is made of the quotient's parts.
   template <class T>
-  static constexpr T kInverseOf3 = std::is_same_v<T, float> ? T{0x1.55555p-2} : T{kThird};
+  static constexpr T kInverseOf3 = std::is_same_v<T, float> ? T{kBelowThird} : T{kThird};
 
   template <class T>
   FASTACT_INLINE static T either(T x, T between, T beyond) {

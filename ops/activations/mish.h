@@ -89,7 +89,7 @@ struct Mish {
     const float bounded = clamp_above(above, 20.0f);
     if constexpr (kBFloat16) {
       // 2^20 times too large, so that the far tail is no subnormal number.
-      const float w = approximate_exp2(fma(bounded, kLog2E, 20.0f));
+      const float w = approximate_exp2(fma(bounded, kLog2E<float>, 20.0f));
       const float n = w * fma(w, 0x1p-20f, 2.0f);
       const float y = above * ((n * 0x1p-20f) * approximate_reciprocal(fma(n, 0x1p-20f, 2.0f)));
       return with_sign_of(y, x);
@@ -103,6 +103,19 @@ struct Mish {
   }
 
  private:
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-16.1 of e^r: of the first derivative in bfloat16
+  // (scripts/fit_polynomials.py).
+  static constexpr Coefficients kSlopeExponentialBFloat16{
+      0x1.fffea8p-1f, 0x1.ffe5b8p-2f, 0x1.551d78p-3f, 0x1.56f5bcp-5f, 0x1.12797ep-7f};
+  // Of the value in float16, to 2^-20.6 of e^r.
+  static constexpr Coefficients kValueExponentialFloat16{0x1.fffffcp-1f, 0x1.0000d4p-1f,
+                                                         0x1.5558bcp-3f, 0x1.54c04p-5f,
+                                                         0x1.1188f8p-7f, 0x1.6dd5d4p-10f};
+  // Of the first derivative in float16, to 2^-20.4 of e^r.
+  static constexpr Coefficients kSlopeExponentialFloat16{0x1.000018p0f,  0x1.ffff1ep-2f,
+                                                         0x1.555332p-3f, 0x1.55ef88p-5f,
+                                                         0x1.10e208p-7f, 0x1.6e4688p-10f};
+
   // x q / (1 + q) with q = w + w^2 / 2, w = e^x; from 14 on that is x.
   FASTACT_INLINE static auto value(float x) {
     const float above = clamp_below(x, -kLogisticEnd<float>);
@@ -200,17 +213,13 @@ struct Mish {
     const float bounded = clamp_above(above, 14.0f);
     float guarded;
     if constexpr (std::is_same_v<Element, BFloat16> && Order == 0) {
-      guarded = exponential_16<Element>(bounded, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f,
-                                        0x1.570f42p-5f, 0x1.12727cp-7f);
+      guarded = exponential_16<Element, kExponentialBFloat16>(bounded);
     } else if constexpr (std::is_same_v<Element, BFloat16>) {
-      guarded = exponential_16<Element>(bounded, 0x1.fffea8p-1f, 0x1.ffe5b8p-2f, 0x1.551d78p-3f,
-                                        0x1.56f5bcp-5f, 0x1.12797ep-7f);
+      guarded = exponential_16<Element, kSlopeExponentialBFloat16>(bounded);
     } else if constexpr (Order == 0) {
-      guarded = exponential_16<Element>(bounded, 0x1.fffffcp-1f, 0x1.0000d4p-1f, 0x1.5558bcp-3f,
-                                        0x1.54c04p-5f, 0x1.1188f8p-7f, 0x1.6dd5d4p-10f);
+      guarded = exponential_16<Element, kValueExponentialFloat16>(bounded);
     } else {
-      guarded = exponential_16<Element>(bounded, 0x1.000018p0f, 0x1.ffff1ep-2f, 0x1.555332p-3f,
-                                        0x1.55ef88p-5f, 0x1.10e208p-7f, 0x1.6e4688p-10f);
+      guarded = exponential_16<Element, kSlopeExponentialFloat16>(bounded);
     }
     // n / (n + 2) = 1 - 2 / (n + 2) is better as the difference where it is not small.
     const bool small = x < -1.0f;

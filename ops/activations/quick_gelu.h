@@ -90,6 +90,24 @@ struct QuickGelu {
   // 1.702 as the sum of two.
   static constexpr double kFactor = 0x1.b3b645a1cac08p0;
   static constexpr double kFactorRest = 0x1.89374bc6a7efap-55;
+  // (e^(1.702 r) - 1 - 1.702 r) / r^2, as exponential_tail() has it for e^r.
+  static constexpr auto kTail = [] {
+    auto tail = kExponentialTailFloat;
+    double power = kFactor;
+    for (float& value : tail.values) value = static_cast<float>((power *= kFactor) * value);
+    return tail;
+  }();
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.8 of e^r, for bfloat16 (scripts/fit_polynomials.py).
+  static constexpr Coefficients kExponentialBFloat16{0x1.ffffb8p-1f, 0x1.fffe4ap-2f, 0x1.555424p-3f,
+                                                     0x1.5711bap-5f, 0x1.126f12p-7f};
+  // The value's in float16, to 2^-21.8 of e^r.
+  static constexpr Coefficients kValueExponentialFloat16{0x1.000008p0f,  0x1.00001p-1f,
+                                                         0x1.55556ep-3f, 0x1.55539ep-5f,
+                                                         0x1.123e56p-7f, 0x1.6da892p-10f};
+  // The first derivative's in float16, to 2^-18.9 of e^r.
+  static constexpr Coefficients kSlopeExponentialFloat16{0x1.fffffcp-1f, 0x1.0000a4p-1f,
+                                                         0x1.55662ep-3f, 0x1.55d57cp-5f,
+                                                         0x1.121bdcp-7f, 0x1.6dcad2p-10f};
   // |x| from where on the far tail is 0.
   static constexpr double kEnd = 448.0;
   static constexpr float kEndFloat = 66.0f;
@@ -107,7 +125,7 @@ struct QuickGelu {
   FASTACT_INLINE static auto value(float x) {
     const float above = clamp_below(x, -kEndFloat);
     // x = n ln2 / 1.702 + r: nothing is rounded off a product.
-    constexpr double kPeriod = 0x1.62e42fefa39efp-1 / kFactor;
+    constexpr double kPeriod = kLn2<double> / kFactor;
     constexpr double kPeriodHigh = 0x1.a108p-2;  // short, so that n times it is exact
     const float bounded = clamp_above(above, 14.0f);
     const float shifted =
@@ -116,13 +134,7 @@ struct QuickGelu {
     const float r = fma(n, -static_cast<float>(kPeriod - kPeriodHigh),
                         fma(n, -static_cast<float>(kPeriodHigh), bounded));
     const float scale = from_bits(to_bits(shifted) << 23);
-    // e^(1.702 r) - 1, as exponential_tail() has it for e^r.
-    constexpr double kSquare = kFactor * kFactor;
-    const float tail = polynomial(r, static_cast<float>(kSquare * 0x1.fffffap-2),
-                                  static_cast<float>(kSquare * kFactor * 0x1.55549p-3),
-                                  static_cast<float>(kSquare * kSquare * 0x1.555a22p-5),
-                                  static_cast<float>(kSquare * kSquare * kFactor * 0x1.123b04p-7),
-                                  static_cast<float>(kSquare * kSquare * kSquare * 0x1.695414p-10));
+    const float tail = polynomial<kTail>(r);
     const float power = fma(r * r, tail, r * static_cast<float>(kFactor));
     const float y = times_logistic(above, power, scale * (0.5f * kUnguard<float>), scale);
     return CanonicalOnGpu{x > 14.0f ? x : y};
@@ -138,26 +150,23 @@ struct QuickGelu {
   FASTACT_INLINE static float derivative_16(float x) {
     if constexpr (std::is_same_v<Element, BFloat16>) {
       const float size = clamp_magnitude(x, 60.0f);
-      const float e = exponential_16<Element>(size * -0x1.b3b644p0f, 0x1.ffffb8p-1f, 0x1.fffe4ap-2f,
-                                              0x1.555424p-3f, 0x1.5711bap-5f, 0x1.126f12p-7f);
+      const float e = exponential_16<Element, kExponentialBFloat16>(size * -0x1.b3b644p0f);
       if constexpr (Order == 0) {
         return gate_16<Element>(x, size, e);
       } else {
-        const float y = gate_derivative_16<Element>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
+        const float y =
+            gate_derivative_16<Element>(x, with_sign_of(size * static_cast<float>(kFactor), x), e);
         return corrected_at(x, -0x1.818p-1f, y, 0x1p-24f);
       }
     } else {
       const float size = clamp_magnitude(x, 51.75f);
       if constexpr (Order == 0) {
-        const float e = exponential_16<Element>(size * -0x1.b3b644p0f, 0x1.000008p0f, 0x1.00001p-1f,
-                                                0x1.55556ep-3f, 0x1.55539ep-5f, 0x1.123e56p-7f,
-                                                0x1.6da892p-10f);
+        const float e = exponential_16<Element, kValueExponentialFloat16>(size * -0x1.b3b644p0f);
         return gate_16<Element>(x, size, e);
       } else {
-        const float e = exponential_16<Element>(size * -0x1.b3b648p0f, 0x1.fffffcp-1f,
-                                                0x1.0000a4p-1f, 0x1.55662ep-3f, 0x1.55d57cp-5f,
-                                                0x1.121bdcp-7f, 0x1.6dcad2p-10f);
-        const float y = gate_derivative_16<Element>(x, with_sign_of(size * 0x1.b3b646p0f, x), e);
+        const float e = exponential_16<Element, kSlopeExponentialFloat16>(size * -0x1.b3b648p0f);
+        const float y =
+            gate_derivative_16<Element>(x, with_sign_of(size * static_cast<float>(kFactor), x), e);
         return corrected_at(x, -0x1.818p-1f, y, 0x1p-24f);
       }
     }

@@ -30,13 +30,14 @@ struct Selu {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
 
   // lambda = 1.0507009873554804934193349852946, lambda alpha = 1.7580993408473768599402175208123,
-  // each as the sum of two doubles. The first part of lambda is rounded down, so that its rest is
-  // positive and inf * rest stays +inf.
+  // each as the sum of two doubles. The first part of lambda is a unit in the last place below the
+  // nearest: its rest is positive, and inf * rest stays +inf.
   static constexpr double kLambda = 0x1.0cfabd6a91132p0;
   static constexpr double kLambdaHigh = 0x1.0cfabd6a91131p0;
   static constexpr double kLambdaLow = 0x1.2df8fa4e5e4d3p-52;
   static constexpr double kLambdaAlpha = 0x1.c212cc640f031p0;
   static constexpr double kLambdaAlphaLow = 0x1.05161b045a1fep-56;
+  static constexpr auto kLambdaAlphaFloat = static_cast<float>(kLambdaAlpha);
 
   // f' underflows below: the first number of T for which lambda alpha e^x is at least half the
   // smallest subnormal (of float, in which 16-bit types compute, or of double).
@@ -99,6 +100,30 @@ struct Selu {
   }
 
  private:
+  // Polynomials for |r| <= ln2 / 2 with lambda alpha folded into them
+  // (scripts/fit_polynomials.py).
+
+  // lambda alpha (e^r - 1) / r, to 2^-47.4 of itself: none of the 2^31 negative inputs is
+  // misrounded.
+  static constexpr Coefficients kExpm1Float{
+      0x1.c212cc640f02fp0,  0x1.c212cc640efd7p-1, 0x1.2c0c8842b0fd9p-2,  0x1.2c0c8842c1925p-4,
+      0x1.e0140d582d352p-7, 0x1.400d5df608da3p-9, 0x1.6dc5c2afa573cp-12, 0x1.6dc6859519e14p-15,
+      0x1.460600983cb1p-18, 0x1.041b7aba757b1p-21};
+  // The shortest one that leaves 0 of the 65,536 inputs misrounded, to 2^-20.9 of itself.
+  static constexpr Coefficients kExpm1BFloat16{0x1.c212cep0f, 0x1.c21154p-1f, 0x1.2c0b70p-2f,
+                                               0x1.2d9100p-4f, 0x1.e28166p-7f};
+  // To 2^-24.7 of itself.
+  static constexpr Coefficients kExpm1Float16{0x1.c212ccp0f,  0x1.c212ccp-1f, 0x1.2c0bc6p-2f,
+                                              0x1.2c0bbcp-4f, 0x1.e228a6p-7f, 0x1.417056p-9f};
+  // lambda alpha e^r, to 2^-40.1 of itself.
+  static constexpr Coefficients kExponentialFloat{
+      0x1.c212cc640e816p0,  0x1.c212cc63e6854p0,   0x1.c212cc6511851p-1,
+      0x1.2c0c8888c5af4p-2, 0x1.2c0c870933491p-4,  0x1.e01308e923eacp-7,
+      0x1.400f253ddc4dep-9, 0x1.6f2b023f90c98p-12, 0x1.6ca7cbfd64fe3p-15};
+  // lambda alpha (e^r - 1 - r) / r^2, to 2^-27.7 of e^r: minimax.
+  static constexpr Coefficients kTail{0x1.c212c8p-1f, 0x1.2c0bdcp-2f, 0x1.2c0fb6p-4f,
+                                      0x1.e21e4ep-7f, 0x1.3e56f2p-9f};
+
   template <class Element>
   FASTACT_INLINE static Wider<Element> times_lambda(OpMath<Element> x) {
     if constexpr (std::is_same_v<Element, double>) {
@@ -123,27 +148,17 @@ struct Selu {
       return fma(shift, kLambdaAlpha, fma(scale, near, shift * kLambdaAlphaLow));
     } else if constexpr (std::is_same_v<Element, float>) {
       const auto [r, scale] = reduce_short(static_cast<double>(clamp_negative(x, -20.0f)));
-      // Minimax of degree 9, its coefficients then moved by a few units in the last place until
-      // none of the 2^31 negative inputs is misrounded: as computed by Remez' algorithm, 7 are; at
-      // degree 7, 61,438.
-      const double p = polynomial(
-          r, 0x1.c212cc640f02fp0, 0x1.c212cc640efd7p-1, 0x1.2c0c8842b0fd9p-2, 0x1.2c0c8842c1925p-4,
-          0x1.e0140d582d352p-7, 0x1.400d5df608da3p-9, 0x1.6dc5c2afa573cp-12, 0x1.6dc6859519e14p-15,
-          0x1.460600983cb1p-18, 0x1.041b7aba757b1p-21);
+      const double p = polynomial<kExpm1Float>(r);
       return fma(scale, r * p, fma(scale, kLambdaAlpha, -kLambdaAlpha));
     } else {
-      // The shortest minimax polynomials that leave 0 of the 65,536 inputs misrounded.
       const auto [r, scale] = reduce<Element>(clamp_negative(x, -20.0f));
-      constexpr float kFactor = 0x1.c212ccp0f;
       float p;
       if constexpr (std::is_same_v<Element, BFloat16>) {
-        p = polynomial(r, 0x1.c212cep0f, 0x1.c21154p-1f, 0x1.2c0b70p-2f, 0x1.2d9100p-4f,
-                       0x1.e28166p-7f);
+        p = polynomial<kExpm1BFloat16>(r);
       } else {
-        p = polynomial(r, 0x1.c212ccp0f, 0x1.c212ccp-1f, 0x1.2c0bc6p-2f, 0x1.2c0bbcp-4f,
-                       0x1.e228a6p-7f, 0x1.417056p-9f);
+        p = polynomial<kExpm1Float16>(r);
       }
-      return fma(scale * r, p, fma(scale, kFactor, -kFactor));
+      return fma(scale * r, p, fma(scale, kLambdaAlphaFloat, -kLambdaAlphaFloat));
     }
   }
 
@@ -158,31 +173,28 @@ struct Selu {
       // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
       // float32's needs it to be from far above on.
       const auto [r, scale] = reduce_short(static_cast<double>(clamp_below(x, -709.125f)));
-      const double p =
-          polynomial(r, 0x1.c212cc640e816p0, 0x1.c212cc63e6854p0, 0x1.c212cc6511851p-1,
-                     0x1.2c0c8888c5af4p-2, 0x1.2c0c870933491p-4, 0x1.e01308e923eacp-7,
-                     0x1.400f253ddc4dep-9, 0x1.6f2b023f90c98p-12, 0x1.6ca7cbfd64fe3p-15);
+      const double p = polynomial<kExponentialFloat>(r);
       return p * scale;
     } else {
       const auto [r, scale] = reduce<Element, kGuardFloat>(clamp_below(x, -110.0f));
       float p;
       if constexpr (std::is_same_v<Element, BFloat16>) {
-        p = polynomial(r, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+        p = polynomial<kExponentialBFloat16>(r);
       } else {
-        p = polynomial(r, 0x1.000004p0f, 0x1.000064p-1f, 0x1.5554eap-3f, 0x1.5554aep-5f,
-                       0x1.123ffap-7f, 0x1.6daafp-10f);
+        p = polynomial<kExponentialFloat16>(r);
       }
-      return fma(scale * r, p, scale) * 0x1.c212ccp-40f;
+      return fma(scale * r, p, scale) * (kLambdaAlphaFloat * kUnguard<float>);
     }
   }
 
   // For float32's backward: 0.27 ns an element, in double 0.58 (Zen 5, docs/tuning.md).
   FASTACT_INLINE static SplitExponential split_derivative(float x) {
-    // Minimax: within 2^-28.3 of e^r.
-    const auto [high, low, late] = split_exponential(
-        clamp_negative(x, kVanishing<float>), 0x1.c212ccp0f, 0x1.903c0cp-26f, 0x1.c212c8p-1f,
-        0x1.2c0bdcp-2f, 0x1.2c0fb6p-4f, 0x1.e21e4ep-7f, 0x1.3e56f2p-9f);
-    return {x > 0.0f ? 0x1.0cfabcp0f : high, x > 0.0f ? 0x1.6a9114p-24f : low, late};
+    const auto [high, low, late] =
+        split_exponential<kTail>(clamp_negative(x, kVanishing<float>), kLambdaAlphaFloat,
+                                 static_cast<float>(kLambdaAlpha - kLambdaAlphaFloat));
+    constexpr float kHigh = 0x1.0cfabcp0f;  // of lambda, from below: as kLambdaHigh
+    constexpr auto kLow = static_cast<float>(kLambda - kHigh);
+    return {x > 0.0f ? kHigh : high, x > 0.0f ? kLow : low, late};
   }
 };
 

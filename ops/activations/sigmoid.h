@@ -64,11 +64,11 @@ struct Sigmoid {
   FASTACT_INLINE static float approximate_value(float x) {
     if constexpr (std::is_same_v<Element, BFloat16>) {
       // 2^9 times too large, so that the far tail is no subnormal number.
-      const float scaled = approximate_exp2(clamp_above(fma(-x, kLog2E, -9.0f), 125.99f));
+      const float scaled = approximate_exp2(clamp_above(fma(-x, kLog2E<float>, -9.0f), 125.99f));
       const float y = approximate_reciprocal(0x1.fffffcp-10f + scaled) * 0x1p-9f;
       return corrected_at(x, 0x1p-7f, y, -0x1p-11f);
     } else {
-      const float e = approximate_exp2(fma(-x, kLog2E, -0x1.8p-25f));
+      const float e = approximate_exp2(fma(-x, kLog2E<float>, -0x1.8p-25f));
       const float y = moved_towards_half(x, approximate_reciprocal(1.0f + e));
       return corrected_at(x, -0x1.4fcp-3f, y, -0x1p-15f);
     }

@@ -73,7 +73,7 @@ struct Silu {
   FASTACT_INLINE static float approximate_value(float x) {
     if constexpr (std::is_same_v<Element, BFloat16>) {
       const float above = clamp_below(x, -101.0f);
-      return with_sign_of(approximate_gate<Element>(above, fma(-above, kLog2E, -16.0f)), x);
+      return with_sign_of(approximate_gate<Element>(above, fma(-above, kLog2E<float>, -16.0f)), x);
     } else {
       const float above = clamp_below(x, -64.0f);
       const float y = approximate_gate<Element>(above, fma(-above, 0x1.715478p0f, -0x1.8p-25f));
@@ -82,12 +82,21 @@ struct Silu {
   }
 
  private:
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-20.6 of e^r: the value's in float16
+  // (scripts/fit_polynomials.py).
+  static constexpr Coefficients kValueExponentialFloat16{0x1.ffffe4p-1f, 0x1.000024p-1f,
+                                                         0x1.55548cp-3f, 0x1.55547ep-5f,
+                                                         0x1.123fc8p-7f, 0x1.6daa36p-10f};
+  // The same of the first derivative, to 2^-20.8 of e^r.
+  static constexpr Coefficients kSlopeExponentialFloat16{0x1.fffffp-1f,  0x1.fffdcp-2f,
+                                                         0x1.555462p-3f, 0x1.5605eep-5f,
+                                                         0x1.123234p-7f, 0x1.6d92a4p-10f};
+
   template <class Element, int Order>
   FASTACT_INLINE static float derivative_16(float x) {
     if constexpr (std::is_same_v<Element, BFloat16>) {
       const float size = clamp_magnitude(x, kEnd16<Element>);
-      const float e = exponential_16<Element>(-size, 0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f,
-                                              0x1.570eb6p-5f, 0x1.12737cp-7f);
+      const float e = exponential_16<Element, kGateExponentialBFloat16>(-size);
       if constexpr (Order == 0) {
         return gate_16<Element>(x, size, e);
       } else {
@@ -96,13 +105,10 @@ struct Silu {
     } else {
       const float size = clamp_magnitude(x, kEnd16<Element>);
       if constexpr (Order == 0) {
-        const float e =
-            exponential_16<Element>(-size, 0x1.ffffe4p-1f, 0x1.000024p-1f, 0x1.55548cp-3f,
-                                    0x1.55547ep-5f, 0x1.123fc8p-7f, 0x1.6daa36p-10f);
+        const float e = exponential_16<Element, kValueExponentialFloat16>(-size);
         return gate_16<Element>(x, size, e);
       } else {
-        const float e = exponential_16<Element>(-size, 0x1.fffffp-1f, 0x1.fffdcp-2f, 0x1.555462p-3f,
-                                                0x1.5605eep-5f, 0x1.123234p-7f, 0x1.6d92a4p-10f);
+        const float e = exponential_16<Element, kSlopeExponentialFloat16>(-size);
         const float y = gate_derivative_16<Element>(x, with_sign_of(size, x), e);
         return y - nudge_towards_half(x);
       }

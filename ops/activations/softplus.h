@@ -152,15 +152,7 @@ struct OrdinarySoftplus {
   template <class Element>
   FASTACT_INLINE OpMath<Element> value_below_threshold(OpMath<Element> x, OpMath<Element> z) const {
     if constexpr (kIs16Bit<Element>) {
-      const float size = clamp_magnitude(z, kEnd16<Element>);
-      float e;
-      if constexpr (std::is_same_v<Element, BFloat16>) {
-        e = exponential_16<Element>(-size, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f,
-                                    0x1.12727cp-7f);
-      } else {
-        e = exponential_16<Element>(-size, 0x1.fffffcp-1f, 0x1.ffffcp-2f, 0x1.555478p-3f,
-                                    0x1.55546p-5f, 0x1.12402ep-7f, 0x1.6daa6ep-10f);
-      }
+      const float e = log_1p_power_16<Element>(z);
       return log_1p_exponential_16<Element>(z, e) * inverse_high_;
     } else {
       const auto [high, low] = log_1p_exponential(z, rest_of(z, fma(x, beta_, -z)));

@@ -67,20 +67,29 @@ struct Tanh {
 
   template <class Element>
   FASTACT_INLINE static float approximate_value(float x) {
-    const float e = approximate_exp2(x * (2.0f * kLog2E));
+    const float e = approximate_exp2(x * (2.0f * kLog2E<float>));
     const float beyond = fma(approximate_reciprocal(e + 1.0f), -2.0f, 1.0f);
     float p;
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      p = polynomial(x * x, 0x1.ffffeep-1f, -0x1.554356p-2f, 0x1.0e2b72p-3f, -0x1.6c16a2p-5f);
+      p = polynomial<kNearZeroBFloat16>(x * x);
     } else {
-      p = polynomial(x * x, 0x1p0f, -0x1.555468p-2f, 0x1.10e8fcp-3f, -0x1.b51cbcp-5f,
-                     0x1.414fa6p-6f, -0x1.366768p-8f);
+      p = polynomial<kNearZeroFloat16>(x * x);
     }
     constexpr float kNear = std::is_same_v<Element, BFloat16> ? 0.5f : 0.75f;
     return with_sign_of(magnitude(x) < kNear ? x * p : beyond, x);
   }
 
  private:
+  // tanh(x) / x by x^2 for |x| <= 1/2, to 2^-20.7 of itself (scripts/fit_polynomials.py).
+  static constexpr Coefficients kNearZeroBFloat16{0x1.ffffeep-1f, -0x1.554356p-2f, 0x1.0e2b72p-3f,
+                                                  -0x1.6c16a2p-5f};
+  // The same for |x| <= 3/4, to 2^-24.0 of itself.
+  static constexpr Coefficients kNearZeroFloat16{0x1p0f,          -0x1.555468p-2f, 0x1.10e8fcp-3f,
+                                                 -0x1.b51cbcp-5f, 0x1.414fa6p-6f,  -0x1.366768p-8f};
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-25.4 of itself.
+  static constexpr Coefficients kExpm1Float16{0x1p0f,         0x1p-1f,        0x1.55547ap-3f,
+                                              0x1.55546ep-5f, 0x1.124002p-7f, 0x1.6daa9p-10f};
+
   // (1 - e) / (1 + e) with e = e^-2a = s e^-r for a power of two s. Numerator and denominator,
   // which is 2 less the numerator, are sums of two, so that the quotient keeps its relative
   // accuracy down to a = 0, where s is 1 and the numerator almost r.
@@ -109,10 +118,9 @@ struct Tanh {
     const auto [r, scale] = reduce<Element>(-2.0f * size);
     float p;
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      p = polynomial(r, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+      p = polynomial<kExponentialBFloat16>(r);
     } else {
-      p = polynomial(r, 0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546ep-5f, 0x1.124002p-7f,
-                     0x1.6daa9p-10f);
+      p = polynomial<kExpm1Float16>(r);
     }
     const float m = fma(scale * r, p, scale - 1.0f);
     return with_sign_of(m * reciprocal(2.0f + m), x);

@@ -16,7 +16,7 @@
 // next to the zeros were all tried.
 //
 // Source: the definition. Near zero float64 has a polynomial that interpolates at Chebyshev's
-// points to 2^-63; float32's f and f' are computed in segments (segments.h). The 16-bit types'
+// points to 2^-59; float32's f and f' are computed in segments (segments.h). The 16-bit types'
 // coefficients leave none of the 65,536 inputs misrounded but one pair of float16's f', corrected.
 #pragma once
 
@@ -80,13 +80,35 @@ struct Tanhshrink {
   template <class Element>
   FASTACT_INLINE static float approximate_value(float x) {
     const float size = magnitude(x);
-    const float exponent = clamp_above(size * (2.0f * kLog2E), kAlmostOneExponent16<Element>);
+    const float exponent =
+        clamp_above(size * (2.0f * kLog2E<float>), kAlmostOneExponent16<Element>);
     const float e = approximate_exp2(exponent);
     const float beyond = fma(approximate_reciprocal(e + 1.0f), 2.0f, size - 1.0f);
     return with_sign_of(size < 1.0f ? near_zero_16<Element>(size) : beyond, x);
   }
 
  private:
+  // ((1 - tanh(x) / x) / x^2 - 1/3) / x^2 by x^2 for |x| < 0.55, to 2^-59.3: interpolated at
+  // Chebyshev's points (scripts/fit_polynomials.py).
+  static constexpr Coefficients kNearZero{
+      -0x1.1111111111111p-3,  0x1.ba1ba1ba1ba0fp-5,  -0x1.664f4882c019ap-6,  0x1.226e355df5191p-7,
+      -0x1.d6d3d0a5b44d2p-9,  0x1.7da35b7c4ac19p-10, -0x1.35574f3441d8cp-11, 0x1.f562d9b3265f7p-13,
+      -0x1.9560220cfb877p-14, 0x1.41725c82fbd73p-15, -0x1.ca88d8da7b24fp-17, 0x1.ac3c980a70a28p-19};
+  // (1 - tanh(x) / x) / x^2 by x^2 for |x| <= 1, to 2^-20.3 of itself.
+  static constexpr Coefficients kNearZeroBFloat16{0x1.555544p-2f, -0x1.1107a2p-3f,
+                                                  0x1.b859eap-5f, -0x1.5672cep-6f,
+                                                  0x1.bbf2a6p-8f, -0x1.44b04ap-10f};
+  // To 2^-20.6 of itself.
+  static constexpr Coefficients kNearZeroFloat16{0x1.555556p-2f,  -0x1.111016p-3f, 0x1.b9d5ecp-5f,
+                                                 -0x1.62e49ep-6f, 0x1.0d5cfep-7f,  -0x1.49329ap-9f,
+                                                 0x1.b97ccap-12f};
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-18.8 of itself.
+  static constexpr Coefficients kExpm1BFloat16{0x1.ffffdp-1f, 0x1.fffe4cp-2f, 0x1.555478p-3f,
+                                               0x1.570f4p-5f, 0x1.1272dcp-7f};
+  // To 2^-18.7 of itself.
+  static constexpr Coefficients kExpm1Float16{0x1.00000ap0f,  0x1.0000c8p-1f, 0x1.5557dp-3f,
+                                              0x1.551334p-5f, 0x1.13c7ecp-7f, 0x1.6cf4dep-10f};
+
   // A 16-bit x - 1 may lie halfway between two numbers, and x - tanh(x) is just above that: so far
   // out tanh is 1 less one of float's last places at the largest such x, 2^9 and 2^12.
   static constexpr float kFar = 32.0f;
@@ -102,15 +124,11 @@ struct Tanhshrink {
     // The series, all in two parts: (1 - tanh(x) / x) / x^2 = p + p_rest by x^2.
     const double square = size * size;
     const double square_rest = fma(size, size, -square);
-    constexpr double kThird = 0x1.5555555555555p-2;
-    const double tail =
-        square * polynomial(square, -0x1.1111111111111p-3, 0x1.ba1ba1ba1ba0fp-5,
-                            -0x1.664f4882c019ap-6, 0x1.226e355df5191p-7, -0x1.d6d3d0a5b44d2p-9,
-                            0x1.7da35b7c4ac19p-10, -0x1.35574f3441d8cp-11, 0x1.f562d9b3265f7p-13,
-                            -0x1.9560220cfb877p-14, 0x1.41725c82fbd73p-15, -0x1.ca88d8da7b24fp-17,
-                            0x1.ac3c980a70a28p-19);
+    constexpr double kThird = 1.0 / 3.0;
+    constexpr double kThirdRest = 0x1p-54 * kThird;  // its digits repeat
+    const double tail = square * polynomial<kNearZero>(square);
     const double p = kThird + tail;
-    const double p_rest = ((kThird - p) + tail) + 0x1.5555555555555p-56;
+    const double p_rest = ((kThird - p) + tail) + kThirdRest;
     const double product = square * p;
     const double product_rest = fma(square, p, -product) + fma(square, p_rest, square_rest * p);
     const double near_zero = fma(size, product, size * product_rest);
@@ -151,11 +169,9 @@ struct Tanhshrink {
     const float square = size * size;
     float series;
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      series = polynomial(square, 0x1.555544p-2f, -0x1.1107a2p-3f, 0x1.b859eap-5f, -0x1.5672cep-6f,
-                          0x1.bbf2a6p-8f, -0x1.44b04ap-10f);
+      series = polynomial<kNearZeroBFloat16>(square);
     } else {
-      series = polynomial(square, 0x1.555556p-2f, -0x1.111016p-3f, 0x1.b9d5ecp-5f, -0x1.62e49ep-6f,
-                          0x1.0d5cfep-7f, -0x1.49329ap-9f, 0x1.b97ccap-12f);
+      series = polynomial<kNearZeroFloat16>(square);
     }
     return size * (square * series);
   }
@@ -168,11 +184,9 @@ struct Tanhshrink {
     const auto [r, scale] = reduce<Element>(-2.0f * bounded);
     float p;
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      p = polynomial(r, 0x1.ffffdp-1f, 0x1.fffe4cp-2f, 0x1.555478p-3f, 0x1.570f4p-5f,
-                     0x1.1272dcp-7f);
+      p = polynomial<kExpm1BFloat16>(r);
     } else {
-      p = polynomial(r, 0x1.00000ap0f, 0x1.0000c8p-1f, 0x1.5557dp-3f, 0x1.551334p-5f,
-                     0x1.13c7ecp-7f, 0x1.6cf4dep-10f);
+      p = polynomial<kExpm1Float16>(r);
     }
     const float m = fma(scale * r, p, scale - 1.0f);
     if constexpr (Order == 1) {

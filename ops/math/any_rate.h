@@ -107,10 +107,10 @@ struct ScaledExponential {
 FASTACT_INLINE ScaledExponential scaled_exponential(double value, double rest) {
   const double above = clamp_below(value, -ScaledArgument::kFar);
   const double limited = above > ScaledArgument::kFar ? ScaledArgument::kFar : above;
-  const double n = fma(limited, 0x1.71547652b82fep0, 0x1.8p52) - 0x1.8p52;
-  const double rough = fma(n, -0x1.62e42feep-1, limited);
-  const double high = fma(n, -0x1.a39ef35793c76p-33, rough);
-  const double low = fma(n, -0x1.a39ef35793c76p-33, rough - high) + rest;
+  const double n = fma(limited, kLog2E<double>, 0x1.8p52) - 0x1.8p52;
+  const double rough = fma(n, -kLn2High<double>, limited);
+  const double high = fma(n, -kLn2Low<double>, rough);
+  const double low = fma(n, -kLn2Low<double>, rough - high) + rest;
   const double r = high + low;
   const double r_rest = low - (r - high);
   const double bend = fma(r * r, exponential_tail(r), fma(r, r_rest, r_rest));

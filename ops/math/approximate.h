@@ -9,6 +9,7 @@
 #pragma once
 
 #include "ops/math/arithmetic.h"
+#include "ops/math/constants.h"
 
 // Whether a translation unit compiles the second form.
 #ifndef FASTACT_APPROXIMATE
@@ -18,8 +19,6 @@
 namespace fastact::inline FASTACT_TARGET {
 
 inline constexpr bool kApproximate = FASTACT_APPROXIMATE != 0;
-
-inline constexpr float kLog2E = 0x1.715476p0f;
 
 // 1 / d for d in [0.5, 2^60) by three instructions, where an IEEE division is ten and a branch. One
 // Newton step makes a good approximation the correctly rounded reciprocal. It scales exactly with

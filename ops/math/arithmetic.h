@@ -73,13 +73,33 @@ FASTACT_INLINE T polynomial(T x, T first, Rest... rest) {
   return fma(polynomial(x, rest...), x, first);
 }
 
-// factor times it, bit for bit, for a power of two: with coefficients that are as much larger.
-template <class T, class... Coefficients>
-FASTACT_INLINE T scaled_polynomial(T factor, T x, Coefficients... coefficients) {
-  if constexpr (factor_goes_into_coefficients()) {
-    return polynomial(x, (factor * coefficients)...);
+// A polynomial's coefficients, c0 first. scripts/fit_polynomials.py knows each set by its name,
+// finds it or holds it to a bound, and holds the comment beside it to the error that it has.
+template <class T, int Size>
+struct Coefficients {
+  static constexpr int kSize = Size;
+
+  T values[Size];
+};
+template <class T, class... Rest>
+Coefficients(T, Rest...) -> Coefficients<T, 1 + sizeof...(Rest)>;
+
+// For a power of two: without a rounding.
+template <class T, int Size>
+consteval Coefficients<T, Size> operator*(T factor, Coefficients<T, Size> coefficients) {
+  for (T& value : coefficients.values) value *= factor;
+  return coefficients;
+}
+
+// The polynomial from its K-th coefficient on. The set is named by a reference, as a GPU's code can
+// read a constant, but not an array of the host's.
+template <const auto& kCoefficients, int K = 0, class T>
+FASTACT_INLINE T polynomial(T x) {
+  constexpr T kFirst = kCoefficients.values[K];
+  if constexpr (K + 1 == kCoefficients.kSize) {
+    return kFirst;
   } else {
-    return polynomial(x, coefficients...) * factor;
+    return fma(polynomial<kCoefficients, K + 1>(x), x, kFirst);
   }
 }
 

@@ -26,6 +26,9 @@ struct Quotient {
   FASTACT_INLINE DoubleFloat sum() const { return {high, rest * inverse}; }
 };
 
+// A little below 1/3, for divide()'s sum(); its last bits are 0.
+inline constexpr float kBelowThird = 0x1.55555p-2f;
+
 // (a + rest) / divisor. For sum() the inverse has to be a few ULP nearer to zero than 1 / divisor.
 template <class T>
 FASTACT_INLINE Quotient<T> divide(T a, T rest, T divisor, T inverse) {

@@ -8,20 +8,19 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// Q interpolates at Chebyshev's points of a <= 39, to 2^-59 of R. The slope is sqrt(2 pi) plus Q's
-// value at u = 0, which leaves Q small.
+// So that Q is 0 at u = 0, and small.
 inline constexpr double kNormalSlope = 0x1.12f1e13c3adc5p1;
 
-FASTACT_INLINE double normal_correction(double u) {
-  return polynomial(
-      u, -0x1.4f88d725faabbp-55, 0x1.eedbd4b9d1af7p-2, -0x1.0061f30b83badp-3, -0x1.9b42171e36d0bp-6,
-      0x1.20368f8927609p-5, -0x1.6ee7a70320d02p-8, -0x1.071aeb3bc3adcp-7, 0x1.0b6d7846aa7b7p-8,
-      0x1.5668d935b0076p-10, -0x1.a5b5d39730928p-10, -0x1.4614d1f61cbbbp-16, 0x1.09c0814bd96bep-11,
-      -0x1.a3eb1f2148d67p-14, -0x1.1c85ac970a41ep-13, 0x1.d05b586ee9b44p-15, 0x1.fd1e097db606bp-16,
-      -0x1.64bfa6ec11bc6p-16, -0x1.5020e46bafb78p-18, 0x1.c6c437a52ae6ap-18, 0x1.cee4929724c2ap-23,
-      -0x1.fac3343df17afp-20, 0x1.ff4d35e1163c9p-23, 0x1.f9d1cb465f27ap-22, -0x1.9ed72d9b6a877p-24,
-      -0x1.b20ebca365e07p-24, 0x1.bcc6d8fd36d61p-27, 0x1.d90313a4bd720p-27, 0x1.2f0e2174fc377p-30);
-}
+// Q for a <= 39, to 2^-57.2 of R: it interpolates at Chebyshev's points
+// (scripts/fit_polynomials.py).
+inline constexpr Coefficients kNormalCorrection{
+    -0x1.4f88d725faabbp-55, 0x1.eedbd4b9d1af7p-2,   -0x1.0061f30b83badp-3,  -0x1.9b42171e36d0bp-6,
+    0x1.20368f8927609p-5,   -0x1.6ee7a70320d02p-8,  -0x1.071aeb3bc3adcp-7,  0x1.0b6d7846aa7b7p-8,
+    0x1.5668d935b0076p-10,  -0x1.a5b5d39730928p-10, -0x1.4614d1f61cbbbp-16, 0x1.09c0814bd96bep-11,
+    -0x1.a3eb1f2148d67p-14, -0x1.1c85ac970a41ep-13, 0x1.d05b586ee9b44p-15,  0x1.fd1e097db606bp-16,
+    -0x1.64bfa6ec11bc6p-16, -0x1.5020e46bafb78p-18, 0x1.c6c437a52ae6ap-18,  0x1.cee4929724c2ap-23,
+    -0x1.fac3343df17afp-20, 0x1.ff4d35e1163c9p-23,  0x1.f9d1cb465f27ap-22,  -0x1.9ed72d9b6a877p-24,
+    -0x1.b20ebca365e07p-24, 0x1.bcc6d8fd36d61p-27,  0x1.d90313a4bd720p-27,  0x1.2f0e2174fc377p-30};
 
 // R(a) in two parts; `inverse` is 1 / (a + 4).
 struct NormalRatio {
@@ -32,7 +31,7 @@ struct NormalRatio {
 FASTACT_INLINE NormalRatio normal_ratio(double a, double inverse) {
   const double u = (a - 4.0) * inverse;
   const double linear = fma(a, kNormalSlope, 2.0);
-  const double rest = fma(a, normal_correction(u), fma(a, kNormalSlope, 2.0 - linear));
+  const double rest = fma(a, polynomial<kNormalCorrection>(u), fma(a, kNormalSlope, 2.0 - linear));
   const double high = linear + rest;
   return {high, rest - (high - linear)};
 }

@@ -33,18 +33,17 @@ inline constexpr T kShifter =
 // double, for x >= -709.3. ln2 in one piece: |error of r| < 2^-53 |x|, for results that are rounded
 // to float.
 FASTACT_INLINE Reduced<double> reduce_short(double x) {
-  const double shifted = fma(x, 0x1.71547652b82fep0, kShifter<double, 0>);
+  const double shifted = fma(x, kLog2E<double>, kShifter<double, 0>);
   const double n = shifted - kShifter<double, 0>;
-  return {fma(n, -0x1.62e42fefa39efp-1, x), from_bits(to_bits(shifted) << 52)};
+  return {fma(n, -kLn2<double>, x), from_bits(to_bits(shifted) << 52)};
 }
 
-// double, ln2 in two pieces of which the first has 21 trailing zeros, so that n times it is exact
-// (the split of Sun's fdlibm): |error of r| < 2^-54.
+// double, ln2 in two pieces: |error of r| < 2^-54.
 template <int Guard = 0>
 FASTACT_INLINE Reduced<double> reduce(double x) {
-  const double shifted = fma(x, 0x1.71547652b82fep0, kShifter<double, Guard>);
+  const double shifted = fma(x, kLog2E<double>, kShifter<double, Guard>);
   const double n = shifted - kShifter<double, Guard>;
-  const double r = fma(n, -0x1.a39ef35793c76p-33, fma(n, -0x1.62e42feep-1, x));
+  const double r = fma(n, -kLn2Low<double>, fma(n, -kLn2High<double>, x));
   return {r, from_bits(to_bits(shifted) << 52)};
 }
 
@@ -56,40 +55,80 @@ struct ReducedSplit {
 };
 
 FASTACT_INLINE ReducedSplit reduce_split(float x) {
-  const float shifted = fma(x, 0x1.715476p0f, kShifter<float, 0>);
+  const float shifted = fma(x, kLog2E<float>, kShifter<float, 0>);
   const float n = shifted - kShifter<float, 0>;
-  const float rough = fma(n, -0x1.62e4p-1f, x);
-  const float r = fma(n, -0x1.7f7d1cp-20f, rough);
-  return {r, fma(n, -0x1.7f7d1cp-20f, rough - r), from_bits(to_bits(shifted) << 23)};
+  const float rough = fma(n, -kLn2High<float>, x);
+  const float r = fma(n, -kLn2Low<float>, rough);
+  return {r, fma(n, -kLn2Low<float>, rough - r), from_bits(to_bits(shifted) << 23)};
 }
 
 // float, ln2 in one piece (bfloat16 results) or two.
 template <class Element, int Guard = 0>
 FASTACT_INLINE Reduced<float> reduce(float x) {
-  const float shifted = fma(x, 0x1.715476p0f, kShifter<float, Guard>);
+  const float shifted = fma(x, kLog2E<float>, kShifter<float, Guard>);
   const float n = shifted - kShifter<float, Guard>;
   const float scale = from_bits(to_bits(shifted) << 23);
   if constexpr (std::is_same_v<Element, BFloat16>) {
-    return {fma(n, -0x1.62e43p-1f, x), scale};
+    return {fma(n, -kLn2<float>, x), scale};
   } else {
-    return {fma(n, -0x1.7f7d1cp-20f, fma(n, -0x1.62e4p-1f, x)), scale};
+    return {fma(n, -kLn2Low<float>, fma(n, -kLn2High<float>, x)), scale};
   }
 }
 
-// (e^r - 1 - r) / r^2 for |r| <= ln2 / 2. In float the minimax polynomial of degree 4, 2^-26 of
-// e^r; in double one of degree 10, 2^-63, the least squares at Chebyshev's points of the
-// coefficients after each that is rounded.
-FASTACT_INLINE float exponential_tail(float r) {
-  return polynomial(r, 0x1.fffffap-2f, 0x1.55549p-3f, 0x1.555a22p-5f, 0x1.123b04p-7f,
-                    0x1.695414p-10f);
-}
+// Polynomials for |r| <= ln2 / 2, and the error of e^r that each leaves
+// (scripts/fit_polynomials.py).
 
-FASTACT_INLINE double exponential_tail(double r) {
-  return polynomial(r, 0.5, 0x1.555555555555cp-3, 0x1.5555555555541p-5, 0x1.111111110ea07p-7,
-                    0x1.6c16c16c1fa91p-10, 0x1.a01a01b43d5a9p-13, 0x1.a01a0176eec87p-16,
-                    0x1.71ddee88e4353p-19, 0x1.27e540b705d71p-22, 0x1.af6e560239c83p-26,
-                    0x1.1ed9995fc8858p-29);
-}
+// (e^r - 1 - r) / r^2, to 2^-28.1 of e^r: minimax.
+inline constexpr Coefficients kExponentialTailFloat{0x1.fffffap-2f, 0x1.55549p-3f, 0x1.555a22p-5f,
+                                                    0x1.123b04p-7f, 0x1.695414p-10f};
+
+// (e^r - 1 - r) / r^2, to 2^-63.4 of e^r: the least squares at Chebyshev's points of the
+// coefficients after each that is rounded.
+inline constexpr Coefficients kExponentialTailDouble{0.5,
+                                                     0x1.555555555555cp-3,
+                                                     0x1.5555555555541p-5,
+                                                     0x1.111111110ea07p-7,
+                                                     0x1.6c16c16c1fa91p-10,
+                                                     0x1.a01a01b43d5a9p-13,
+                                                     0x1.a01a0176eec87p-16,
+                                                     0x1.71ddee88e4353p-19,
+                                                     0x1.27e540b705d71p-22,
+                                                     0x1.af6e560239c83p-26,
+                                                     0x1.1ed9995fc8858p-29};
+
+// (e^r - 1) / r, to 2^-49.1 of itself: minimax, which misrounds none of the 2^31 negative inputs to
+// float.
+inline constexpr Coefficients kExpm1Float{
+    0x1.0000000000006p+0,  0x1.0000000000009p-1,  0x1.5555555550d78p-3,  0x1.55555555503f5p-5,
+    0x1.11111123c20b9p-7,  0x1.6c16c185fc433p-10, 0x1.a01994bce84bap-13, 0x1.a01993c66457ep-16,
+    0x1.72e1153cc9673p-19, 0x1.28b3fd13f7fe1p-22};
+
+// (e^r - 1) / r, to 2^-20.8 of itself: the shortest minimax polynomial that leaves 0 of the 65,536
+// inputs misrounded to bfloat16.
+inline constexpr Coefficients kExpm1BFloat16{0x1p0f, 0x1.fffe5ap-2f, 0x1.55541cp-3f, 0x1.570bb8p-5f,
+                                             0x1.126fc6p-7f};
+
+// The same for float16, to 2^-25.3 of itself.
+inline constexpr Coefficients kExpm1Float16{0x1p0f,         0x1p-1f,        0x1.55547cp-3f,
+                                            0x1.555470p-5f, 0x1.123d96p-7f, 0x1.6da776p-10f};
+
+// e^r, to 2^-40.2 of itself: minimax.
+inline constexpr Coefficients kExponentialFloat{
+    0x1.ffffffffff7a2p-1,  0x1.ffffffffd55b9p-1,  0x1.00000000880a9p-1,
+    0x1.555555a08c673p-3,  0x1.55555404eb8b3p-5,  0x1.111082a18c213p-7,
+    0x1.6c18b35303637p-10, 0x1.a1a82f47548f3p-13, 0x1.9edaa0d959235p-16};
+
+// (e^r - 1) / r for bfloat16 results, to 2^-22.3 of e^r: most formulas misround none with it.
+inline constexpr Coefficients kExponentialBFloat16{0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f,
+                                                   0x1.570f42p-5f, 0x1.12727cp-7f};
+
+// (e^r - 1) / r for float16 results, to 2^-21.4 of e^r: for a factor times e^x.
+inline constexpr Coefficients kExponentialFloat16{0x1.000004p0f,  0x1.000064p-1f, 0x1.5554eap-3f,
+                                                  0x1.5554aep-5f, 0x1.123ffap-7f, 0x1.6daafp-10f};
+
+// (e^r - 1 - r) / r^2 for |r| <= ln2 / 2.
+FASTACT_INLINE float exponential_tail(float r) { return polynomial<kExponentialTailFloat>(r); }
+FASTACT_INLINE double exponential_tail(double r) { return polynomial<kExponentialTailDouble>(r); }
 
 // e^z - 1 for z <= 0; anything for another z. In double, rest is what was rounded off z.
 template <class Element>
@@ -103,22 +142,15 @@ FASTACT_INLINE Wider<Element> exponential_minus_one(Wider<Element> z, double res
   } else if constexpr (std::is_same_v<Element, float>) {
     // Far beyond the bound e^z - 1 is -1 in double either way.
     const auto [r, scale] = reduce_short(clamp_negative_roughly(z, -40.0));
-    // Minimax of degree 9, by Remez' algorithm: none of the 2^31 negative inputs is misrounded to
-    // float.
-    const double p = polynomial(r, 0x1.0000000000006p+0, 0x1.0000000000009p-1, 0x1.5555555550d78p-3,
-                                0x1.55555555503f5p-5, 0x1.11111123c20b9p-7, 0x1.6c16c185fc433p-10,
-                                0x1.a01994bce84bap-13, 0x1.a01993c66457ep-16, 0x1.72e1153cc9673p-19,
-                                0x1.28b3fd13f7fe1p-22);
+    const double p = polynomial<kExpm1Float>(r);
     return fma(scale, r * p, scale - 1.0);
   } else {
-    // The shortest minimax polynomials that leave 0 of the 65,536 inputs misrounded.
     const auto [r, scale] = reduce<Element>(clamp_below(z, -20.0f));
     float p;
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      p = polynomial(r, 0x1p0f, 0x1.fffe5ap-2f, 0x1.55541cp-3f, 0x1.570bb8p-5f, 0x1.126fc6p-7f);
+      p = polynomial<kExpm1BFloat16>(r);
     } else {
-      p = polynomial(r, 0x1p0f, 0x1p-1f, 0x1.55547cp-3f, 0x1.555470p-5f, 0x1.123d96p-7f,
-                     0x1.6da776p-10f);
+      p = polynomial<kExpm1Float16>(r);
     }
     return fma(scale * r, p, scale - 1.0f);
   }
@@ -141,11 +173,7 @@ FASTACT_INLINE Wider<Element> times_exponential(Wider<Element> factor, Wider<Ele
     // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
     // float32's needs it to be from far above on.
     const auto [r, scale] = reduce_short(clamp_below(z, -709.125));
-    // Minimax of degree 8.
-    const double p =
-        polynomial(r, 0x1.ffffffffff7a2p-1, 0x1.ffffffffd55b9p-1, 0x1.00000000880a9p-1,
-                   0x1.555555a08c673p-3, 0x1.55555404eb8b3p-5, 0x1.111082a18c213p-7,
-                   0x1.6c18b35303637p-10, 0x1.a1a82f47548f3p-13, 0x1.9edaa0d959235p-16);
+    const double p = polynomial<kExponentialFloat>(r);
     return factor * p * scale;
   } else {
     const float limited = clamp_below(z, -150.0f);
@@ -153,10 +181,9 @@ FASTACT_INLINE Wider<Element> times_exponential(Wider<Element> factor, Wider<Ele
     const auto [r, scale] = reduce<Element>(limited);
     float p;
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      p = polynomial(r, 0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+      p = polynomial<kExponentialBFloat16>(r);
     } else {
-      p = polynomial(r, 0x1.000004p0f, 0x1.000064p-1f, 0x1.5554eap-3f, 0x1.5554aep-5f,
-                     0x1.123ffap-7f, 0x1.6daafp-10f);
+      p = polynomial<kExponentialFloat16>(r);
     }
     const float power = from_bits(to_bits(scale) + (tiny ? uint32_t{100} << 23 : uint32_t{0}));
     return factor * fma(power * r, p, power) * (tiny ? 0x1p-100f : 1.0f);
@@ -173,16 +200,14 @@ struct SplitExponential {
   FASTACT_INLINE float times(float g) const { return fma(g, high, g * low) * late; }
 };
 
-// (factor + factor_low) e^x for -104 < x <= 0. `square` are the coefficients of factor (e^r - 1 -
-// r) / r^2.
-template <class... Coefficients>
-FASTACT_INLINE SplitExponential split_exponential(float x, float factor, float factor_low,
-                                                  Coefficients... square) {
+// (factor + factor_low) e^x for -104 < x <= 0. kTail is factor (e^r - 1 - r) / r^2.
+template <const auto& kTail>
+FASTACT_INLINE SplitExponential split_exponential(float x, float factor, float factor_low) {
   const auto [r, r_low, scale] = reduce_split(x);
   // factor e^r = linear + tail, where linear is factor (1 + r) rounded.
   const float linear = fma(factor, r, factor);
   const float linear_low = fma(factor, r_low, fma(factor, r, (factor - linear) + factor_low));
-  const float tail = fma(r * r, polynomial(r, square...), linear_low);
+  const float tail = fma(r * r, polynomial<kTail>(r), linear_low);
   // One less in the last place, so that low is positive: an infinite gradient times it is then the
   // same infinity as times high.
   const float high = from_bits(to_bits(linear + tail) - 1);
@@ -203,36 +228,36 @@ struct Pieces {
 };
 
 FASTACT_INLINE Pieces<float> reduce_in_pieces(float a) {
-  const float shifted = fma(a, -0x1.715476p0f, kShifter<float, kGuardFloat>);
+  const float shifted = fma(a, -kLog2E<float>, kShifter<float, kGuardFloat>);
   const float n = shifted - kShifter<float, kGuardFloat>;
-  const float high = fma(n, 0x1.62e4p-1f, a);
+  const float high = fma(n, kLn2High<float>, a);
   const float scale = from_bits(to_bits(shifted) << 23);
-  return {high, n * 0x1.7f7d1cp-20f, fma(n, 0x1.7f7d1cp-20f, high), scale};
+  return {high, n * kLn2Low<float>, fma(n, kLn2Low<float>, high), scale};
 }
 
 // The same for a + rest.
 FASTACT_INLINE Pieces<float> reduce_in_pieces(float a, float rest) {
-  const float shifted = fma(a, -0x1.715476p0f, kShifter<float, kGuardFloat>);
+  const float shifted = fma(a, -kLog2E<float>, kShifter<float, kGuardFloat>);
   const float n = shifted - kShifter<float, kGuardFloat>;
-  const float high = fma(n, 0x1.62e4p-1f, a);
-  const float low = fma(n, 0x1.7f7d1cp-20f, rest);
+  const float high = fma(n, kLn2High<float>, a);
+  const float low = fma(n, kLn2Low<float>, rest);
   return {high, low, high + low, from_bits(to_bits(shifted) << 23)};
 }
 
 // x = n ln2 + r for float results of an exponent that only double holds.
 FASTACT_INLINE Reduced<float> reduce_to_float(double x) {
   constexpr double kShift = 0x1.8p52 + 127 + kGuardFloat;
-  const double shifted = fma(x, 0x1.71547652b82fep0, kShift);
-  const auto r = static_cast<float>(fma(shifted - kShift, -0x1.62e42fefa39efp-1, x));
+  const double shifted = fma(x, kLog2E<double>, kShift);
+  const auto r = static_cast<float>(fma(shifted - kShift, -kLn2<double>, x));
   return {r, from_bits(static_cast<uint32_t>(to_bits(shifted)) << 23)};
 }
 
 FASTACT_INLINE Pieces<double> reduce_in_pieces(double a) {
-  const double shifted = fma(a, -0x1.71547652b82fep0, kShifter<double, kGuardDouble>);
+  const double shifted = fma(a, -kLog2E<double>, kShifter<double, kGuardDouble>);
   const double n = shifted - kShifter<double, kGuardDouble>;
-  const double high = fma(n, 0x1.62e42feep-1, a);
+  const double high = fma(n, kLn2High<double>, a);
   const double scale = from_bits(to_bits(shifted) << 52);
-  return {high, n * 0x1.a39ef35793c76p-33, fma(n, 0x1.a39ef35793c76p-33, high), scale};
+  return {high, n * kLn2Low<double>, fma(n, kLn2Low<double>, high), scale};
 }
 
 // Derivatives are computed in double for every element type. Only float64's can be subnormal
@@ -292,36 +317,38 @@ FASTACT_INLINE float corrected_at(float x, float where, float y, float step) {
   return x == where ? y + step : y;
 }
 
-template <class Element, class... Coefficients>
-FASTACT_INLINE float exponential_16(float x, Coefficients... coefficients) {
+// kQuotient is (e^r - 1) / r.
+template <class Element, const auto& kQuotient>
+FASTACT_INLINE float exponential_16(float x) {
   const auto [r, scale] = reduce<Element, kGuard16<Element>>(x);
-  return fma(scale * r, polynomial(r, coefficients...), scale);
+  return fma(scale * r, polynomial<kQuotient>(r), scale);
 }
 
-// factor times polynomial(-y / 2, ...).
-FASTACT_INLINE float polynomial_of_minus_half(float /*y*/, float factor, float last) {
-  return factor * last;
+// The polynomial of -y / 2 by y, times -1/2.
+template <int Size>
+consteval Coefficients<float, Size> of_minus_half(Coefficients<float, Size> coefficients) {
+  float factor = 1.0f;
+  for (float& value : coefficients.values) value *= (factor *= -0.5f);
+  return coefficients;
 }
-template <class... Rest>
-FASTACT_INLINE float polynomial_of_minus_half(float y, float factor, float first, Rest... rest) {
-  return fma(polynomial_of_minus_half(y, -0.5f * factor, rest...), y, factor * first);
-}
+template <const auto& kCoefficients>
+inline constexpr auto kOfMinusHalf = of_minus_half(kCoefficients);
 
-// exponential_16(-square / 2, ...), bit for bit and with a multiplication less: with -2r in place
-// of r and coefficients that are as much smaller, powers of two all.
-template <class Element, class... Coefficients>
-FASTACT_INLINE float gaussian_16(float square, Coefficients... coefficients) {
+// exponential_16(-square / 2), bit for bit and with a multiplication less: with -2r in place of r
+// and coefficients that are as much smaller, powers of two all.
+template <class Element, const auto& kQuotient>
+FASTACT_INLINE float gaussian_16(float square) {
   constexpr float kShift = kShifter<float, kGuard16<Element>>;
-  const float shifted = fma(square, -0x1.715476p-1f, kShift);
+  const float shifted = fma(square, -0.5f * kLog2E<float>, kShift);
   const float n = shifted - kShift;
   const float scale = from_bits(to_bits(shifted) << 23);
   float r;
   if constexpr (std::is_same_v<Element, BFloat16>) {
-    r = fma(n, 0x1.62e43p0f, square);
+    r = fma(n, 2.0f * kLn2<float>, square);
   } else {
-    r = fma(n, 0x1.7f7d1cp-19f, fma(n, 0x1.62e4p0f, square));
+    r = fma(n, 2.0f * kLn2Low<float>, fma(n, 2.0f * kLn2High<float>, square));
   }
-  return fma(scale * r, polynomial_of_minus_half(r, -0.5f, coefficients...), scale);
+  return fma(scale * r, polynomial<kOfMinusHalf<kQuotient>>(r), scale);
 }
 
 }  // namespace fastact::inline FASTACT_TARGET

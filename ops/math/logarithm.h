@@ -10,14 +10,38 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// (atanh(t) / t - 1) / t^2 by z = t^2 for t <= 1/3: interpolated at Chebyshev's points, to 2^-59 of
-// atanh.
-FASTACT_INLINE double atanh_tail(double z) {
-  return polynomial(z, 0x1.5555555555555p-2, 0x1.9999999999944p-3, 0x1.2492492499d46p-3,
-                    0x1.c71c71bedea97p-4, 0x1.745d19937b1fcp-4, 0x1.3b13515f6f9efp-4,
-                    0x1.111abdc8abe16p-4, 0x1.e0a2d581ab68fp-5, 0x1.bc37f0140c19ep-5,
-                    0x1.32e0d25c9c761p-5, 0x1.401d3e65cdc48p-4);
-}
+// Polynomials, which scripts/fit_polynomials.py knows.
+
+// (atanh(t) / t - 1) / t^2 by t^2 for t <= 1/3, to 2^-58.7 of atanh(t) / t: interpolated at
+// Chebyshev's points.
+inline constexpr Coefficients kAtanhTail{
+    0x1.5555555555555p-2, 0x1.9999999999944p-3, 0x1.2492492499d46p-3, 0x1.c71c71bedea97p-4,
+    0x1.745d19937b1fcp-4, 0x1.3b13515f6f9efp-4, 0x1.111abdc8abe16p-4, 0x1.e0a2d581ab68fp-5,
+    0x1.bc37f0140c19ep-5, 0x1.32e0d25c9c761p-5, 0x1.401d3e65cdc48p-4};
+
+// 2^-20 log(1 + e) / e for 0 <= e <= 1, to 2^-22.0 of itself, for bfloat16 results.
+inline constexpr Coefficients kLog1pBFloat16{0x1.fffffap-21f, -0x1.fff932p-22f, 0x1.54bda6p-22f,
+                                             -0x1.f5aa8p-23f, 0x1.6b6b68p-23f,  -0x1.b90e38p-24f,
+                                             0x1.692b6ap-25f, -0x1.17cc5ep-27f};
+
+// log(1 + e) / e for 0 <= e <= 1, to 2^-23.1 of itself, for float16 results.
+inline constexpr Coefficients kLog1pFloat16{0x1p0f,         -0x1.fffeaep-2f, 0x1.552ffep-2f,
+                                            -0x1.fcc8bp-3f, 0x1.874a2p-3f,   -0x1.17d1f6p-3f,
+                                            0x1.4068p-4f,   -0x1.e3654cp-6f, 0x1.56e95ap-8f};
+
+// The same two for an e by a GPU's approximate instruction, to 2^-20.9 of itself.
+inline constexpr Coefficients kApproximateLog1pBFloat16{
+    0x1.fffffep-21f, -0x1.fff92ep-22f, 0x1.54bda6p-22f, -0x1.f5aa8p-23f,
+    0x1.6b6b68p-23f, -0x1.b90e34p-24f, 0x1.692b68p-25f, -0x1.17cc5ep-27f};
+
+// To 2^-23.3 of itself.
+inline constexpr Coefficients kApproximateLog1pFloat16{
+    0x1.fffffep-1f,  -0x1.fffeacp-2f, 0x1.55300ep-2f,  -0x1.fcc896p-3f, 0x1.874a2p-3f,
+    -0x1.17d22cp-3f, 0x1.4067f6p-4f,  -0x1.e36534p-6f, 0x1.56e968p-8f};
+
+// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-23.0 of e^r: the exponential of kLog1pFloat16's e.
+inline constexpr Coefficients kLog1pExponentialFloat16{
+    0x1.fffffcp-1f, 0x1.ffffcp-2f, 0x1.555478p-3f, 0x1.55546p-5f, 0x1.12402ep-7f, 0x1.6daa6ep-10f};
 
 // high + low, 2^guard times too large.
 struct GuardedSum {
@@ -33,7 +57,7 @@ FASTACT_INLINE GuardedSum log_1p_exponential(double z, double rest = 0.0) {
   const double t = tail.inverse * (tail.scale * (0.5 * kUnguard<double>));
   const double square = t * t;
   const double correction =
-      tail.inverse * fma(square, atanh_tail(square), tail.remainder(1.0, tail.inverse));
+      tail.inverse * fma(square, polynomial<kAtanhTail>(square), tail.remainder(1.0, tail.inverse));
   const double positive = z < 0.0 ? 0.0 : z * (1.0 / kUnguard<double>);
   const double positive_rest = z < 0.0 ? 0.0 : rest * (1.0 / kUnguard<double>);
   // Their sum and its rounding error, whichever is the larger.
@@ -44,6 +68,17 @@ FASTACT_INLINE GuardedSum log_1p_exponential(double z, double rest = 0.0) {
   return {sum, fma(correction, tail.scale, error + positive_rest)};
 }
 
+// 2^guard e^-|z| for log_1p_exponential_16().
+template <class Element>
+FASTACT_INLINE float log_1p_power_16(float z) {
+  const float size = clamp_magnitude(z, kEnd16<Element>);
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    return exponential_16<Element, kExponentialBFloat16>(-size);
+  } else {
+    return exponential_16<Element, kLog1pExponentialFloat16>(-size);
+  }
+}
+
 // The same in float for 16-bit results, from e = 2^guard e^-|z|; bfloat16's coefficients take the
 // guard back.
 template <class Element>
@@ -51,11 +86,9 @@ FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
   const float value = e * kUnguard16<Element>;
   float p;
   if constexpr (std::is_same_v<Element, BFloat16>) {
-    p = polynomial(value, 0x1.fffffap-21f, -0x1.fff932p-22f, 0x1.54bda6p-22f, -0x1.f5aa8p-23f,
-                   0x1.6b6b68p-23f, -0x1.b90e38p-24f, 0x1.692b6ap-25f, -0x1.17cc5ep-27f);
+    p = polynomial<kLog1pBFloat16>(value);
   } else {
-    p = polynomial(value, 0x1p0f, -0x1.fffeaep-2f, 0x1.552ffep-2f, -0x1.fcc8bp-3f, 0x1.874a2p-3f,
-                   -0x1.17d1f6p-3f, 0x1.4068p-4f, -0x1.e3654cp-6f, 0x1.56e95ap-8f);
+    p = polynomial<kLog1pFloat16>(value);
   }
   return fma(e, p, z < 0.0f ? 0.0f : z);
 }
@@ -63,15 +96,12 @@ FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
 template <class Element>
 FASTACT_INLINE float approximate_log_1p_exponential(float z) {
   constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
-  const float e = approximate_exp2(fma(magnitude(z), -kLog2E, kBFloat16 ? 20.0f : 0.0f));
+  const float e = approximate_exp2(fma(magnitude(z), -kLog2E<float>, kBFloat16 ? 20.0f : 0.0f));
   float p;
   if constexpr (kBFloat16) {
-    p = polynomial(e * 0x1p-20f, 0x1.fffffep-21f, -0x1.fff92ep-22f, 0x1.54bda6p-22f,
-                   -0x1.f5aa8p-23f, 0x1.6b6b68p-23f, -0x1.b90e34p-24f, 0x1.692b68p-25f,
-                   -0x1.17cc5ep-27f);
+    p = polynomial<kApproximateLog1pBFloat16>(e * 0x1p-20f);
   } else {
-    p = polynomial(e, 0x1.fffffep-1f, -0x1.fffeacp-2f, 0x1.55300ep-2f, -0x1.fcc896p-3f,
-                   0x1.874a2p-3f, -0x1.17d22cp-3f, 0x1.4067f6p-4f, -0x1.e36534p-6f, 0x1.56e968p-8f);
+    p = polynomial<kApproximateLog1pFloat16>(e);
   }
   return fma(e, p, clamp_below(z, 0.0f));
 }

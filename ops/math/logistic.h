@@ -171,19 +171,22 @@ FASTACT_INLINE float nudge_towards_half(float x) {
   return magnitude(x) < 0x1p-6f ? with_sign_of(0x1p-24f, x) : 0.0f;
 }
 
+// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-24.6 of e^r (scripts/fit_polynomials.py): logistic_16()'s
+// for float16.
+inline constexpr Coefficients kLogisticExponentialFloat16{
+    0x1.000002p0f, 0x1.000004p-1f, 0x1.55548p-3f, 0x1.55549p-5f, 0x1.12401p-7f, 0x1.6daa9ep-10f};
+
 // The logistic function for 16-bit results; 0 for -inf.
 template <class Element>
 FASTACT_INLINE float logistic_16(float x) {
   if constexpr (std::is_same_v<Element, BFloat16>) {
     const float e =
-        exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1p0f, 0x1.fffe54p-2f,
-                                0x1.555418p-3f, 0x1.570f42p-5f, 0x1.12727cp-7f);
+        exponential_16<Element, kExponentialBFloat16>(-clamp_magnitude(x, kEnd16<Element>));
     const float numerator = x < 0.0f ? e : 1.0f / kUnguard16<Element>;
     return numerator * reciprocal(fma(e, kUnguard16<Element>, 1.0f)) * kUnguard16<Element>;
   } else {
     const float e =
-        exponential_16<Element>(-clamp_magnitude(x, kEnd16<Element>), 0x1.000002p0f, 0x1.000004p-1f,
-                                0x1.55548p-3f, 0x1.55549p-5f, 0x1.12401p-7f, 0x1.6daa9ep-10f);
+        exponential_16<Element, kLogisticExponentialFloat16>(-clamp_magnitude(x, kEnd16<Element>));
     const float numerator = x < 0.0f ? e : 1.0f;
     return numerator * reciprocal(1.0f + e) - nudge_towards_half(x);
   }
@@ -199,6 +202,11 @@ template <class Element>
 FASTACT_INLINE float mirrored_16(float x, float size, float part) {
   return with_sign_of(fma(-size, part, positive_or_zero(x)), x);  // whatever zero's sign
 }
+
+// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.7 of e^r (scripts/fit_polynomials.py): for the e of
+// silu and gelu_tanh in bfloat16.
+inline constexpr Coefficients kGateExponentialBFloat16{
+    0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f};
 
 // From e = 2^guard e^-|w|, the value and the first derivative. `size` is |x|, clamped; `steepness`
 // is x w'.

@@ -22,15 +22,18 @@ struct ExponentialLinearOfOne {
 
   explicit constexpr ExponentialLinearOfOne(const double* /*parameters*/) {}
 
+  // (e^r - 1 - r) / r^2 for |r| <= ln2 / 2, to 2^-28.2 of e^r: minimax
+  // (scripts/fit_polynomials.py).
+  static constexpr Coefficients kTail{0x1.fffffcp-2f, 0x1.555494p-3f, 0x1.5558bep-5f,
+                                      0x1.123856p-7f, 0x1.6a3d06p-10f};
+
   template <class Element>
   FASTACT_INLINE static auto backward(float g, float x) {
     // The first float for which e^x is at least half the smallest subnormal: below, whatever g is,
     // zero times any factor is +0.
     constexpr float kVanishing = -0x1.9fe368p6f;
-    // Minimax: within 2^-28.2 of e^r.
     const SplitExponential slope =
-        split_exponential(clamp_negative(x, kVanishing), 1.0f, 0.0f, 0x1.fffffcp-2f, 0x1.555494p-3f,
-                          0x1.5558bep-5f, 0x1.123856p-7f, 0x1.6a3d06p-10f);
+        split_exponential<kTail>(clamp_negative(x, kVanishing), 1.0f, 0.0f);
     const float below_zero = slope.times(x < kVanishing ? 0.0f : g);
     return canonical(x, x > 0.0f ? g : below_zero);
   }
@@ -96,17 +99,23 @@ struct OrdinaryExponentialLinear {
   FASTACT_INLINE static float approximate_value(float x) {
     float p;
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      p = polynomial(x, 0x1p0f, 0x1.ffff8ep-2f, 0x1.5555p-3f, 0x1.563928p-5f, 0x1.11c744p-7f);
+      p = polynomial<kNearZeroBFloat16>(x);
     } else {
-      p = polynomial(x, 0x1p0f, 0x1.000002p-1f, 0x1.5551a8p-3f, 0x1.555174p-5f, 0x1.1383bcp-7f,
-                     0x1.6f5a12p-10f);
+      p = polynomial<kNearZeroFloat16>(x);
     }
     constexpr float kNearZero = std::is_same_v<Element, BFloat16> ? -0.25f : -0.5f;
-    const float below_zero = x > kNearZero ? x * p : approximate_exp2(x * kLog2E) - 1.0f;
+    const float below_zero = x > kNearZero ? x * p : approximate_exp2(x * kLog2E<float>) - 1.0f;
     return x > 0.0f ? x : below_zero;
   }
 
  private:
+  // (e^x - 1) / x for -1/4 <= x <= 0, to 2^-23.2 of itself (scripts/fit_polynomials.py).
+  static constexpr Coefficients kNearZeroBFloat16{0x1p0f, 0x1.ffff8ep-2f, 0x1.5555p-3f,
+                                                  0x1.563928p-5f, 0x1.11c744p-7f};
+  // The same for -1/2 <= x <= 0, to 2^-21.9 of itself.
+  static constexpr Coefficients kNearZeroFloat16{0x1p0f,         0x1.000002p-1f, 0x1.5551a8p-3f,
+                                                 0x1.555174p-5f, 0x1.1383bcp-7f, 0x1.6f5a12p-10f};
+
   double positive;
   double negative;
   double rate;

@@ -6,7 +6,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Incomplete {
   static constexpr Traits kTraits = {.saves = Saves::kInput};
 
-  explicit constexpr Incomplete(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Incomplete(const double* /*parameters*/) {}
 
   template <class Element, int Order>
     requires(Order != 2)

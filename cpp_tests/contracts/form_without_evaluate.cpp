@@ -9,7 +9,7 @@ struct Incomplete {
   using Outputs = Elements<Element>;
   using Inputs = Elements<Element, Element>;
 
-  explicit constexpr Incomplete(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Incomplete(const double* /*parameters*/) {}
 
   FASTACT_INLINE OpMath<Element> evaluate(OpMath<Element> x) const { return x; }
 };

@@ -79,7 +79,7 @@ namespace fastact::inline FASTACT_TARGET {
 template <class A>
 concept HasTraits = std::same_as<decltype(A::kTraits), const Traits>;
 
-// explicit A(const double* parameters), the schema's numbers in their order.
+// FASTACT_INLINE explicit A(const double* parameters), the schema's numbers in their order.
 template <class A>
 concept TakesParameters = std::constructible_from<A, const double*>;
 

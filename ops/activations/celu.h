@@ -28,13 +28,13 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct OrdinaryCelu : OrdinaryExponentialLinear {
-  explicit OrdinaryCelu(const double* parameters)
+  FASTACT_INLINE explicit OrdinaryCelu(const double* parameters)
       : OrdinaryCelu(parameters[0], 1.0 / parameters[0]) {}
 
   static constexpr bool is_default(const double* parameters) { return parameters[0] == 1.0; }
 
  private:
-  OrdinaryCelu(double alpha, double inverse)
+  FASTACT_INLINE OrdinaryCelu(double alpha, double inverse)
       : OrdinaryExponentialLinear(1.0, alpha, inverse, fma(-alpha, inverse, 1.0) * inverse) {}
 };
 
@@ -55,12 +55,13 @@ struct Celu : ExponentialLinear {
     return ExponentialLinear::result_suffices(1.0, parameters[0], 1.0 / parameters[0]);
   }
 
-  explicit Celu(const double* parameters)
+  FASTACT_INLINE explicit Celu(const double* parameters)
       : Celu(parameters[0], inverse_of(scaled(parameters[0]))) {}
 
  private:
   // A subnormal alpha has an inverse beyond double's range.
-  Celu(double alpha, const ScaledSum& inverse) : ExponentialLinear(1.0, alpha, inverse) {}
+  FASTACT_INLINE Celu(double alpha, const ScaledSum& inverse)
+      : ExponentialLinear(1.0, alpha, inverse) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

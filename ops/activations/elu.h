@@ -31,7 +31,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct OrdinaryElu : OrdinaryExponentialLinear {
-  explicit constexpr OrdinaryElu(const double* parameters)
+  FASTACT_INLINE explicit constexpr OrdinaryElu(const double* parameters)
       : OrdinaryExponentialLinear(parameters[1], parameters[0] * parameters[1], parameters[2],
                                   0.0) {}
 
@@ -54,7 +54,7 @@ struct Elu : ExponentialLinear {
     return ExponentialLinear::result_suffices(parameters[1], parameters[0], parameters[2]);
   }
 
-  explicit Elu(const double* parameters)
+  FASTACT_INLINE explicit Elu(const double* parameters)
       : ExponentialLinear(parameters[1], parameters[0], {scaled(parameters[2]), {}}) {}
 };
 

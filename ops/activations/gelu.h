@@ -32,7 +32,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Gelu {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 1};
 
-  explicit constexpr Gelu(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Gelu(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

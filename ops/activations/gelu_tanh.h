@@ -31,7 +31,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct GeluTanh {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
 
-  explicit constexpr GeluTanh(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr GeluTanh(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

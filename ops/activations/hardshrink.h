@@ -25,7 +25,7 @@ struct Hardshrink {
 
   double lambd;
 
-  explicit constexpr Hardshrink(const double* parameters) : lambd(parameters[0]) {}
+  FASTACT_INLINE explicit constexpr Hardshrink(const double* parameters) : lambd(parameters[0]) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

@@ -22,7 +22,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Hardsigmoid {
   static constexpr Traits kTraits = {.saves = Saves::kInput};
 
-  explicit constexpr Hardsigmoid(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Hardsigmoid(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

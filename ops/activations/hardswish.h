@@ -23,7 +23,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Hardswish {
   static constexpr Traits kTraits = {.saves = Saves::kInput};
 
-  explicit constexpr Hardswish(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Hardswish(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

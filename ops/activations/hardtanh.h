@@ -27,7 +27,8 @@ struct Hardtanh : Clamp {
        .holds = [](const double* parameters) { return !(parameters[0] > parameters[1]); },
        .is_value_error = true}};
 
-  explicit Hardtanh(const double* parameters) : Clamp(parameters[0], parameters[1]) {}
+  FASTACT_INLINE explicit Hardtanh(const double* parameters)
+      : Clamp(parameters[0], parameters[1]) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -43,7 +43,7 @@ struct OrdinaryLeakyRelu {
   float beyond;
   float least;
 
-  explicit OrdinaryLeakyRelu(const double* parameters)
+  FASTACT_INLINE explicit OrdinaryLeakyRelu(const double* parameters)
       : slope(parameters[0]),
         high(towards_zero(slope)),
         low(with_sign_of(towards_zero(slope - high), high)),
@@ -86,12 +86,12 @@ struct OrdinaryLeakyRelu {
 
  private:
   // Of magnitudes, neighbours are next to each other as bits.
-  static float towards_zero(double x) {
+  FASTACT_INLINE static float towards_zero(double x) {
     const float nearest = static_cast<float>(x);
     return magnitude(nearest) > magnitude(x) ? from_bits(to_bits(nearest) - 1) : nearest;
   }
 
-  static float beyond_of(double slope, float high) {
+  FASTACT_INLINE static float beyond_of(double slope, float high) {
     return magnitude(slope) > magnitude(high) ? from_bits(to_bits(high) + 1) : high;
   }
 
@@ -131,7 +131,7 @@ struct LeakyRelu {
   }
   static constexpr bool result_suffices(const double* parameters) { return parameters[0] >= 0; }
 
-  explicit constexpr LeakyRelu(const double* parameters) : slope(parameters[0]) {}
+  FASTACT_INLINE explicit constexpr LeakyRelu(const double* parameters) : slope(parameters[0]) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

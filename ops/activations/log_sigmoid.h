@@ -23,7 +23,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct LogSigmoid : LogarithmInSegments {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
 
-  explicit constexpr LogSigmoid(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr LogSigmoid(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

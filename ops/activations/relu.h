@@ -22,7 +22,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Relu {
   static constexpr Traits kTraits = {.saves = Saves::kResultAsInput};
 
-  explicit constexpr Relu(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Relu(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

@@ -19,7 +19,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Relu6 : Clamp {
-  explicit Relu6(const double* /*parameters*/) : Clamp(0.0, 6.0) {}
+  FASTACT_INLINE explicit Relu6(const double* /*parameters*/) : Clamp(0.0, 6.0) {}
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -45,7 +45,7 @@ struct Selu {
   static constexpr T kVanishing =
       static_cast<T>(sizeof(T) == 4 ? -0x1.a2252ep6 : -0x1.74d9461ed854cp9);
 
-  explicit constexpr Selu(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Selu(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE Wider<Element> derivative(OpMath<Element> x) const {

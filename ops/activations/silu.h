@@ -30,7 +30,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Silu {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
 
-  explicit constexpr Silu(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Silu(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

@@ -36,7 +36,7 @@ struct SoftplusOfOne : LogarithmInSegments {
     return std::is_same_v<Element, float> && Order <= 1;
   }
 
-  explicit constexpr SoftplusOfOne(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr SoftplusOfOne(const double* /*parameters*/) {}
 
   template <int Order>
   FASTACT_INLINE static CanonicalOnGpu derivative_in(const Segment& segment, float x) {
@@ -64,7 +64,7 @@ struct OrdinarySoftplus {
     return parameters[0] == 1.0 && parameters[1] >= 20.0;
   }
 
-  explicit constexpr OrdinarySoftplus(const double* parameters)
+  FASTACT_INLINE explicit constexpr OrdinarySoftplus(const double* parameters)
       : beta_(parameters[0]),
         inverse_(1.0 / parameters[0]),
         threshold_(parameters[1]),
@@ -199,7 +199,7 @@ struct Softplus {
     return size >= 0x1p-7 && size <= 0x1p7;
   }
 
-  explicit Softplus(const double* parameters)
+  FASTACT_INLINE explicit Softplus(const double* parameters)
       : beta(parameters[0]),
         threshold(parameters[1]),
         rate(scaled(beta)),

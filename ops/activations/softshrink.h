@@ -29,7 +29,7 @@ struct Softshrink {
 
   double lambd;
 
-  explicit constexpr Softshrink(const double* parameters) : lambd(parameters[0]) {}
+  FASTACT_INLINE explicit constexpr Softshrink(const double* parameters) : lambd(parameters[0]) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

@@ -22,7 +22,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Softsign {
   static constexpr Traits kTraits = {.saves = Saves::kInput};
 
-  explicit constexpr Softsign(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Softsign(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE Wider<Element> derivative(OpMath<Element> x) const {

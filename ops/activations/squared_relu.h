@@ -20,7 +20,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct SquaredRelu {
   static constexpr Traits kTraits = {.saves = Saves::kInput};
 
-  explicit constexpr SquaredRelu(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr SquaredRelu(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

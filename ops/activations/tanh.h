@@ -24,7 +24,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Tanh {
   static constexpr Traits kTraits = {.saves = Saves::kOutput, .last_division = 0};
 
-  explicit constexpr Tanh(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Tanh(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE OpMath<Element> derivative(OpMath<Element> x) const {

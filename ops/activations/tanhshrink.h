@@ -31,7 +31,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Tanhshrink {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
 
-  explicit constexpr Tanhshrink(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Tanhshrink(const double* /*parameters*/) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

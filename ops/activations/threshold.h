@@ -27,7 +27,7 @@ struct Threshold {
   double threshold;
   double value;
 
-  explicit constexpr Threshold(const double* parameters)
+  FASTACT_INLINE explicit constexpr Threshold(const double* parameters)
       : threshold(parameters[0]), value(parameters[1]) {}
 
   template <class Element, int Order>

@@ -101,7 +101,7 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
       (Order <= A::kTraits.last_division && !std::is_same_v<Element, double> && !kInSegments) ||
       (Order == 0 && HasApproximation<A, Element>);
 
-  explicit Derivative(const double* parameters) : act(parameters) {}
+  FASTACT_INLINE explicit Derivative(const double* parameters) : act(parameters) {}
 
   FASTACT_INLINE auto evaluate(T x) const { return value_at<Element>(act, x); }
   FASTACT_INLINE auto evaluate(T g, T x) const { return times_gradients(x, g); }

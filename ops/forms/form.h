@@ -5,7 +5,7 @@
 //   struct Sum {
 //     using Outputs = Elements<Element>;
 //     using Inputs = Elements<Element, float>;  // each may have a type of its own
-//     explicit Sum(const double* parameters);
+//     FASTACT_INLINE explicit Sum(const double* parameters);
 //     auto evaluate(OpMath<Element> x, float y) const;
 //   };
 //

@@ -26,7 +26,7 @@ struct Prelu {
   using Inputs = Elements<Element, Element>;
   static constexpr Broadcast kBroadcasts[] = {Broadcast::kPerChannel, Broadcast::kElementwise};
 
-  explicit constexpr Prelu(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr Prelu(const double* /*parameters*/) {}
 
   FASTACT_INLINE T evaluate(T w, T x) const {
     const T below_zero = w * x;
@@ -43,7 +43,7 @@ struct PreluBackward {
   static constexpr Broadcast kBroadcasts[] = {Broadcast::kElementwise, Broadcast::kPerChannel,
                                               Broadcast::kElementwise};
 
-  explicit constexpr PreluBackward(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr PreluBackward(const double* /*parameters*/) {}
 
   FASTACT_INLINE auto evaluate(T g, T w, T x) const {
     const T below_zero = w == T{0} ? T{0} : g * w;
@@ -58,7 +58,7 @@ struct PreluWeightBackward {
   using Outputs = Elements<Element>;
   using Inputs = Elements<Element, Element>;
 
-  explicit constexpr PreluWeightBackward(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr PreluWeightBackward(const double* /*parameters*/) {}
 
   FASTACT_INLINE auto evaluate(T g, T x) const { return product<Element>(x > T{0} ? T{0} : x, g); }
 };
@@ -70,7 +70,7 @@ struct PreluWeightDoubleBackward {
   using Outputs = Elements<Element>;
   using Inputs = Elements<Element, Element, Element>;
 
-  explicit constexpr PreluWeightDoubleBackward(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr PreluWeightDoubleBackward(const double* /*parameters*/) {}
 
   FASTACT_INLINE auto evaluate(T g1, T g2, T x) const {
     const T mixed = x > T{0} ? T{0} : T{1};

@@ -14,11 +14,15 @@ struct Scaled {
   double exponent;
 };
 
-inline Scaled scaled(double x) {
-  int exponent = 0;
-  const double significand = __builtin_frexp(x, &exponent);
+FASTACT_INLINE Scaled scaled(double x) {
+  constexpr uint64_t kExponent = uint64_t{0x7ff} << 52;
   const bool is_regular = x != 0.0 && x - x == 0.0;
-  return {significand, is_regular ? exponent : 0.0};
+  const bool is_subnormal = magnitude(x) < 0x1p-1022;
+  const uint64_t bits = to_bits(is_subnormal ? x * 0x1p54 : x);
+  const auto biased = static_cast<double>((bits & kExponent) >> 52);
+  const double significand = from_bits((bits & ~kExponent) | (uint64_t{1022} << 52));
+  return {is_regular ? significand : x,
+          is_regular ? biased - (is_subnormal ? 1076.0 : 1022.0) : 0.0};
 }
 
 // value + rest, where the rest is what was rounded off.
@@ -27,7 +31,7 @@ struct ScaledSum {
   Scaled rest;
 };
 
-inline ScaledSum operator*(const ScaledSum& a, const ScaledSum& b) {
+FASTACT_INLINE ScaledSum operator*(const ScaledSum& a, const ScaledSum& b) {
   const double x = a.value.significand;
   const double y = b.value.significand;
   const double product = x * y;
@@ -40,7 +44,7 @@ inline ScaledSum operator*(const ScaledSum& a, const ScaledSum& b) {
 }
 
 // 1 / x.
-inline ScaledSum inverse_of(Scaled x) {
+FASTACT_INLINE ScaledSum inverse_of(Scaled x) {
   const double inverse = 1.0 / x.significand;
   const double rest = fma(-x.significand, inverse, 1.0) * inverse;
   return {{inverse, -x.exponent}, {rest, -x.exponent}};

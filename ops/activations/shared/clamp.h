@@ -13,7 +13,8 @@ struct Clamp {
   static constexpr Traits kTraits = {.saves = Saves::kResultAsInput};
 
   // Each is NaN if the other is.
-  Clamp(double min, double max) : low(max == max ? min : max), high(min == min ? max : min) {}
+  FASTACT_INLINE Clamp(double min, double max)
+      : low(max == max ? min : max), high(min == min ? max : min) {}
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {

@@ -20,7 +20,7 @@ struct ExponentialLinearOfOne {
     return std::is_same_v<Element, float> && Order == 1 && !FromResult;
   }
 
-  explicit constexpr ExponentialLinearOfOne(const double* /*parameters*/) {}
+  FASTACT_INLINE explicit constexpr ExponentialLinearOfOne(const double* /*parameters*/) {}
 
   // (e^r - 1 - r) / r^2 for |r| <= ln2 / 2, to 2^-28.2 of e^r: minimax
   // (scripts/fit_polynomials.py).
@@ -62,8 +62,8 @@ struct OrdinaryExponentialLinear {
   }
 
   // The rate is rate + rate_low.
-  constexpr OrdinaryExponentialLinear(double positive_, double negative_, double rate_,
-                                      double rate_low_)
+  FASTACT_INLINE constexpr OrdinaryExponentialLinear(double positive_, double negative_,
+                                                     double rate_, double rate_low_)
       : positive(positive_), negative(negative_), rate(rate_), rate_low(rate_low_) {}
 
   template <class Element, int Order>
@@ -145,7 +145,7 @@ struct ExponentialLinear {
   }
 
   // positive = scale, negative = scale alpha.
-  ExponentialLinear(double scale, double alpha, const ScaledSum& rate_)
+  FASTACT_INLINE ExponentialLinear(double scale, double alpha, const ScaledSum& rate_)
       : positive(scale),
         negative(scale * alpha),
         plain_rate(times_power_of_two(rate_.value.significand, rate_.value.exponent)),

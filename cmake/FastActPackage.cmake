@@ -20,10 +20,31 @@ set(_fastact_cuda "")
 if(FASTACT_CUDA)
   set(_fastact_cuda --cuda "${CMAKE_CUDA_COMPILER_VERSION}")
 endif()
+
+# What torch.compile takes into its kernels on GPUs; it knows no torch, as the kernels do not.
+set(_fastact_assembly "")
+if(FASTACT_CUDA AND FASTACT_KERNELS)
+  set(_fastact_assembly "${FASTACT_KERNELS}/ops/assembly.json")
+elseif(FASTACT_CUDA)
+  set(_fastact_assembly "${PROJECT_BINARY_DIR}/ops/assembly.json")
+  set(_fastact_ptx "$<TARGET_OBJECTS:fastact_one_element_cuda>" "$<TARGET_OBJECTS:fastact_one_element_cuda_fast>")
+  add_custom_command(OUTPUT "${_fastact_assembly}"
+    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/inline_assembly.py" ${_fastact_ptx}
+      --output "${_fastact_assembly}"
+    DEPENDS ${_fastact_ptx} "${PROJECT_SOURCE_DIR}/scripts/inline_assembly.py"
+    COMMENT "Extracting the formulas as inline assembly"
+    COMMAND_EXPAND_LISTS VERBATIM)
+endif()
+set(_fastact_copy_assembly "")
+if(_fastact_assembly)
+  set(_fastact_copy_assembly
+      COMMAND "${CMAKE_COMMAND}" -E copy "${_fastact_assembly}" "${FASTACT_PACKAGE_DIR}/_inductor")
+endif()
 add_custom_command(OUTPUT "${_fastact_stamp}"
   COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/python_package.py" "${FASTACT_PACKAGE_DIR}"
     --version "${PROJECT_VERSION}" --revision "${FASTACT_GIT_REVISION}" ${_fastact_cuda}
     --catalogue "${PROJECT_BINARY_DIR}/catalogue.json"
+  ${_fastact_copy_assembly}
   COMMAND "${CMAKE_COMMAND}" -E copy_directory "${PROJECT_BINARY_DIR}/include" "${FASTACT_PACKAGE_DIR}/include"
   COMMAND "${CMAKE_COMMAND}" -E copy
     "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h" "${FASTACT_PACKAGE_DIR}/include/fastact"
@@ -32,7 +53,7 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
     "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${FASTACT_PACKAGE_DIR}/lib/cmake/FastAct"
   COMMAND "${CMAKE_COMMAND}" -E touch "${_fastact_stamp}"
   DEPENDS
-    ${_fastact_sources} ${_fastact_headers}
+    ${_fastact_sources} ${_fastact_headers} ${_fastact_assembly}
     "${PROJECT_SOURCE_DIR}/scripts/python_package.py"
     "${PROJECT_BINARY_DIR}/catalogue.json"
     "${PROJECT_SOURCE_DIR}/ops/forms/prelu.h"

@@ -41,7 +41,10 @@ void tag_out_variant(std::vector<Tag>& tags) {
 }
 
 void define(torch::Library& library, const std::string& schema, bool is_out = false) {
-  std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::pointwise};
+  std::vector<at::Tag> tags = {
+      at::Tag::pt2_compliant_tag, at::Tag::pointwise,
+      // Compilers may pass any strides, and need no input in memory for it.
+      at::Tag::flexible_layout};
   if (is_out) tag_out_variant(tags);
   library.def(schema.c_str(), std::as_const(tags));
 }

@@ -336,11 +336,14 @@ def nn(acts: list[Activation]) -> str:
 # ---- All of it
 
 
-def build(version: str, revision: str, cuda: str | None) -> str:
+def build(version: str, revision: str, cuda: str | None, acts: list[Activation]) -> str:
     return (
         '"""What the library was built as."""\n\n# Written by scripts/python_package.py.\n'
         f'\nVERSION = "{version}"\nREVISION = "{revision}"\n'
         f"CUDA: str | None = {json.dumps(cuda) if cuda else None}\n"
+        "#: The operators' names.\nACTIVATIONS = (\n"
+        + "".join(f'    "{act.name}",\n' for act in acts)
+        + ")\n"
     )
 
 
@@ -376,7 +379,7 @@ def main() -> None:
     written = {
         "functional.py": functional(acts),
         "nn.py": nn(acts),
-        "_build.py": build(options.version, options.revision, options.cuda),
+        "_build.py": build(options.version, options.revision, options.cuda, acts),
         "_digests/recorded.json": recorded_digests([act.name for act in acts]),
     }
     for name, text in written.items():

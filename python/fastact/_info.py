@@ -1,5 +1,6 @@
 """What the library is, and what it found on this machine."""
 
+import importlib
 import os
 import platform
 import sys
@@ -7,6 +8,7 @@ import sys
 import torch
 
 import fastact
+from fastact import _inductor
 from fastact._build import CUDA
 
 
@@ -48,4 +50,6 @@ def text() -> str:
     if not gpus():
         found["gpu"] = "none that torch and this library can use"
     del built["version"]
+    importlib.import_module("torch._inductor.lowering")  # which gives it FastAct's
+    found["torch.compile"] = _inductor.status
     return "\n".join(f"{name}: {value}" for name, value in (found | built).items())

@@ -1,0 +1,118 @@
+"""The formulas as PTX, for the kernels that Inductor writes in Triton for NVIDIA's GPUs.
+
+assembly.json is what the build extracts from the formulas' own headers (scripts/inline_assembly.py
+says what it holds). ptxas contracts and reorders none of its instructions, so the bits are those of
+the operators' own kernels.
+"""
+
+import functools
+import hashlib
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch._inductor.virtualized import ops
+
+from fastact._inductor.operators import Call
+
+_FILE = Path(__file__).parent / "assembly.json"
+# What ops/cuda/one_element.cu is compiled for: cvt.rn.bf16x2 and max.NaN.
+_LEAST_CAPABILITY = (8, 0)
+_DTYPES = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
+
+
+@functools.cache
+def _assembly() -> dict | None:
+    """None in a package without GPU code."""
+    return json.loads(_FILE.read_text()) if _FILE.is_file() else None
+
+
+def is_built() -> bool:
+    """Whether the package has GPU code."""
+    return _assembly() is not None
+
+
+@functools.cache
+def file_digest() -> str:
+    return hashlib.sha256(_FILE.read_bytes()).hexdigest() if _FILE.is_file() else "none"
+
+
+@functools.cache
+def arithmetic(device: int) -> str:
+    """ "fast" where this GPU's approximate instructions have passed the comparison with IEEE
+    arithmetic, which a kernel's first use on the device makes; else "ieee"."""
+    with torch.utils._python_dispatch._disable_current_modes():
+        torch.ops.fastact.gelu(torch.zeros(1, dtype=torch.bfloat16, device=f"cuda:{device}"))
+    lines = dict(line.split(": ", 1) for line in torch.ops.fastact.build_info().splitlines())
+    in_use = lines["cuda arithmetic in use"]
+    if in_use.startswith("fast, as"):  # FASTACT_CUDA_MATH says
+        return "fast"
+    found = [part for part in in_use.split("; ") if part.startswith(f"device {device} ")]
+    return "fast" if found and ": fast, as all" in found[0] else "ieee"
+
+
+def arithmetic_in_use() -> str:
+    """The current device's; "none" where nothing can be inlined for a GPU."""
+    if not is_built() or not torch.cuda.is_initialized():
+        return "none"
+    return arithmetic(torch.cuda.current_device())
+
+
+def _number(value: float) -> str:
+    """A float64 as PTX writes it."""
+    return "0d" + struct.pack(">d", value).hex().upper()
+
+
+def _kernel(call: Call, dtype: str, arithmetic: str) -> dict | None:
+    """A call's kernel; None where there is none."""
+    kernels = _assembly()[arithmetic]["kernels"]
+    key = f"{call.family}__{call.form}__{dtype}"
+    if call.parameters == _defaults(call.family):
+        return kernels.get(f"{key}__defaults")
+    if f"{key}__any" in kernels:
+        return kernels[f"{key}__any"]
+    bounds = _assembly()[arithmetic]["ordinary"].get(key, [])
+    within = all(float(a) <= x <= float(b) for x, (a, b) in zip(call.parameters, bounds))
+    return kernels.get(f"{key}__ordinary") if within else None
+
+
+@functools.cache
+def _defaults(family: str) -> tuple[float, ...]:
+    if family == "prelu":
+        return ()
+    arguments = getattr(torch.ops.fastact, family).default._schema.arguments[1:]
+    return tuple(argument.default_value for argument in arguments)
+
+
+def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
+    """A function of Inductor's values: one element of the call's result from one of each operand,
+    in their type or, of 16 bits, in float32. None where the call is not to be inlined."""
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    if not is_built() or torch.cuda.get_device_capability(index) < _LEAST_CAPABILITY:
+        return None
+    kernel = _kernel(call, _DTYPES[dtype], arithmetic(index)) or _kernel(
+        call, _DTYPES[dtype], "ieee"
+    )
+    if kernel is None:
+        return None
+    text = kernel["assembly"]
+    for i, value in enumerate(call.parameters):
+        text = text.replace(f"@{i};", f"{_number(value)};")
+    letter, compute_dtype = ("d", dtype) if dtype == torch.float64 else ("f", torch.float32)
+    constraints = ",".join([f"={letter}"] + [letter] * kernel["operands"])
+
+    def evaluate(*operands):
+        if dtype != compute_dtype:
+            operands = [ops.to_dtype(x, compute_dtype) for x in operands]
+        return ops.inline_asm_elementwise(
+            *operands, asm=text, constraints=constraints, dtype=compute_dtype
+        )
+
+    return evaluate

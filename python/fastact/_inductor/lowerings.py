@@ -1,0 +1,125 @@
+"""Inductor's lowerings of FastAct's operators: one element of a result inside a kernel of its own.
+
+Where there is nothing to fuse with, or no way to the same bits, the operator is called.
+"""
+
+import functools
+import hashlib
+
+import torch
+from torch._inductor import codecache, ir, lowering
+from torch._inductor.virtualized import V
+
+from fastact._build import ACTIVATIONS, VERSION
+from fastact._inductor import assembly
+from fastact._inductor.operators import Operator, operators
+
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+# For each type of device: element(call, dtype, device), a function of Inductor's values or None.
+BACKENDS = {"cuda": assembly.element}
+
+# What Inductor fuses an elementwise operator with, besides those tagged pointwise.
+_FUSIBLE = {
+    "aten.amax", "aten.amin", "aten.any", "aten.all", "aten.argmax", "aten.argmin", "aten.cat",
+    "aten.clone", "aten.constant_pad_nd", "aten.copy_", "aten.mean", "aten.native_layer_norm",
+    "aten.prod", "aten.sum", "aten.var", "aten.var_mean", "aten._to_copy",
+    "prims.convert_element_type",
+}  # fmt: skip
+# What is no kernel of its own.
+_VIEWS = {
+    "aten.view", "aten.reshape", "aten._unsafe_view", "aten.permute", "aten.transpose", "aten.t",
+    "aten.expand", "aten.unsqueeze", "aten.squeeze", "aten.slice", "aten.select", "aten.split",
+    "aten.split_with_sizes", "aten.unbind", "aten.alias", "aten.detach", "_operator.getitem",
+}  # fmt: skip
+
+
+def _name(node: torch.fx.Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target.overloadpacket)
+    return "_operator.getitem" if getattr(target, "__name__", "") == "getitem" else ""
+
+
+def _fuses(node: torch.fx.Node, step) -> bool:
+    """Whether one of the node's neighbours, beyond views, is part of a kernel that Inductor writes.
+    `step` gives a node's neighbours on one side."""
+    waiting = list(step(node))
+    seen = set()
+    while waiting:
+        neighbour = waiting.pop()
+        if neighbour in seen or neighbour.op != "call_function":
+            continue
+        seen.add(neighbour)
+        name = _name(neighbour)
+        if name in _VIEWS:
+            waiting.extend(step(neighbour))
+        elif name in _FUSIBLE or torch.Tag.pointwise in getattr(neighbour.target, "tags", ()):
+            return True
+    return False
+
+
+def is_alone(node: torch.fx.Node) -> bool:
+    """Whether there is nothing that Inductor could fuse the node with."""
+    return not _fuses(node, lambda n: n.all_input_nodes) and not _fuses(node, lambda n: n.users)
+
+
+def _lower(operator: Operator, call_operator, *args, **kwargs):
+    bound = operator.bind(args, kwargs)
+    if bound is None or is_alone(V.graph.current_node):
+        return call_operator(*args, **kwargs)
+    operands, call = bound
+    dtype, device = operands[0].get_dtype(), operands[0].get_device()
+    backend = BACKENDS.get(device.type)
+    if (
+        backend is None
+        or dtype not in _DTYPES
+        or any(x.get_dtype() != dtype or x.get_device() != device for x in operands)
+    ):
+        return call_operator(*args, **kwargs)
+    element = backend(call, dtype, device)
+    if element is None:
+        return call_operator(*args, **kwargs)
+    operands = lowering.broadcast_tensors(*operands)
+    loaders = [x.make_loader() for x in operands]
+    return ir.Pointwise.create(
+        device=device,
+        dtype=dtype,
+        inner_fn=lambda index: element(*(load(index) for load in loaders)),
+        ranges=list(operands[0].get_size()),
+    )
+
+
+def digest() -> str:
+    """Of everything that decides what is inlined: Inductor's caches must not give a kernel with the
+    formulas of another build."""
+    parts = (VERSION, *(part() for part in (assembly.file_digest, assembly.arithmetic_in_use)))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _put_into_cache_keys() -> None:
+    details = codecache.FxGraphHashDetails
+    initialize = details.__init__
+
+    @functools.wraps(initialize)
+    def with_digest(self, *args, **kwargs):
+        initialize(self, *args, **kwargs)
+        self.fastact = digest()
+
+    details.__init__ = with_digest
+
+
+def register() -> str:
+    """Gives Inductor the lowerings; says what it did."""
+    lowered = {}
+    for operator in operators(list(ACTIVATIONS)):
+        call_operator = lowering.fallback_handler(operator.overload, add_to_fallback_set=False)
+        lowered[operator.overload] = functools.partial(_lower, operator, call_operator)
+    _put_into_cache_keys()
+    for overload, lower in lowered.items():
+        lowering.register_lowering(overload, type_promotion_kind=None)(lower)
+    if not assembly.is_built():
+        return "calls the operators, as this build has no code for GPUs"
+    return (
+        "fuses the operators on GPUs of compute capability 8.0 and newer, and calls them elsewhere"
+    )

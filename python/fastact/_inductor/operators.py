@@ -1,0 +1,65 @@
+"""FastAct's operators as a compiler sees them: which form each is, of which operands."""
+
+from dataclasses import dataclass
+
+import torch
+
+# The operators of one element, by what follows an activation's name: of each the form's number.
+_ORDERS = {"": 0, "_backward": 1, "_double_backward": 2}
+# Where a derivative is taken from the result (`is_result`), its form comes behind the others.
+_FROM_RESULT = 3
+_PRELU = {
+    "_prelu": 0,
+    "_prelu_backward": 1,
+    "_prelu_weight_backward": 2,
+    "_prelu_weight_double_backward": 3,
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A form of a family, with its parameters."""
+
+    family: str
+    form: int
+    parameters: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator: its form, and how a call's arguments are operands and parameters."""
+
+    overload: torch._ops.OpOverload
+    family: str
+    form: int
+
+    def bind(self, args: tuple, kwargs: dict) -> tuple[list, Call] | None:
+        """The operands in the form's order, and the call; None with a parameter that is known only
+        at run time."""
+        values = list(args)
+        for argument in self.overload._schema.arguments[len(args) :]:
+            values.append(kwargs.get(argument.name, argument.default_value))
+        operands, parameters, form = [], [], self.form
+        for argument, value in zip(self.overload._schema.arguments, values):
+            if isinstance(argument.type, torch.TensorType):
+                operands.append(value)
+            elif isinstance(argument.type, torch.BoolType):
+                form += _FROM_RESULT if value else 0
+            elif isinstance(value, (float, int)):
+                parameters.append(float(value))
+            else:
+                return None
+        return operands, Call(self.family, form, tuple(parameters))
+
+
+def operators(activations: list[str]) -> list[Operator]:
+    """Of each of these activations the value and its two first derivatives, and PReLU's."""
+    named = [
+        (name + suffix, name, form) for name in activations for suffix, form in _ORDERS.items()
+    ]
+    named += [(name, "prelu", form) for name, form in _PRELU.items()]
+    return [
+        Operator(getattr(torch.ops.fastact, name).default, family, form)
+        for name, family, form in named
+        if hasattr(torch.ops.fastact, name)
+    ]

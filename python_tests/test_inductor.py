@@ -1,0 +1,352 @@
+"""torch.compile on a GPU: the formulas inside Inductor's own kernels, with the bits of the eager
+operators; and what is called instead."""
+
+import importlib
+import json
+import shutil
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor.utils import run_and_get_code
+
+from op_table import ACTIVATIONS, SUFFIXES
+from support import DTYPES, assert_same_bits, dtype_name, package_path, run_python, values
+
+import fastact  # isort: skip
+from fastact import _inductor  # isort: skip
+
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+ops = torch.ops.fastact
+
+
+def every_input(dtype):
+    """All of 16 bits; of float32 every 1021st; of float64 random and special ones."""
+    if dtype.itemsize == 2:
+        return torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(dtype)
+    if dtype == torch.float32:
+        return torch.arange(0, 1 << 32, 1021).to(torch.int32).view(dtype)
+    special = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-310, -1e-310, 1e300, -1e300]
+    return torch.cat([torch.randn(1 << 18, dtype=dtype) * 8, torch.tensor(special, dtype=dtype)])
+
+
+def calls(code):
+    """The lines of generated code that call one of FastAct's operators."""
+    lines = "\n".join(code).splitlines()
+    return [line for line in lines if "ops.fastact" in line and not line.lstrip().startswith("#")]
+
+
+def compiled(function, *args, **settings):
+    """What the compiled function gives, and the code that was generated."""
+    return run_and_get_code(torch.compile(function, fullgraph=True, **settings), *args)
+
+
+def assert_inlined(function, *args, **settings):
+    """No call, and the bits of the function itself."""
+    results, code = compiled(function, *args, **settings)
+    assert not calls(code), calls(code)
+    expected = function(*args)
+    assert_same_bits(results, expected)
+    assert results.stride() == expected.stride()
+
+
+def in_segments(act, order, dtype):
+    """Whether this form reads a table, and is called for that."""
+    names = (
+        "gelu softplus log_sigmoid tanh tanhshrink",
+        "gelu silu gelu_tanh quick_gelu mish tanhshrink",
+    )
+    return dtype == torch.float32 and order < 2 and act.name in names[order].split()
+
+
+def between(function):
+    """The function between two operations that change no bit, as something to fuse with."""
+
+    def f(keep, zero, x, *others):
+        return torch.where(keep, function(torch.where(keep, x, zero), *others), zero)
+
+    return f
+
+
+# ---- Bits
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("order", range(3))
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_same_bits_as_the_operators(dtype, order):
+    x = every_input(dtype).cuda()
+    keep, zero = torch.ones_like(x, dtype=torch.bool), torch.zeros((), dtype=dtype, device="cuda")
+    gradients = [torch.linspace(-2, 2, len(x)).to(dtype).cuda() for _ in range(order)]
+    for act in ACTIVATIONS:
+        function = between(lambda x, *g: act.ladder(*g, x))  # noqa: B023
+        result, code = compiled(function, keep, zero, x, *gradients)
+        assert_same_bits(result, function(keep, zero, x, *gradients))
+        # Of the same operator's other parameters some are unusual.
+        assert act.id != act.name or bool(calls(code)) == in_segments(act, order, dtype), act.id
+        torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("order", (1, 2))
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_same_bits_from_the_result(dtype, order):
+    """What backward calls after an in-place operator."""
+    for name in ("selu", "elu", "celu", "leaky_relu"):
+        op = getattr(ops, name + SUFFIXES[order])
+        y = every_input(dtype).cuda()
+        gradients = [torch.linspace(-2, 2, len(y)).to(dtype).cuda() for _ in range(order)]
+        keep, zero = torch.ones_like(y, dtype=torch.bool), torch.zeros_like(y[0])
+        function = between(lambda y, *g: op(*g, y, is_result=True))  # noqa: B023
+        assert_inlined(function, keep, zero, y, *gradients)
+        torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("cuda")
+def test_same_bits_of_prelu(dtype):
+    x, g = (values(8, 5, 16, 16, dtype=dtype, device="cuda") for _ in range(2))
+    weight = torch.linspace(-0.5, 0.5, 5, dtype=dtype, device="cuda")
+
+    def gradient_of_input(g, x, weight):
+        return torch.func.vjp(lambda x: ops.prelu(x * 2, weight), x)[1](g)[0]
+
+    assert_inlined(lambda x, weight: ops.prelu(x * 2, weight) * 2, x, weight)
+    assert_inlined(gradient_of_input, g, x, weight)
+
+
+PARAMETERS = (
+    ("elu", (0.5, 1.5, 2.0)),
+    ("elu", (16.0, 0.0625, 16.0)),
+    ("celu", (0.001,)),
+    ("celu", (7.5,)),
+    ("softplus", (2.0, 20.0)),
+    ("softplus", (0.5, -3.0)),
+    ("leaky_relu", (0.2,)),
+    ("leaky_relu", (1e-20,)),
+    ("hardtanh", (-3.0, 0.1)),
+    ("threshold", (-1.0, -7.0)),
+    ("softshrink", (0.1,)),
+    ("hardshrink", (0.0,)),
+)
+
+
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_parameters(dtype):
+    x = values(1 << 16, dtype=dtype, device="cuda")
+    g = values(1 << 16, dtype=dtype, device="cuda")
+    for name, parameters in PARAMETERS:
+        op, backward = getattr(ops, name), getattr(ops, name + "_backward")
+        assert_inlined(lambda x: op(x * 2, *parameters) * 2, x)  # noqa: B023
+        assert_inlined(lambda x, g: backward(g * 2, x * 2, *parameters) * 2, x, g)  # noqa: B023
+        torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("cuda")
+def test_unusual_parameters_are_called():
+    x = values(1 << 10, device="cuda")
+    for name, parameters in (("elu", (1e30, 1.0, 1.0)), ("leaky_relu", (-0.1,)), ("celu", (-1.0,))):
+        result, code = compiled(lambda x: getattr(ops, name)(x * 2, *parameters) * 2, x)  # noqa: B023
+        assert calls(code)
+        assert_same_bits(result, getattr(ops, name)(x * 2, *parameters) * 2)
+
+
+# ---- What is fused
+
+
+@pytest.mark.usefixtures("cuda")
+def test_one_kernel(act):
+    x, y = (values(64, 256, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    _, code = compiled(lambda x, y: act.op(x * 2 + y) * y, x, y)
+    assert sum(line.count("@triton.jit") for line in code) == 1 and not calls(code)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_alone_it_is_called(act):
+    """The operator's own kernel is at copy speed, whatever is around it."""
+    x = values(64, 64, device="cuda")
+    result, code = compiled(lambda x: (act.op(x @ x).view(-1), act.op(x)), x)
+    assert len(calls(code)) == 2
+    assert_same_bits(result[1], act.op(x))
+
+
+@pytest.mark.usefixtures("cuda")
+def test_any_strides_will_do(act):
+    """No copy is made for an operator that is called, and its result has the strides of eager."""
+    x = values(4, 8, 16, 16, device="cuda").to(memory_format=torch.channels_last)
+    for view in (lambda x: x, lambda x: x[:, ::2], lambda x: x.transpose(1, 3)):
+        result, code = compiled(lambda x: act.op(view(x)), x)  # noqa: B023
+        assert "@triton.jit" not in "".join(code)
+        assert_same_bits(result, act.op(view(x)))
+        assert result.stride() == act.op(view(x)).stride()
+        torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("cuda")
+def test_mixed_types_are_called(act):
+    g, x = values(64, device="cuda"), values(64, device="cuda", dtype=torch.bfloat16)
+    result, code = compiled(lambda g, x: act.ladder(g * 2, x * 2), g, x)
+    assert calls(code)
+    assert_same_bits(result, act.ladder(g * 2, x * 2))
+
+
+# ---- Programs
+
+
+class Network(torch.nn.Module):
+    """Two gated layers, an activation in a residual, one in front of a reduction."""
+
+    def __init__(self, width=64):
+        super().__init__()
+        self.up = torch.nn.Linear(width, 2 * width)
+        self.down = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        a, b = self.up(x).chunk(2, -1)
+        h = fastact.functional.silu(a) * b
+        h = fastact.functional.gelu(self.down(h) + x)
+        h = fastact.functional.mish(h, inplace=True)
+        return h.mean(-1) + fastact.functional.tanh(h).sum(-1)
+
+
+def gradients(network, x):
+    loss = network(x).square().sum()
+    return [loss, *torch.autograd.grad(loss, list(network.parameters()))]
+
+
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("mode", ("default", "reduce-overhead", "max-autotune-no-cudagraphs"))
+def test_training(mode):
+    """Forward and backward of a network, where the reductions are Inductor's own: close to eager,
+    and no operator called."""
+    network = Network().cuda()
+    x = values(32, 64, device="cuda")
+    optimized = torch.compile(network, fullgraph=True, mode=mode)
+    for _ in range(3):  # a CUDA graph is recorded at the second call
+        found = gradients(optimized, x)
+        torch.testing.assert_close(found, gradients(network, x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_autocast_and_dynamic_shapes(act):
+    def f(x, w):
+        with torch.autocast("cuda", torch.bfloat16):
+            return act.op((x @ w) * 2) * 2
+
+    optimized = torch.compile(f, fullgraph=True, dynamic=True)
+    w = values(32, 48, device="cuda")
+    for rows in (3, 64, 1000):
+        x = values(rows, 32, device="cuda")
+        assert_same_bits(optimized(x, w), f(x, w))
+
+
+@pytest.mark.usefixtures("cuda")
+def test_precision_casts(act, monkeypatch):
+    """An operator takes and gives values of its type. What lies between PyTorch's own operators
+    follows its setting: rounded as in eager, then the whole expression has eager's bits."""
+    monkeypatch.setattr("torch._inductor.config.emulate_precision_casts", True)
+    x, y = (values(1 << 14, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    assert_inlined(lambda x, y: act.op(x * 1.5 + y) * y + 0.25, x, y)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_freezing(act, monkeypatch):
+    monkeypatch.setattr("torch._inductor.config.freezing", True)
+    network = torch.nn.Linear(32, 32).cuda().eval()
+    x = values(16, 32, device="cuda")
+    with torch.no_grad():
+        result, code = compiled(lambda x: act.op(network(x) * 2) * 2, x)
+        assert not calls(code)
+        torch.testing.assert_close(result, act.op(network(x) * 2) * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cuda")
+def test_aot_inductor_package(act, tmp_path):
+    """The package holds the code itself."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x, y):
+            return act.op(x * y) * y
+
+    args = tuple(values(64, 65, device="cuda") for _ in range(2))
+    package = torch._inductor.aoti_compile_and_package(
+        torch.export.export(Model(), args), package_path=str(tmp_path / "model.pt2")
+    )
+    assert_same_bits(torch._inductor.aoti_load_package(package)(*args), Model()(*args))
+
+
+# ---- Caches, and other torches
+
+
+CACHED = """
+import torch
+import fastact
+from torch._dynamo.utils import counters
+x = torch.linspace(-4, 4, 256, device="cuda", dtype=torch.bfloat16)
+y = torch.compile(lambda x: torch.ops.fastact.silu(x * 2) * 2)(x)
+ops = torch.ops.fastact
+silu, relu = (torch.equal(y, f(x * 2) * 2) for f in (ops.silu, ops.relu))
+print(silu, relu, counters["inductor"]["fxgraph_cache_hit"])
+"""
+
+
+@pytest.mark.usefixtures("cuda")
+def test_caches_know_the_formulas(tmp_path):
+    """Two builds, one cache: the second never meets the code of the first. The other one's SiLU is
+    a ReLU."""
+    other = tmp_path / "other" / "fastact"
+    shutil.copytree(package_path(), other, ignore=shutil.ignore_patterns("__pycache__", "lib"))
+    (other / "lib").symlink_to(package_path() / "lib")
+    file = other / "_inductor" / "assembly.json"
+    assembly = json.loads(file.read_text())
+    for kernels in (assembly["ieee"]["kernels"], assembly["fast"]["kernels"]):
+        kernels["silu__0__bfloat16__defaults"] = assembly["ieee"]["kernels"][
+            "relu__0__bfloat16__defaults"
+        ]
+    file.write_text(json.dumps(assembly))
+
+    def run(package):
+        return run_python("-c", CACHED, environment={
+            "PYTHONPATH": str(package.parent),
+            "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+            "TRITON_CACHE_DIR": str(tmp_path / "triton"),
+        }).split()  # fmt: skip
+
+    assert run(package_path()) == ["True", "False", "0"]
+    assert run(other) == ["False", "True", "0"]
+    assert run(package_path()) == ["True", "False", "1"]
+
+
+def test_every_key_has_the_digest(monkeypatch, tmp_path):
+    """Of what could be inlined, on any device."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    lowerings = importlib.import_module("fastact._inductor.lowerings")
+
+    def hits():
+        counters.clear()
+        torch._dynamo.reset()
+        torch.compile(lambda x: x * 3 + 1)(torch.ones(7))
+        return counters["inductor"]["fxgraph_cache_hit"]
+
+    assert [hits(), hits()] == [0, 1]
+    monkeypatch.setattr(lowerings.assembly, "file_digest", lambda: "of another build")
+    assert [hits(), hits()] == [0, 1]
+
+
+def test_other_interfaces(monkeypatch):
+    """A torch whose Inductor lacks what the lowerings need: the operators are called, and a line
+    says so."""
+    lowering = importlib.import_module("torch._inductor.lowering")
+    monkeypatch.setattr(_inductor, "status", None)
+    monkeypatch.delattr(lowering, "fallback_handler")
+    _inductor.register()
+    assert _inductor.status.startswith("calls the operators"), _inductor.status
+
+
+def test_import_leaves_inductor_alone():
+    """`import fastact` takes no time for a compiler that may not be used."""
+    script = "import sys, fastact; print('torch._inductor.lowering' in sys.modules)"
+    found = run_python("-c", script, environment={"PYTHONPATH": str(package_path().parent)})
+    assert found.strip() == "False"

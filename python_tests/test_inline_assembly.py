@@ -1,0 +1,116 @@
+"""The formulas as inline assembly: what the build extracts from PTX."""
+
+import json
+import sys
+
+import pytest
+
+from op_table import ACTIVATIONS
+from support import DTYPES, REPOSITORY, dtype_name, package_path
+
+sys.path.append(str(REPOSITORY / "scripts"))
+
+import inline_assembly  # noqa: E402
+
+ENTRY = """\
+.visible .entry {name}(
+\t.param .u64 {name}_param_0,
+\t.param .u64 {name}_param_1,
+\t.param .u64 {name}_param_2
+)
+{{
+{body}
+\tret;
+
+}}
+"""
+HEAD = """\
+\t.reg .pred \t%p<2>;
+\t.reg .f32 \t%f<4>;
+\t.reg .b64 \t%rd<7>;
+
+
+\tld.param.u64 \t%rd1, [k_param_0];
+\tld.param.u64 \t%rd2, [k_param_1];
+\tld.param.u64 \t%rd3, [k_param_2];
+\tcvta.to.global.u64 \t%rd4, %rd3;
+\tcvta.to.global.u64 \t%rd5, %rd1;
+\tcvta.to.global.u64 \t%rd6, %rd2;
+\tld.global.f32 \t%f1, [%rd5];
+"""
+STORE = "\tst.global.f32 \t[%rd4], %f1;"
+
+
+def extracted(tmp_path, body, name="k"):
+    path = tmp_path / "k.ptx"
+    path.write_text(ENTRY.format(name=name, body=body))
+    kernels = inline_assembly.read(path)["kernels"]
+    return kernels.get(name, {}).get("assembly"), kernels.get(name, {}).get("operands")
+
+
+def test_operands_and_result(tmp_path):
+    body = HEAD + "\tld.global.f32 \t%f2, [%rd5+4];\n\tadd.rn.f32 \t%f1, %f1, %f2;\n" + STORE
+    text, operands = extracted(tmp_path, body)
+    assert operands == 2
+    assert text.endswith(
+        "mov.f32 %fastact_f1, $1; mov.f32 %fastact_f2, $2; "
+        "add.rn.f32 %fastact_f1, %fastact_f1, %fastact_f2; mov.b32 $0, %fastact_f1; }"
+    )
+
+
+def test_parameters(tmp_path):
+    body = HEAD + "\tld.global.f64 \t%fd1, [%rd6+8];\n\tcvt.rn.f32.f64 \t%f1, %fd1;\n" + STORE
+    assert "mov.f64 %fastact_fd1, @1; cvt.rn.f32.f64" in extracted(tmp_path, body)[0]
+
+
+def test_names_are_its_own(tmp_path):
+    """A $ is an operand's sign, and an operand's register would be hidden by one of this name."""
+    body = (
+        HEAD + "\tsetp.lt.f32 \t%p1, %f1, 0f00000000;\n\t@%p1 bra \t$L__BB0_2;\n"
+        "\tneg.f32 \t%f1, %f1;\n\n$L__BB0_2:\n" + STORE
+    )
+    text, _ = extracted(tmp_path, body)
+    assert "@%fastact_p1 bra fastact_BB0_2; neg.f32" in text
+    assert "fastact_BB0_2: mov.b32 $0" in text
+    assert "%f1" not in text.replace("%fastact_f1", "") and "$L" not in text
+
+
+def test_blocks_keep_their_names(tmp_path):
+    body = (
+        HEAD + "\t// begin inline asm\n\t{.reg .b32 %temp;\n\tmov.b64 {%temp, %r1}, %fd6;}\n"
+        "\t// end inline asm\n" + STORE
+    )
+    text, _ = extracted(tmp_path, body)
+    assert "{ .reg .b32 %temp; mov.b64 {%temp, %fastact_r1}, %fastact_fd6; }" in text
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    ["call.uni (retval0), f, (param0);", "ld.local.f32 \t%f1, [%SP+4];", "bar.sync \t0;",
+     "ld.global.f32 \t%f2, [%rd9];", "st.global.f32 \t[%rd5], %f1;"],
+)  # fmt: skip
+def test_what_is_not_straight_is_left_out(tmp_path, capsys, foreign):
+    assert extracted(tmp_path, HEAD + f"\t{foreign}\n" + STORE) == (None, None)
+    assert "k is called, not inlined" in capsys.readouterr().err
+
+
+def test_the_build_extracts_every_form():
+    """Of each activation, type and form a kernel, but for those in segments."""
+    path = package_path() / "_inductor" / "assembly.json"
+    if not path.is_file():
+        pytest.skip("libfastact was built without CUDA")
+    kernels = json.loads(path.read_text())["ieee"]["kernels"]
+    missing = {
+        f"{act.name}__{order}__{dtype_name(dtype)}"
+        for act in ACTIVATIONS
+        for order in range(3)
+        for dtype in DTYPES
+        if not any(
+            f"{act.name}__{order}__{dtype_name(dtype)}__{given}" in kernels
+            for given in ("defaults", "any")
+        )
+    }
+    names = ("gelu softplus log_sigmoid tanh tanhshrink",
+             "gelu silu gelu_tanh quick_gelu mish tanhshrink")  # fmt: skip
+    in_segments = {f"{n}__{k}__float32" for k, group in enumerate(names) for n in group.split()}
+    assert missing == in_segments

@@ -1,0 +1,122 @@
+"""Writes inline assembly of the formulas: what nvcc's PTX of ops/cuda/one_element.cu says.
+
+    python scripts/inline_assembly.py one_element.ptx one_element_fast.ptx --output assembly.json
+
+The file has, for IEEE arithmetic ("ieee") and for the forms with approximate instructions ("fast"),
+by the names that one_element.cu explains:
+
+    kernels   the assembly, and how many operands it takes. It is one block in braces: $0 is the
+              result, $1 and so on the operands; @0 and so on stand for parameters, as PTX writes a
+              float64.
+    ordinary  of the kernels for ordinary parameters: their bounds
+
+A kernel that is not straight in registers (a call, memory of its own) is left out: it is called
+and not inlined. Nothing but Python is needed. CMake calls this script.
+"""
+
+import argparse
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+
+ENTRY = re.compile(r"\.entry (\w+)\(.*?\)\s*\{(.*?)\}\s*(?=\.visible|//\s*\.globl|\Z)", re.S)
+VARIABLE = re.compile(r"\.global \.align \d+ \.b8 (ordinary_of__\w+)\[\d+\] = \{([^}]*)\}")
+# Names inside the block are its own: the operands' registers have names like %f1, which a
+# declaration in the block would hide. A $ is an operand's sign.
+REGISTER = re.compile(r"%(rd|rs|fd|f|r|p|h|b)(?=[<\d])")
+LABEL = re.compile(r"\$L__(\w+)")
+
+PARAMETER = re.compile(r"ld\.param\.u64 (%rd\d+), \[\w+_param_(\d+)\];")
+ADDRESS = re.compile(r"cvta\.to\.global\.u64 (%rd\d+), (%rd\d+);")
+LOAD = re.compile(r"ld\.global(?:\.nc)?\.(f32|f64) (%\w+), \[(%rd\d+)(?:\+(\d+))?\];")
+STORE = re.compile(r"st\.global\.(?:f32|f64|u32) \[(%rd\d+)\], (%\w+);")
+WIDTHS = {"f32": 4, "f64": 8}
+# The parameters of a kernel.
+IN, PARAMETERS, OUT = range(3)
+# What a block in registers has nothing of.
+FOREIGN = re.compile(r"\b(call|ld\.|st\.|atom|bar\.|cvta)|%SP|\.local|\.shared")
+
+
+def statements(body: str) -> list[str]:
+    text = re.sub(r"//[^\n]*", "", body)
+    text = re.sub(r"(\$L__\w+):", r"\1:;", text)
+    # A block in the block keeps its braces, as it may have names of its own; those of a vector of
+    # registers are not alone.
+    text = re.sub(r"^(\s*)\{(?![^;]*\})", r"\1{;", text, flags=re.M)
+    text = re.sub(r"^(\s*)\}|;\s*\}", r";};", text, flags=re.M)
+    return [" ".join(statement.split()) for statement in text.split(";") if statement.strip()]
+
+
+def assembly_of(body: str) -> dict | None:
+    """A kernel's assembly; None where it has none."""
+    addresses: dict[str, int] = {}  # register: which of the kernel's parameters it points to
+    code = []
+    operands = 0
+    stores = 0
+    for text in statements(body):
+        statement = text + ";"
+        if statement == "ret;":
+            continue
+        if found := PARAMETER.fullmatch(statement):
+            addresses[found[1]] = int(found[2])
+        elif (found := ADDRESS.fullmatch(statement)) and found[2] in addresses:
+            addresses[found[1]] = addresses[found[2]]
+        elif (found := LOAD.fullmatch(statement)) and addresses.get(found[3]) == IN:
+            index = int(found[4] or 0) // WIDTHS[found[1]]
+            operands = max(operands, index + 1)
+            code.append(f"mov.{found[1]} {found[2]}, ${index + 1};")
+        elif (found := LOAD.fullmatch(statement)) and addresses.get(found[3]) == PARAMETERS:
+            code.append(f"mov.f64 {found[2]}, @{int(found[4] or 0) // WIDTHS['f64']};")
+        elif (found := STORE.fullmatch(statement)) and addresses.get(found[1]) == OUT:
+            stores += 1
+            code.append(f"mov.b{64 if found[2].startswith('%fd') else 32} $0, {found[2]};")
+        elif FOREIGN.search(statement):
+            return None
+        else:
+            code.append(text if text in "{}" or text.endswith(":") else statement)
+    if stores != 1:
+        return None
+    joined = LABEL.sub(r"fastact_\1", REGISTER.sub(r"%fastact_\1", " ".join(code)))
+    return {"operands": operands, "assembly": "{ " + joined + " }"}
+
+
+def doubles(text: str) -> list[float]:
+    data = bytes(int(byte) for byte in text.split(","))
+    return [value for (value,) in struct.iter_unpack("<d", data)]
+
+
+def read(path: Path) -> dict:
+    text = path.read_text()
+    kernels, ordinary = {}, {}
+    for name, body in ENTRY.findall(text):
+        if "st.global" not in body:  # no such form
+            continue
+        found = assembly_of(body)
+        if found is None:
+            print(f"inline_assembly: {name} is called, not inlined", file=sys.stderr)
+        else:
+            kernels[name] = found
+    for name, values in VARIABLE.findall(text):
+        numbers = doubles(values)
+        key = name.removeprefix("ordinary_of__")
+        # As text: JSON has no infinities.
+        ordinary[key] = [[repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)]
+    return {"kernels": kernels, "ordinary": ordinary}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("ieee", type=Path, help="PTX in IEEE arithmetic")
+    parser.add_argument("fast", type=Path, help="PTX of the forms with approximate instructions")
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    found = {"ieee": read(arguments.ieee), "fast": read(arguments.fast)}
+    if not found["ieee"]["kernels"]:
+        sys.exit(f"inline_assembly: expected kernels of one element, but {arguments.ieee} has none")
+    arguments.output.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()

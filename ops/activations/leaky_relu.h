@@ -112,7 +112,7 @@ struct OrdinaryLeakyRelu {
       // 0.01 x is within 2^-55 of a tie for many x whose result is subnormal, always on the side
       // away from zero: there is the product with a slightly larger slope as well. Below float's
       // range that product is rounded to a tie; the least float moves it on.
-      // As a sum: a subnormal operand makes an fma of an Intel processor 30 times as slow.
+      // As a sum: with a subnormal operand an fma is slow on Intel's processors (docs/tuning.md).
       const uint32_t sign = to_bits(x) & 0x80000000u;
       return beyond * x + from_bits(to_bits(least) ^ sign);
     }

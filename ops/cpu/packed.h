@@ -18,7 +18,7 @@ template <class F, class... Inputs>
 FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
                                       const Inputs*... inputs) {
   // The segments of so many first: in one pass an element's operations are a chain of which a
-  // processor holds too few at a time. GELU, AVX2: 1.47 instead of 1.95 ns (docs/tuning.md).
+  // processor holds too few at a time. GELU, AVX2: 1.47 instead of 1.95 ns (Sapphire Rapids).
   constexpr int kBlock = 64;
   alignas(64) uint32_t index[kBlock];
   const int64_t end = n - n % kFloats;
@@ -48,7 +48,7 @@ FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
 
 // For BFloat16: two neighbours in one 32-bit lane, of which either half is a float as it stands. It
 // saves the moves between 16- and 32-bit lanes: SELU, AVX2: 0.35 instead of 0.40 ns an element
-// (docs/tuning.md).
+// (Zen 5, docs/tuning.md).
 using BFloat16Pair [[gnu::may_alias, gnu::aligned(2)]] = uint32_t;
 
 FASTACT_INLINE float low_half(uint32_t pair) { return from_bits(pair << 16); }

@@ -139,7 +139,7 @@ class Strided {
       compute(rest, size0_ - head / size, Pace::kStreaming);
       finish_stream();
     } else {
-      // Where nothing is fetched ahead steps only cost: ReLU in place, 2^22 float32, AVX2: 15 %.
+      // Where nothing is fetched ahead steps only cost (docs/tuning.md).
       compute(data, size0_, kernel_.sizes.count > 2 ? Pace::kFetching : Pace::kAtOnce);
     }
   }
@@ -155,7 +155,7 @@ class Strided {
   // Any strides: a block at a time through small buffers, so that the form always runs on dense
   // elements and no tensor is copied. Of a long row a block has no more than the rest, and what is
   // dense in a block is read and written where it lies: PReLU's 32 x 32 channels take 0.21 instead
-  // of 1.04 ns an element (docs/tuning.md).
+  // of 1.04 ns an element (Zen 5, docs/tuning.md).
   void gathered() const {
     // A cache line more than a block, so that no two operands lie 4 KiB apart.
     constexpr int64_t kBuffer = kBlock * 8 + kCacheLine;

@@ -5,7 +5,7 @@
 // the second serves there (ops/cuda/self_check.h):
 //   approximate_value() of a formula, f for 16-bit types: all of its 65,536 results
 //   reciprocal() in float, in the other kernels that divide: every significand
-// With about half as many instructions the values of 16-bit types run at copy speed.
+// GELU's kernel for bfloat16 has 440 instructions that way, else 936 (sm_90, docs/tuning.md).
 #pragma once
 
 #include "ops/math/arithmetic.h"

@@ -193,8 +193,8 @@ FASTACT_INLINE float logistic_16(float x) {
 }
 
 // For 16-bit results: max(x, 0) - size * part where that is about x / 2 near zero. Half of a tiny
-// odd x is a tie, of which the exact value is on the upper side. Not a subnormal number: with one
-// an fma takes 30 times as long on an Intel processor.
+// odd x is a tie, of which the exact value is on the upper side. Not a subnormal number, with
+// which an fma is slow on Intel's processors (docs/tuning.md).
 template <class Element>
 inline constexpr float kUp16 = std::is_same_v<Element, BFloat16> ? 0x1p-126f : 0x1p-40f;
 

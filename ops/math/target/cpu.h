@@ -39,7 +39,7 @@ FASTACT_INLINE float approximate_exp2(float x) { return __builtin_exp2f(x); }
 FASTACT_INLINE float approximate_reciprocal(float x) { return 1.0f / x; }
 
 // A constant that the compiler does not see: of a maximum with one that it sees GCC 12 makes a
-// comparison and a selection, which are up to four instructions with AVX2.
+// comparison and a selection. Sigmoid, float32: 0.71 instead of 0.80 ns (Emerald Rapids, AVX2).
 template <class T>
 FASTACT_INLINE T hidden(T constant) {
   return constant * static_cast<T>(kHiddenOne);
@@ -65,8 +65,8 @@ FASTACT_INLINE T clamp_magnitude(T x, T high) {
   return size > bound ? bound : size;
 }
 
-// Positive numbers are in the order of their bits, whose minimum is one instruction: one less than
-// by comparison.
+// Positive numbers are in the order of their bits, whose minimum is one instruction.
+// Sigmoid's backward, bfloat16: 0.37 ns, by comparison 0.42 (Emerald Rapids, AVX2).
 FASTACT_INLINE float clamp_ordered_magnitude(float x, float high) {
   const float size = magnitude(x);
   return from_bits(to_bits(size) < to_bits(high) ? to_bits(size) : to_bits(high));
@@ -81,7 +81,8 @@ FASTACT_INLINE float saturated(float x) {
   return from_bits(bits < to_bits(1.0f) ? bits : to_bits(1.0f));
 }
 
-// One instruction, as a minimum; by < GCC 12 makes a selection by the sign of it, which is three.
+// As a minimum; by < GCC 12 makes a selection by the sign of it.
+// SiLU, float32: 0.74 instead of 0.77 ns (Emerald Rapids, AVX2).
 FASTACT_INLINE float positive_part(float x) {
   return from_bits(to_bits(x) <= 0x80000000u ? to_bits(x) : 0x80000000u);
 }
@@ -94,7 +95,8 @@ FASTACT_INLINE float step_of_sign(float x, uint32_t /*opposite*/) {
   return from_bits(~static_cast<uint32_t>(static_cast<int32_t>(to_bits(x)) >> 31) & 0x3f800000u);
 }
 
-// Not the clamped one: GCC 12 makes the minimum twice then.
+// Of the clamped one GCC 12 makes the minimum twice.
+// Sigmoid's backward, bfloat16: 0.18 instead of 0.20 ns (Emerald Rapids, AVX-512).
 FASTACT_INLINE float to_compare(float x, float /*clamped*/) { return x; }
 
 FASTACT_INLINE float unbounded_size(float x, float /*end*/) { return magnitude(x); }
@@ -102,7 +104,7 @@ FASTACT_INLINE float unbounded_size(float x, float /*end*/) { return magnitude(x
 // The products are constants, at no cost.
 consteval bool factor_goes_into_coefficients() { return true; }
 
-// A selection takes a processor that has AVX2 alone up to three operations.
+// ReLU, float16: 0.126 ns by bits, 0.147 by selections (Emerald Rapids, AVX2).
 consteval bool prefers_selections() { return false; }
 
 // The NaN is one of the operands, or the processor's own.

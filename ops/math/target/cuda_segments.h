@@ -5,9 +5,9 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// A table in pairs, of which 16 fill the 32 banks of shared memory once. Quads are half as many
-// loads, but collide: GELU ran at 0.894 instead of 0.933 of copy speed (H200). Aligned for the copy
-// to there, which moves 16 bytes at a time.
+// A table in pairs, of which 16 fill the 32 banks of shared memory once. Aligned for the copy to
+// there, which moves 16 bytes at a time.
+// GELU: 0.933 of copy speed, 0.894 in quads (H200, docs/tuning.md).
 template <int Size>
 struct alignas(16) PackedSegments {
   float2 values[kSegmentCoefficients / 2 + 1][Size];

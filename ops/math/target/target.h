@@ -1,5 +1,5 @@
 // What each target has a way of its own for: operations that C++ has no word for, and choices
-// between two ways to the same bits of which one is quicker there. This is the one place that asks
+// between two ways to the same bits (docs/tuning.md). This is the one place that asks
 // which target is compiled. cuda.h and cpu.h both define what is declared here.
 //
 // nvcc compiles a .cu file twice: its kernels with cuda.h, its host code with cpu.h.

@@ -1,12 +1,18 @@
 """The formulas as inline assembly: what the build extracts from PTX."""
 
 import json
+import re
+import struct
 import sys
 
+import numpy as np
 import pytest
+import torch
 
-from op_table import ACTIVATIONS
-from support import DTYPES, REPOSITORY, dtype_name, package_path
+import ptx
+from op_table import ACTIVATIONS, SUFFIXES
+from oracle import bits
+from support import DTYPES, REPOSITORY, assert_same_bits, dtype_name, package_path, values
 
 sys.path.append(str(REPOSITORY / "scripts"))
 
@@ -94,12 +100,16 @@ def test_what_is_not_straight_is_left_out(tmp_path, capsys, foreign):
     assert "k is called, not inlined" in capsys.readouterr().err
 
 
-def test_the_build_extracts_every_form():
-    """Of each activation, type and form a kernel, but for those in segments."""
+@pytest.fixture(scope="module")
+def kernels():
     path = package_path() / "_inductor" / "assembly.json"
     if not path.is_file():
         pytest.skip("libfastact was built without CUDA")
-    kernels = json.loads(path.read_text())["ieee"]["kernels"]
+    return json.loads(path.read_text())["ieee"]["kernels"]
+
+
+def test_the_build_extracts_every_form(kernels):
+    """Of each activation, type and form a kernel, but for those in segments."""
     missing = {
         f"{act.name}__{order}__{dtype_name(dtype)}"
         for act in ACTIVATIONS
@@ -114,3 +124,61 @@ def test_the_build_extracts_every_form():
              "gelu silu gelu_tanh quick_gelu mish tanhshrink")  # fmt: skip
     in_segments = {f"{n}__{k}__float32" for k, group in enumerate(names) for n in group.split()}
     assert missing == in_segments
+
+
+PRELU = ("_prelu", "_prelu_backward", "_prelu_weight_backward", "_prelu_weight_double_backward")
+PARAMETERS = {
+    "hardtanh": (-3.0, 0.1),
+    "threshold": (-1.0, -7.0),
+    "softshrink": (0.1,),
+    "hardshrink": (0.25,),
+    "elu": (0.5, 1.5, 2.0),
+    "celu": (7.5,),
+    "softplus": (2.0, 3.0),
+    "leaky_relu": (0.2,),
+}
+SPECIAL = (0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, -1e-40, 20.0, -20.0, 1e30, -1e30)
+
+
+def result_of(name, kernel, count=2000):
+    """What a kernel's code gives, by an interpreter, and the operator on the CPU."""
+    family, form, dtype, given = name.split("__")
+    form, dtype = int(form), getattr(torch, dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    operands = [values(count, dtype=dtype) for _ in range(kernel["operands"])]
+    for operand in operands:
+        operand[torch.randperm(count)[: len(SPECIAL)]] = torch.tensor(SPECIAL).to(dtype)
+    parameters = PARAMETERS[family] if given != "defaults" else ()
+    if family == "prelu":
+        expected = getattr(torch.ops.fastact, PRELU[form])(*operands)
+    else:
+        order = form - 3 if form > 3 else form
+        op = getattr(torch.ops.fastact, family + SUFFIXES[order])
+        expected = op(*operands, *parameters, **({"is_result": True} if form > 3 else {}))
+    code = kernel["assembly"]
+    for i, value in enumerate(parameters):
+        code = code.replace(f"@{i};", f"0d{struct.pack('>d', value).hex()};")
+    found = ptx.run(code, [bits(x.to(wide)).numpy().astype(np.uint64) for x in operands])
+    if dtype.itemsize == 2:  # as a GPU stores it
+        found = ptx.to_half(found, "bf16" if dtype == torch.bfloat16 else "f16")
+    found = torch.from_numpy(found.astype(f"u{dtype.itemsize}").view(f"i{dtype.itemsize}"))
+    return found.view(dtype), expected
+
+
+def test_the_code_has_the_operators_bits(kernels):
+    for name, kernel in kernels.items():
+        found, expected = result_of(name, kernel)
+        try:
+            assert_same_bits(found, expected)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+def test_another_digit_has_other_bits(kernels):
+    """The comparison would notice."""
+    kernel = dict(kernels["silu__0__float32__defaults"])
+    constant = re.findall(r"0f3[EF][0-9A-F]{6}", kernel["assembly"])[0]
+    other = f"{constant[:-1]}{int(constant[-1], 16) ^ 4:X}"
+    kernel["assembly"] = kernel["assembly"].replace(constant, other)
+    found, expected = result_of("silu__0__float32__defaults", kernel)
+    assert not torch.equal(bits(found), bits(expected))

@@ -46,8 +46,8 @@ def file_digest() -> str:
 
 @functools.cache
 def arithmetic(device: int) -> str:
-    """ "fast" where this GPU's approximate instructions have passed the comparison with IEEE
-    arithmetic, which a kernel's first use on the device makes; else "ieee"."""
+    """Which arithmetic serves on a GPU: "fast" if its approximate instructions have passed the
+    comparison with IEEE's, which a kernel's first use on the device makes, else "ieee"."""
     with torch.utils._python_dispatch._disable_current_modes():
         torch.ops.fastact.gelu(torch.zeros(1, dtype=torch.bfloat16, device=f"cuda:{device}"))
     lines = dict(line.split(": ", 1) for line in torch.ops.fastact.build_info().splitlines())

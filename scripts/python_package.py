@@ -340,10 +340,9 @@ def build(version: str, revision: str, cuda: str | None, acts: list[Activation])
     return (
         '"""What the library was built as."""\n\n# Written by scripts/python_package.py.\n'
         f'\nVERSION = "{version}"\nREVISION = "{revision}"\n'
-        f"CUDA: str | None = {json.dumps(cuda) if cuda else None}\n"
         "#: The operators' names.\nACTIVATIONS = (\n"
         + "".join(f'    "{act.name}",\n' for act in acts)
-        + ")\n"
+        + f")\nCUDA: str | None = {json.dumps(cuda) if cuda else None}\n"
     )
 
 

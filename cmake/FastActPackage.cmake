@@ -21,8 +21,9 @@ if(FASTACT_CUDA)
   set(_fastact_cuda --cuda "${CMAKE_CUDA_COMPILER_VERSION}")
 endif()
 
-# What torch.compile takes into its kernels on GPUs; it knows no torch, as the kernels do not.
+# What torch.compile takes into its kernels; it knows no torch, as the kernels do not.
 set(_fastact_assembly "")
+set(_fastact_vectors "")
 if(FASTACT_CUDA AND FASTACT_KERNELS)
   set(_fastact_assembly "${FASTACT_KERNELS}/ops/assembly.json")
 elseif(FASTACT_CUDA)
@@ -35,10 +36,27 @@ elseif(FASTACT_CUDA)
     COMMENT "Extracting the formulas as inline assembly"
     COMMAND_EXPAND_LISTS VERBATIM)
 endif()
+if(FASTACT_KERNELS AND EXISTS "${FASTACT_KERNELS}/ops/vectors.json")
+  set(_fastact_vectors "${FASTACT_KERNELS}/ops/vectors.json")
+elseif(FASTACT_VECTOR_TARGETS)
+  set(_fastact_vectors "${PROJECT_BINARY_DIR}/ops/vectors.json")
+  set(_fastact_outputs "")
+  set(_fastact_named_outputs "")
+  foreach(_fastact_target IN LISTS FASTACT_VECTOR_TARGETS)
+    list(APPEND _fastact_outputs "$<TARGET_OBJECTS:fastact_one_vector_${_fastact_target}>")
+    list(APPEND _fastact_named_outputs "${_fastact_target}=$<TARGET_OBJECTS:fastact_one_vector_${_fastact_target}>")
+  endforeach()
+  add_custom_command(OUTPUT "${_fastact_vectors}"
+    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/inline_vectors.py" ${_fastact_named_outputs}
+      --output "${_fastact_vectors}"
+    DEPENDS ${_fastact_outputs} "${PROJECT_SOURCE_DIR}/scripts/inline_vectors.py"
+    COMMENT "Extracting the formulas as instructions of vectors"
+    VERBATIM)
+endif()
 set(_fastact_copy_assembly "")
-if(_fastact_assembly)
+if(_fastact_assembly OR _fastact_vectors)
   set(_fastact_copy_assembly
-      COMMAND "${CMAKE_COMMAND}" -E copy "${_fastact_assembly}" "${FASTACT_PACKAGE_DIR}/_inductor")
+      COMMAND "${CMAKE_COMMAND}" -E copy ${_fastact_assembly} ${_fastact_vectors} "${FASTACT_PACKAGE_DIR}/_inductor")
 endif()
 add_custom_command(OUTPUT "${_fastact_stamp}"
   COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/python_package.py" "${FASTACT_PACKAGE_DIR}"
@@ -53,7 +71,7 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
     "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${FASTACT_PACKAGE_DIR}/lib/cmake/FastAct"
   COMMAND "${CMAKE_COMMAND}" -E touch "${_fastact_stamp}"
   DEPENDS
-    ${_fastact_sources} ${_fastact_headers} ${_fastact_assembly}
+    ${_fastact_sources} ${_fastact_headers} ${_fastact_assembly} ${_fastact_vectors}
     "${PROJECT_SOURCE_DIR}/scripts/python_package.py"
     "${PROJECT_BINARY_DIR}/catalogue.json"
     "${PROJECT_SOURCE_DIR}/ops/forms/prelu.h"

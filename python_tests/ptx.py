@@ -55,12 +55,15 @@ class Machine:
     """Registers, each with the bits of a value for every input. A branch goes forward: the inputs
     that take it wait for its label."""
 
-    def __init__(self, count):
+    def __init__(self, count, table=()):
         self.count = count
+        self.table = np.array(table, dtype=np.uint64)  # at address 0
         self.registers = {}
         self.waiting = np.full(count, "", dtype=object)
 
     def get(self, name):
+        if name == "fastact_table":
+            return np.zeros(self.count, dtype=np.uint64)
         if name.startswith("%"):
             return self.registers.get(name, np.zeros(self.count, dtype=np.uint64))
         if name.startswith(("0f", "0d")):
@@ -95,6 +98,9 @@ class Machine:
         if op == "mov.b64" and "{" in rest:
             self.vector(rest)
             return
+        if op == "ld.global.nc.v2.f32":
+            self.load(*re.match(r"\{(%\w+), (%\w+)\}, \[(%\w+)(?:\+(\d+))?\]", rest).groups())
+            return
         to, *operands = [part.strip() for part in rest.split(",")]
         parts = op.split(".")
         self.put(to, self.value(parts, [self.get(x) for x in operands]), self.width(parts))
@@ -102,6 +108,8 @@ class Machine:
     @staticmethod
     def width(parts):
         """Of the result, in bits."""
+        if "wide" in parts:
+            return 64
         kind = parts[-2] if parts[0] == "cvt" else parts[-1]
         if parts[0] == "setp" or kind == "pred":
             return 1
@@ -117,6 +125,12 @@ class Machine:
             to, low, high = re.match(r"(%\w+), \{(%\w+), (%\w+)\}", rest).groups()
             self.put(to, self.get(low) | self.get(high) << 32)
 
+    def load(self, low, high, address, offset):
+        """A pair from the table."""
+        pairs = self.table[(self.get(address) + np.uint64(offset or 0)) // np.uint64(8)]
+        self.put(low, pairs & np.uint64(0xFFFFFFFF))
+        self.put(high, pairs >> np.uint64(32))
+
     def value(self, parts, x):
         name, kind = parts[0], parts[-1]
         if name == "mov":
@@ -127,6 +141,8 @@ class Machine:
             return self.compare(parts[1], kind, *x)
         if name == "cvt":
             return self.convert(parts, *x)
+        if "wide" in parts:
+            return (x[0] & np.uint64(0xFFFFFFFF)) * x[1]
         if kind in FLOATS:
             return self.arithmetic(name, "NaN" in parts, kind, x)
         return self.integer(name, kind, x)
@@ -220,9 +236,10 @@ class Machine:
         return to_bits(bits.astype(np.float64), "f64") if to == "f64" else bits
 
 
-def run(assembly, operands):
-    """The bits of a block's result for arrays of bits of each operand."""
-    machine = Machine(len(operands[0]))
+def run(assembly, operands, table=()):
+    """The bits of a block's result for arrays of bits of each operand; `table` is what a form in
+    segments reads, in words of 64 bits."""
+    machine = Machine(len(operands[0]), table)
     for i, bits in enumerate(operands, 1):
         machine.put(f"%operand{i}", bits)
     text = re.sub(r"\$(\d+)", lambda found: f"%operand{found[1]}", assembly)

@@ -90,6 +90,23 @@ def test_blocks_keep_their_names(tmp_path):
     assert "{ .reg .b32 %temp; mov.b64 {%temp, %fastact_r1}, %fastact_fd6; }" in text
 
 
+def test_a_table_is_named_and_read(tmp_path):
+    table = "_ZN45_INTERNAL_15kPackedSegmentsIL_ZNS0_13kGeluSegmentsEEEE"
+    body = (
+        HEAD + f"\tmov.u64 \t%rd5, {table};\n\tadd.s64 \t%rd6, %rd5, %rd4;\n"
+        "\tld.global.nc.v2.f32 \t{%f1, %f2}, [%rd6+128];\n" + STORE
+    )
+    path = tmp_path / "k.ptx"
+    path.write_text(
+        f".global .align 16 .b8 {table}[16] = {{1{', 0' * 14}, 128}};\n"
+        + ENTRY.format(name="k", body=body)
+    )
+    found = inline_assembly.read(path)
+    assert found["kernels"]["k"]["table"] == "kGeluSegments"
+    assert "mov.u64 %fastact_rd5, fastact_table;" in found["kernels"]["k"]["assembly"]
+    assert found["tables"] == {"kGeluSegments": ["0000000000000001", "8000000000000000"]}
+
+
 @pytest.mark.parametrize(
     "foreign",
     ["call.uni (retval0), f, (param0);", "ld.local.f32 \t%f1, [%SP+4];", "bar.sync \t0;",
@@ -101,29 +118,25 @@ def test_what_is_not_straight_is_left_out(tmp_path, capsys, foreign):
 
 
 @pytest.fixture(scope="module")
-def kernels():
+def extracts():
     path = package_path() / "_inductor" / "assembly.json"
     if not path.is_file():
         pytest.skip("libfastact was built without CUDA")
-    return json.loads(path.read_text())["ieee"]["kernels"]
+    return json.loads(path.read_text())["ieee"]
+
+
+@pytest.fixture(scope="module")
+def kernels(extracts):
+    return extracts["kernels"]
 
 
 def test_the_build_extracts_every_form(kernels):
-    """Of each activation, type and form a kernel, but for those in segments."""
-    missing = {
-        f"{act.name}__{order}__{dtype_name(dtype)}"
-        for act in ACTIVATIONS
-        for order in range(3)
-        for dtype in DTYPES
-        if not any(
-            f"{act.name}__{order}__{dtype_name(dtype)}__{given}" in kernels
-            for given in ("defaults", "any")
-        )
-    }
-    names = ("gelu softplus log_sigmoid tanh tanhshrink",
-             "gelu silu gelu_tanh quick_gelu mish tanhshrink")  # fmt: skip
-    in_segments = {f"{n}__{k}__float32" for k, group in enumerate(names) for n in group.split()}
-    assert missing == in_segments
+    """Of each activation, type and form a kernel."""
+    for act in ACTIVATIONS:
+        for order in range(3):
+            for dtype in DTYPES:
+                key = f"{act.name}__{order}__{dtype_name(dtype)}"
+                assert {f"{key}__defaults", f"{key}__any"} & set(kernels), key
 
 
 PRELU = ("_prelu", "_prelu_backward", "_prelu_weight_backward", "_prelu_weight_double_backward")
@@ -140,7 +153,7 @@ PARAMETERS = {
 SPECIAL = (0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, -1e-40, 20.0, -20.0, 1e30, -1e30)
 
 
-def result_of(name, kernel, count=2000):
+def result_of(name, kernel, tables, count=2000):
     """What a kernel's code gives, by an interpreter, and the operator on the CPU."""
     family, form, dtype, given = name.split("__")
     form, dtype = int(form), getattr(torch, dtype)
@@ -158,16 +171,17 @@ def result_of(name, kernel, count=2000):
     code = kernel["assembly"]
     for i, value in enumerate(parameters):
         code = code.replace(f"@{i};", f"0d{struct.pack('>d', value).hex()};")
-    found = ptx.run(code, [bits(x.to(wide)).numpy().astype(np.uint64) for x in operands])
+    table = [int(word, 16) for word in tables.get(kernel.get("table"), ())]
+    found = ptx.run(code, [bits(x.to(wide)).numpy().astype(np.uint64) for x in operands], table)
     if dtype.itemsize == 2:  # as a GPU stores it
         found = ptx.to_half(found, "bf16" if dtype == torch.bfloat16 else "f16")
     found = torch.from_numpy(found.astype(f"u{dtype.itemsize}").view(f"i{dtype.itemsize}"))
     return found.view(dtype), expected
 
 
-def test_the_code_has_the_operators_bits(kernels):
-    for name, kernel in kernels.items():
-        found, expected = result_of(name, kernel)
+def test_the_code_has_the_operators_bits(extracts):
+    for name, kernel in extracts["kernels"].items():
+        found, expected = result_of(name, kernel, extracts["tables"])
         try:
             assert_same_bits(found, expected)
         except AssertionError as error:
@@ -180,5 +194,5 @@ def test_another_digit_has_other_bits(kernels):
     constant = re.findall(r"0f3[EF][0-9A-F]{6}", kernel["assembly"])[0]
     other = f"{constant[:-1]}{int(constant[-1], 16) ^ 4:X}"
     kernel["assembly"] = kernel["assembly"].replace(constant, other)
-    found, expected = result_of("silu__0__float32__defaults", kernel)
+    found, expected = result_of("silu__0__float32__defaults", kernel, {})
     assert not torch.equal(bits(found), bits(expected))

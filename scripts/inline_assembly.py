@@ -5,9 +5,11 @@
 The file has, for IEEE arithmetic ("ieee") and for the forms with approximate instructions ("fast"),
 by the names that one_element.cu explains:
 
-    kernels   the assembly, and how many operands it takes. It is one block in braces: $0 is the
-              result, $1 and so on the operands; @0 and so on stand for parameters, as PTX writes a
-              float64.
+    kernels   the assembly, how many operands it takes and, for a form in segments, which table it
+              reads. It is one block in braces: $0 is the result, $1 and so on the operands; @0 and
+              so on stand for parameters, as PTX writes a float64. The table is called
+              fastact_table there, and is to be declared around the block.
+    tables    their contents, as words of 64 bits in hexadecimal digits
     ordinary  of the kernels for ordinary parameters: their bounds
 
 A kernel that is not straight in registers (a call, memory of its own) is left out: it is called
@@ -22,7 +24,9 @@ import sys
 from pathlib import Path
 
 ENTRY = re.compile(r"\.entry (\w+)\(.*?\)\s*\{(.*?)\}\s*(?=\.visible|//\s*\.globl|\Z)", re.S)
-VARIABLE = re.compile(r"\.global \.align \d+ \.b8 (ordinary_of__\w+)\[\d+\] = \{([^}]*)\}")
+VARIABLE = re.compile(r"\.global \.align \d+ \.b8 (\w+)\[\d+\] = \{([^}]*)\}")
+ORDINARY = "ordinary_of__"
+TABLE = re.compile(r"\w*kPackedSegments\w*?\d(k\w+Segments)\w*")
 # Names inside the block are its own: the operands' registers have names like %f1, which a
 # declaration in the block would hide. A $ is an operand's sign.
 REGISTER = re.compile(r"%(rd|rs|fd|f|r|p|h|b)(?=[<\d])")
@@ -31,6 +35,10 @@ LABEL = re.compile(r"\$L__(\w+)")
 PARAMETER = re.compile(r"ld\.param\.u64 (%rd\d+), \[\w+_param_(\d+)\];")
 ADDRESS = re.compile(r"cvta\.to\.global\.u64 (%rd\d+), (%rd\d+);")
 LOAD = re.compile(r"ld\.global(?:\.nc)?\.(f32|f64) (%\w+), \[(%rd\d+)(?:\+(\d+))?\];")
+# The address of a table, one computed from it, and what is loaded from there.
+TABLE_ADDRESS = re.compile(r"mov\.u64 (%rd\d+), (\w*kPackedSegments\w*);")
+IN_TABLE = re.compile(r"add\.s64 (%rd\d+), (%rd\d+), %rd\d+;")
+TABLE_LOAD = re.compile(r"ld\.global\.nc\.(?:v2\.)?f32 (\{[^}]*\}|%f\d+), \[(%rd\d+)(?:\+\d+)?\];")
 STORE = re.compile(r"st\.global\.(?:f32|f64|u32) \[(%rd\d+)\], (%\w+);")
 WIDTHS = {"f32": 4, "f64": 8}
 # The parameters of a kernel.
@@ -52,6 +60,8 @@ def statements(body: str) -> list[str]:
 def assembly_of(body: str) -> dict | None:
     """A kernel's assembly; None where it has none."""
     addresses: dict[str, int] = {}  # register: which of the kernel's parameters it points to
+    in_table: set[str] = set()  # registers that point into the table
+    table = None
     code = []
     operands = 0
     stores = 0
@@ -72,6 +82,15 @@ def assembly_of(body: str) -> dict | None:
         elif (found := STORE.fullmatch(statement)) and addresses.get(found[1]) == OUT:
             stores += 1
             code.append(f"mov.b{64 if found[2].startswith('%fd') else 32} $0, {found[2]};")
+        elif found := TABLE_ADDRESS.fullmatch(statement):
+            table = TABLE.fullmatch(found[2])[1]
+            in_table.add(found[1])
+            code.append(f"mov.u64 {found[1]}, fastact_table;")
+        elif (found := IN_TABLE.fullmatch(statement)) and found[2] in in_table:
+            in_table.add(found[1])
+            code.append(statement)
+        elif (found := TABLE_LOAD.fullmatch(statement)) and found[2] in in_table:
+            code.append(statement)
         elif FOREIGN.search(statement):
             return None
         else:
@@ -79,17 +98,19 @@ def assembly_of(body: str) -> dict | None:
     if stores != 1:
         return None
     joined = LABEL.sub(r"fastact_\1", REGISTER.sub(r"%fastact_\1", " ".join(code)))
-    return {"operands": operands, "assembly": "{ " + joined + " }"}
+    kernel = {"operands": operands, "assembly": "{ " + joined + " }"}
+    return kernel if table is None else kernel | {"table": table}
 
 
-def doubles(text: str) -> list[float]:
+def unpacked(text: str, kind: str) -> list:
+    """A variable's bytes as numbers."""
     data = bytes(int(byte) for byte in text.split(","))
-    return [value for (value,) in struct.iter_unpack("<d", data)]
+    return [value for (value,) in struct.iter_unpack(f"<{kind}", data)]
 
 
 def read(path: Path) -> dict:
     text = path.read_text()
-    kernels, ordinary = {}, {}
+    kernels, tables, ordinary = {}, {}, {}
     for name, body in ENTRY.findall(text):
         if "st.global" not in body:  # no such form
             continue
@@ -99,11 +120,15 @@ def read(path: Path) -> dict:
         else:
             kernels[name] = found
     for name, values in VARIABLE.findall(text):
-        numbers = doubles(values)
-        key = name.removeprefix("ordinary_of__")
-        # As text: JSON has no infinities.
-        ordinary[key] = [[repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)]
-    return {"kernels": kernels, "ordinary": ordinary}
+        if found := TABLE.fullmatch(name):
+            tables[found[1]] = [f"{word:016X}" for word in unpacked(values, "Q")]
+        elif name.startswith(ORDINARY):
+            numbers = unpacked(values, "d")
+            # As text: JSON has no infinities.
+            ordinary[name.removeprefix(ORDINARY)] = [
+                [repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)
+            ]
+    return {"kernels": kernels, "tables": tables, "ordinary": ordinary}
 
 
 def main() -> None:

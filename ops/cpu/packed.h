@@ -12,6 +12,11 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 
 #if FASTACT_HAS_SEGMENT_VECTORS
+// One element's, of what find_segments() gives.
+FASTACT_INLINE Segment segment_of(const float (&c)[kSegmentCoefficients + 1][kFloats], int i) {
+  return {c[0][i], {c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i], c[7][i]}};
+}
+
 // A vector at a time; returns how many elements that were. Its loops of fixed length become
 // straight code in registers.
 template <class F, class... Inputs>
@@ -34,11 +39,8 @@ FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
       find_segments<*F::kTable>(index + at, c);
       alignas(64) float result[kFloats];
       FASTACT_ONE_VECTOR
-      for (int i = 0; i < kFloats; ++i) {
-        const Segment segment = {c[0][i],
-                                 {c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i], c[7][i]}};
-        result[i] = round_to<float>(form.evaluate_in(segment, inputs[start + at + i]...));
-      }
+      for (int i = 0; i < kFloats; ++i)
+        result[i] = round_to<float>(form.evaluate_in(segment_of(c, i), inputs[start + at + i]...));
       store(result, out + start + at);
     }
   }

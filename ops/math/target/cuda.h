@@ -125,16 +125,7 @@ consteval bool makes_canonical_nans() { return true; }
 
 template <const auto& kTable>
 FASTACT_INLINE Segment find_segment(uint32_t index) {
-  const auto& values = shared_segments<kTable>().values;
-  const float2 first = values[0][index];
-  Segment segment{first.x, {first.y}};
-#pragma unroll
-  for (int k = 1; k < kSegmentCoefficients; k += 2) {
-    const float2 pair = values[(k + 1) / 2][index];
-    segment.coefficients[k] = pair.x;
-    segment.coefficients[k + 1] = pair.y;
-  }
-  return segment;
+  return segment_from(shared_segments<kTable>().values, index);
 }
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -35,4 +35,19 @@ __device__ __forceinline__ auto& shared_segments() {
   return segments;
 }
 
+// A segment from the values of a packed table, wherever they lie.
+template <int Size>
+__device__ __forceinline__ Segment
+segment_from(const float2 (&values)[kSegmentCoefficients / 2 + 1][Size], uint32_t index) {
+  const float2 first = values[0][index];
+  Segment segment{first.x, {first.y}};
+#pragma unroll
+  for (int k = 1; k < kSegmentCoefficients; k += 2) {
+    const float2 pair = values[(k + 1) / 2][index];
+    segment.coefficients[k] = pair.x;
+    segment.coefficients[k + 1] = pair.y;
+  }
+  return segment;
+}
+
 }  // namespace fastact::inline FASTACT_TARGET

@@ -15,17 +15,11 @@ from pathlib import Path
 import torch
 from torch._inductor.virtualized import ops
 
-from fastact._inductor.operators import Call
+from fastact._inductor.operators import Call, chosen
 
 _FILE = Path(__file__).parent / "assembly.json"
 # What ops/cuda/one_element.cu is compiled for: cvt.rn.bf16x2 and max.NaN.
 _LEAST_CAPABILITY = (8, 0)
-_DTYPES = {
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.bfloat16: "bfloat16",
-    torch.float16: "float16",
-}
 
 
 @functools.cache
@@ -70,41 +64,27 @@ def _number(value: float) -> str:
     return "0d" + struct.pack(">d", value).hex().upper()
 
 
-def _kernel(call: Call, dtype: str, arithmetic: str) -> dict | None:
-    """A call's kernel; None where there is none."""
-    kernels = _assembly()[arithmetic]["kernels"]
-    key = f"{call.family}__{call.form}__{dtype}"
-    if call.parameters == _defaults(call.family):
-        return kernels.get(f"{key}__defaults")
-    if f"{key}__any" in kernels:
-        return kernels[f"{key}__any"]
-    bounds = _assembly()[arithmetic]["ordinary"].get(key, [])
-    within = all(float(a) <= x <= float(b) for x, (a, b) in zip(call.parameters, bounds))
-    return kernels.get(f"{key}__ordinary") if within else None
-
-
-@functools.cache
-def _defaults(family: str) -> tuple[float, ...]:
-    if family == "prelu":
-        return ()
-    arguments = getattr(torch.ops.fastact, family).default._schema.arguments[1:]
-    return tuple(argument.default_value for argument in arguments)
-
-
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
     """A function of Inductor's values: one element of the call's result from one of each operand,
     in their type or, of 16 bits, in float32. None where the call is not to be inlined."""
     index = device.index if device.index is not None else torch.cuda.current_device()
     if not is_built() or torch.cuda.get_device_capability(index) < _LEAST_CAPABILITY:
         return None
-    kernel = _kernel(call, _DTYPES[dtype], arithmetic(index)) or _kernel(
-        call, _DTYPES[dtype], "ieee"
-    )
-    if kernel is None:
+    for kind in (arithmetic(index), "ieee"):
+        found = _assembly()[kind]
+        if key := chosen(call, dtype, found["kernels"], found["ordinary"]):
+            break
+    else:
         return None
+    kernel = found["kernels"][key]
     text = kernel["assembly"]
     for i, value in enumerate(call.parameters):
         text = text.replace(f"@{i};", f"{_number(value)};")
+    if "table" in kernel:
+        # Each block declares its own: blocks for 2, 4 and 8 elements were as fast (H100).
+        words = _assembly()["ieee"]["tables"][kernel["table"]]
+        values = ", ".join(f"0x{word}" for word in words)
+        text = f"{{ .global .align 16 .b64 fastact_table[{len(words)}] = {{{values}}}; {text} }}"
     letter, compute_dtype = ("d", dtype) if dtype == torch.float64 else ("f", torch.float32)
     constraints = ",".join([f"={letter}"] + [letter] * kernel["operands"])
 

@@ -11,13 +11,13 @@ from torch._inductor import codecache, ir, lowering
 from torch._inductor.virtualized import V
 
 from fastact._build import ACTIVATIONS, VERSION
-from fastact._inductor import assembly
+from fastact._inductor import assembly, vectors
 from fastact._inductor.operators import Operator, operators
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 # For each type of device: element(call, dtype, device), a function of Inductor's values or None.
-BACKENDS = {"cuda": assembly.element}
+BACKENDS = {"cuda": assembly.element, "cpu": vectors.element}
 
 # What Inductor fuses an elementwise operator with, besides those tagged pointwise.
 _FUSIBLE = {
@@ -93,7 +93,7 @@ def _lower(operator: Operator, call_operator, *args, **kwargs):
 def digest() -> str:
     """Of everything that decides what is inlined: Inductor's caches must not give a kernel with the
     formulas of another build."""
-    parts = (VERSION, *(part() for part in (assembly.file_digest, assembly.arithmetic_in_use)))
+    parts = (VERSION, assembly.file_digest(), assembly.arithmetic_in_use(), vectors.file_digest())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -115,11 +115,15 @@ def register() -> str:
     for operator in operators(list(ACTIVATIONS)):
         call_operator = lowering.fallback_handler(operator.overload, add_to_fallback_set=False)
         lowered[operator.overload] = functools.partial(_lower, operator, call_operator)
+    vectors.register()
     _put_into_cache_keys()
     for overload, lower in lowered.items():
         lowering.register_lowering(overload, type_promotion_kind=None)(lower)
-    if not assembly.is_built():
-        return "calls the operators, as this build has no code for GPUs"
-    return (
-        "fuses the operators on GPUs of compute capability 8.0 and newer, and calls them elsewhere"
-    )
+    places = []
+    if assembly.is_built():
+        places.append("GPUs of compute capability 8.0 and newer")
+    if vectors.is_built():
+        places.append("CPUs with AVX2")
+    if not places:
+        return "calls the operators, as this build has code for no compiler"
+    return f"fuses the operators on {' and '.join(places)}, and calls them elsewhere"

@@ -1,5 +1,7 @@
 """FastAct's operators as a compiler sees them: which form each is, of which operands."""
 
+import functools
+from collections.abc import Container
 from dataclasses import dataclass
 
 import torch
@@ -63,3 +65,36 @@ def operators(activations: list[str]) -> list[Operator]:
         for name, family, form in named
         if hasattr(torch.ops.fastact, name)
     ]
+
+
+_DTYPES = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.bfloat16: "bfloat16",
+    torch.float16: "float16",
+}
+
+
+@functools.cache
+def _defaults(family: str) -> tuple[float, ...]:
+    if family == "prelu":
+        return ()
+    arguments = getattr(torch.ops.fastact, family).default._schema.arguments[1:]
+    return tuple(argument.default_value for argument in arguments)
+
+
+def chosen(
+    call: Call, dtype: torch.dtype, names: Container[str], ordinary: dict[str, list]
+) -> str | None:
+    """Which of these kernels serves a call, by the names that ops/forms/given.h explains; None
+    where none does. `ordinary` has the bounds of ordinary parameters."""
+    key = f"{call.family}__{call.form}__{_DTYPES[dtype]}"
+    if call.parameters == _defaults(call.family):
+        name = f"{key}__defaults"
+    elif f"{key}__any" in names:
+        name = f"{key}__any"
+    else:
+        bounds = ordinary.get(key, [])
+        within = all(float(a) <= x <= float(b) for x, (a, b) in zip(call.parameters, bounds))
+        name = f"{key}__ordinary" if within else ""
+    return name if name in names else None

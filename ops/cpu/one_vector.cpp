@@ -1,0 +1,149 @@
+// One vector of elements of each form, a function for each. It is compiled to assembly alone, of
+// which scripts/inline_assembly.py makes what torch.compile takes into the C++ that it writes for
+// CPUs.
+//
+// ops/forms/given.h explains a function's name. It takes each operand in a vector register; one of
+// 16 bits as a float that such a number is equal to, as is the result:
+// rounded__1__bfloat16__defaults makes one of any float. It reads parameters that are not the
+// defaults from `parameters`. One that does not exist is an invalid instruction.
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "ops/catalogue.h"
+#include "ops/cpu/packed.h"
+#include "ops/forms/given.h"
+#include "ops/generated/families.h"
+
+namespace fastact::cpu::inline FASTACT_TARGET {
+
+template <class T>
+struct VectorOf {
+  static constexpr int kSize = kFloats * sizeof(float) / sizeof(T);
+  typedef T Vector __attribute__((vector_size(kFloats * sizeof(float))));
+  using Array = T[kSize];
+};
+
+// Each element of an array becomes what it is in another type.
+template <class E>
+FASTACT_INLINE void round_each(OpMath<E> (&x)[VectorOf<OpMath<E>>::kSize]) {
+  if constexpr (std::is_same_v<E, Float16>) {
+    alignas(64) Float16 halves[kFloats];
+    narrow_halves(x, halves);
+    widen_halves(halves, x);
+  } else if constexpr (std::is_same_v<E, BFloat16>) {
+    FASTACT_ONE_VECTOR
+    for (int i = 0; i < kFloats; ++i) x[i] = widen(round_to<BFloat16>(x[i]));
+  }
+}
+
+template <class F, class Inputs = typename F::Inputs, class Outputs = typename F::Outputs>
+struct OneVector;
+template <class F, class... In, class Out>
+struct OneVector<F, Elements<In...>, Elements<Out>> {
+  using T = OpMath<Out>;
+  static constexpr int kSize = VectorOf<T>::kSize;
+  using Vector = typename VectorOf<T>::Vector;
+
+  static FASTACT_INLINE Vector run(const F form, const Vector* operands) {
+    alignas(64) T x[sizeof...(In)][kSize];
+    std::memcpy(x, operands, sizeof x);
+    alignas(64) T result[kSize];
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      if constexpr (HasSegments<F>) {
+        alignas(64) uint32_t index[kSize];
+        FASTACT_ONE_VECTOR
+        for (int i = 0; i < kSize; ++i) index[i] = form.segment(x[I][i]...) * kIndexUnit;
+        alignas(64) float c[kSegmentCoefficients + 1][kSize];
+        find_segments<*F::kTable>(index, c);
+        FASTACT_ONE_VECTOR
+        for (int i = 0; i < kSize; ++i)
+          result[i] = round_to<float>(form.evaluate_in(segment_of(c, i), x[I][i]...));
+      } else if constexpr (std::is_same_v<Out, BFloat16>) {
+        FASTACT_ONE_VECTOR
+        for (int i = 0; i < kSize; ++i)
+          result[i] = widen(round_to<BFloat16>(form.evaluate(x[I][i]...)));
+      } else {
+        FASTACT_ONE_VECTOR
+        for (int i = 0; i < kSize; ++i) result[i] = round_to<T>(form.evaluate(x[I][i]...));
+        round_each<Out>(result);
+      }
+    }(std::index_sequence_for<In...>{});
+    Vector y;
+    std::memcpy(&y, result, sizeof y);
+    return y;
+  }
+};
+
+template <class Family, class F, Given Kind, class V>
+FASTACT_INLINE V evaluate_vector(const double* parameters, V a, V b, V c) {
+  using Form = FormFor<Family, F, Kind>;
+  if constexpr (std::is_void_v<Form>) {
+    __builtin_trap();
+  } else {
+    constexpr Parameters kDefaults = ParametersOf<Family>::kDefaults;
+    const V operands[] = {a, b, c};
+    static_assert(Form::Inputs::kCount <= std::size(operands));
+    return OneVector<Form>::run(Form(Kind == Given::kDefaults ? kDefaults.values : parameters),
+                                operands);
+  }
+}
+
+template <class F>
+constexpr int operands_of() {
+  if constexpr (std::is_void_v<F>) {
+    return 0;
+  } else {
+    return F::Inputs::kCount;
+  }
+}
+
+template <class E>
+FASTACT_INLINE VectorOf<float>::Vector rounded(VectorOf<float>::Vector x) {
+  alignas(64) float values[kFloats];
+  std::memcpy(values, &x, sizeof values);
+  if constexpr (std::is_same_v<E, Float16>) {
+    FASTACT_ONE_VECTOR
+    for (int i = 0; i < kFloats; ++i) values[i] = round_to<float>(values[i]);
+  }
+  round_each<E>(values);
+  std::memcpy(&x, values, sizeof x);
+  return x;
+}
+
+extern "C" {
+extern const int operands_of__rounded__1__bfloat16 = 1;
+VectorOf<float>::Vector rounded__1__bfloat16__defaults(VectorOf<float>::Vector x) {
+  return rounded<BFloat16>(x);
+}
+extern const int operands_of__rounded__1__float16 = 1;
+VectorOf<float>::Vector rounded__1__float16__defaults(VectorOf<float>::Vector x) {
+  return rounded<Float16>(x);
+}
+}
+
+#define FASTACT_FUNCTION(name, Family, index, Element, dtype, kind, Kind)                         \
+  extern "C" VectorOf<OpMath<Element>>::Vector name##__##index##__##dtype##kind(                  \
+      const double* parameters, VectorOf<OpMath<Element>>::Vector a,                              \
+      VectorOf<OpMath<Element>>::Vector b, VectorOf<OpMath<Element>>::Vector c) {                 \
+    return evaluate_vector<Family, FormOf<Family, Element, index>::type, Given::Kind>(parameters, \
+                                                                                      a, b, c);   \
+  }
+#define FASTACT_FUNCTIONS(name, Family, index, Element, dtype)                 \
+  extern "C" {                                                                 \
+  extern const auto ordinary_of__##name##__##index##__##dtype =                \
+      ordinary_of<Family, FormOf<Family, Element, index>::type>();             \
+  extern const int operands_of__##name##__##index##__##dtype =                 \
+      operands_of<FormOf<Family, Element, index>::type>();                     \
+  }                                                                            \
+  FASTACT_FUNCTION(name, Family, index, Element, dtype, __defaults, kDefaults) \
+  FASTACT_FUNCTION(name, Family, index, Element, dtype, __any, kAny)           \
+  FASTACT_FUNCTION(name, Family, index, Element, dtype, __ordinary, kOrdinary)
+
+#define FASTACT_ACTIVATION(name, Type) FASTACT_OF_ACTIVATION(FASTACT_FUNCTIONS, name, Type)
+#define FASTACT_FAMILY(name, Family) FASTACT_OF_FAMILY(FASTACT_FUNCTIONS, name, Family)
+
+FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)
+FASTACT_FORMS(FASTACT_FAMILY)
+
+}  // namespace fastact::cpu::inline FASTACT_TARGET

@@ -1,0 +1,172 @@
+"""The formulas as instructions of x86, for the loops that Inductor writes in C++ for CPUs.
+
+vectors.json is what the build extracts from the compiler's output for the formulas' own headers
+(scripts/inline_vectors.py says what it holds), for AVX2 and for AVX-512. They are the instructions
+of a vector of elements, so no option of Inductor's compiler changes what they compute.
+"""
+
+import functools
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch._inductor import config, cpu_vec_isa
+from torch._inductor.codegen import cpp
+from torch._inductor.virtualized import V, ops
+
+from fastact._inductor.operators import Call, chosen
+
+_FILE = Path(__file__).parent / "vectors.json"
+_ISAS = {"VecAVX2": "avx2", "VecAVX512": "avx512"}
+# Each value is the operand or a number of every type: float32's code gives it for 16 bits, too.
+_SELECTIONS = {f"{name}__0" for name in ("relu", "relu6", "hardtanh", "hardshrink")}
+# What an asm= of ours begins with, beside those of others.
+_MARK = "fastact "
+
+
+@functools.cache
+def _vectors() -> dict:
+    """Empty in a package for another processor."""
+    return json.loads(_FILE.read_text()) if _FILE.is_file() else {}
+
+
+def is_built() -> bool:
+    """Whether the package has code for this kind of processor."""
+    return bool(_vectors())
+
+
+@functools.cache
+def file_digest() -> str:
+    return hashlib.sha256(_FILE.read_bytes()).hexdigest() if _FILE.is_file() else "none"
+
+
+def _isa() -> str | None:
+    """What Inductor compiles for."""
+    if config.cpu_backend != "cpp":
+        return None
+    kinds = {kind.__name__ for kind in type(cpu_vec_isa.pick_vec_isa()).__mro__}
+    return next((name for kind, name in _ISAS.items() if kind in kinds), None)
+
+
+def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
+    """A function of Inductor's values: one element of the call's result from one of each operand,
+    in their type or, of 16 bits, in float32. None where the call is not to be inlined."""
+    isa = _isa()
+    found = _vectors().get(isa)
+    if found is None:
+        return None
+    key = chosen(call, dtype, found["functions"], found["ordinary"])
+    if key is None:
+        return None
+    compute_dtype = dtype if dtype == torch.float64 else torch.float32
+    asm = _MARK + " ".join([isa, key, *(value.hex() for value in call.parameters)])
+
+    def evaluate(*operands):
+        if dtype != compute_dtype:
+            operands = [ops.to_dtype(x, compute_dtype) for x in operands]
+        return ops.inline_asm_elementwise(*operands, asm=asm, dtype=compute_dtype)
+
+    return evaluate
+
+
+# ---- C++
+
+
+def _lambda(isa: str, key: str, parameters: list[str], dtype: torch.dtype) -> str:
+    """A function object in C++, of vectors called fastact_v."""
+    of_isa = _vectors()[isa]
+    function = of_isa["functions"][key]
+    lines = []
+    for label in function["data"]:
+        lines += [f".ifndef {label}", of_isa["data"][label].replace("@:", f"{label}:"), ".endif"]
+    if function["parameters"]:
+        words = (struct.unpack("<Q", struct.pack("<d", float.fromhex(x)))[0] for x in parameters)
+        lines += [".pushsection .rodata", ".balign 8", ".Lfastact_parameters_%=:",
+                  *(f".quad {word:#x}" for word in words), ".popsection"]  # fmt: skip
+    text = "\n".join([*lines, function["code"]]).replace("\n", "\\n").replace('"', '\\"')
+    operands = range(function["operands"])
+    registers = " ".join(f'register fastact_v r{i} __asm__("xmm{i}") = x{i};' for i in operands)
+    used = {f"xmm{i}" for i in operands}
+    changed = ", ".join(f'"{name}"' for name in (*function["changes"], "cc") if name not in used)
+    outputs = ", ".join(f'"+x"(r{i})' for i in operands)
+    return (
+        f"[]({', '.join(f'fastact_v x{i}' for i in operands)}) __attribute__((always_inline)) "
+        f'{{ {registers} __asm__("{text}" : {outputs} : : {changed}); return r0; }}'
+    )
+
+
+def _is_rounded(x) -> bool:
+    """Whether a float is what a number of 16 bits became, so that rounding it to that type again
+    would change nothing: Inductor widens what it loads."""
+    found = (str(text) for text, variable in V.kernel.cse._cache.items() if variable is x)
+    return any("convert<float" in text and re.search("BFloat16|Half", text) for text in found)
+
+
+def _function(inputs: tuple, asm: str, dtype: torch.dtype, body: str) -> str:
+    """A call of a function object of the inputs y0, y1 and so on, in which `body` calls f."""
+    isa, key, *parameters = asm.removeprefix(_MARK).split()
+    family, form, type_name, given = key.split("__")
+    is_16_bits = type_name in ("bfloat16", "float16")
+    indices = range(len(inputs))
+    arguments = [f"x{i}" for i in indices]
+    objects = []
+    if is_16_bits:
+        exact = [_is_rounded(x) for x in inputs]
+        if not all(exact):
+            round_ = _lambda(isa, f"rounded__1__{type_name}__defaults", [], dtype)
+            objects.append(f"const auto r = {round_};")
+            arguments = [x if is_exact else f"r({x})" for x, is_exact in zip(arguments, exact)]
+        if f"{family}__{form}" in _SELECTIONS and given == "defaults":
+            key = key.replace(type_name, "float32")
+    objects.append(f"const auto g = {_lambda(isa, key, parameters, dtype)};")
+    vectors = ", ".join(f"fastact_v x{i}" for i in indices)
+    objects.append(
+        f"const auto f = [&]({vectors}) __attribute__((always_inline)) "
+        f"{{ return g({', '.join(arguments)}); }};"
+    )
+    size = 64 if isa == "avx512" else 32
+    return (
+        f"[&]({', '.join(f'auto y{i}' for i in indices)}) __attribute__((always_inline)) "
+        f"{{ typedef {cpp.DTYPE_TO_CPP[dtype]} fastact_v __attribute__((vector_size({size}))); "
+        f"{' '.join(objects)} {body} }}({', '.join(map(str, inputs))})"
+    )
+
+
+def _call_of_vectors(inputs: tuple, asm: str, dtype: torch.dtype) -> str:
+    count = V.kernel._get_num_vectors(dtype)
+    indices = range(len(inputs))
+    if count == 1:
+        body = f"return decltype(y0)(f({', '.join(f'fastact_v(y{i})' for i in indices)}));"
+    else:
+        body = (
+            f"decltype(y0) y; for (int i = 0; i < {count}; ++i) "
+            f"y[i] = f({', '.join(f'fastact_v(y{i}[i])' for i in indices)}); return y;"
+        )
+    return _function(inputs, asm, dtype, body)
+
+
+def _call_of_numbers(inputs: tuple, asm: str, dtype: torch.dtype) -> str:
+    arguments = ", ".join(f"fastact_v{{y{i}}}" for i in range(len(inputs)))
+    return _function(inputs, asm, dtype, f"return f({arguments})[0];")
+
+
+def register() -> None:
+    """Gives Inductor's C++ backend the operation inline_asm_elementwise, for FastAct's code."""
+    for overrides, write in (
+        (cpp.CppOverrides, _call_of_numbers),
+        (cpp.CppVecOverrides, _call_of_vectors),
+    ):
+        others = overrides.inline_asm_elementwise
+
+        def inline_asm_elementwise(
+            *inputs, asm, dtype=torch.float32, write=write, others=others, **settings
+        ):
+            if not asm.startswith(_MARK):
+                return others(*inputs, asm=asm, dtype=dtype, **settings)
+            return write(inputs, asm, dtype)
+
+        overrides.inline_asm_elementwise = staticmethod(inline_asm_elementwise)

@@ -1,0 +1,219 @@
+"""Writes inline assembly of the formulas for x86: what the compiler's output for
+ops/cpu/one_vector.cpp says.
+
+    python scripts/inline_vectors.py avx2=one.s avx512=other.s --output vectors.json
+
+The file has, for each instruction set, by the names that ops/forms/given.h explains:
+
+    functions  the code, as the text of an asm statement of GNU's C++: one function's instructions.
+               They take the operands in %xmm0, %xmm1 and so on (or %ymm0, %zmm0) and leave the
+               result in the first of these. Besides: how many operands there are; whether it reads
+               parameters, float64 numbers at .Lfastact_parameters_%=; which registers it changes;
+               and which data it reads
+    data       by its label, the directives that make it, in a section of its own
+    ordinary   of the functions for ordinary parameters: their bounds
+
+A function that calls another one is left out. Nothing but Python is needed. CMake calls it.
+"""
+
+import argparse
+import json
+import re
+import struct
+import sys
+from pathlib import Path
+
+FUNCTION = re.compile(r"^(\w+__\d__\w+__\w+):\n(.*?)^\t\.size", re.S | re.M)
+LABEL = re.compile(r"^([\w.$]+):$")
+# What stands in a function and is neither an instruction nor a label of a jump.
+NO_INSTRUCTION = re.compile(r"^(?:\.LF[BE]\d+:|\s+\.(?:cfi_\w+|p2align|loc|align)\b.*)$")
+MISSING = re.compile(r"^\s+ud2\b", re.M)
+# What an inlined function cannot have: a call, or an instruction that clears other registers.
+FOREIGN = re.compile(
+    r"^\s+(?:call|vzero\w+)\b|@PLT|^\s+\.(?:section|text)\b|^\s+j\w+\s+(?!\.L)", re.M
+)
+# A number 1 of which the compiler is not to know, in a variable of another file.
+HIDDEN_ONE = re.compile(r"movq\s+\w*kHiddenOneE@GOTPCREL\(%rip\)")
+REFERENCE = re.compile(r"([.\w$]+)((?:\+\d+)?\(%rip\))")
+REGISTER = re.compile(
+    r"%(?:[xyz]mm(\d+)|(k[0-7])|r(\d+)[dwb]?|[re]?([abcd])[xlh]\b|[re]?(si|di|bp|sp)l?\b)"
+)
+DATA = {".long": "<I", ".quad": "<Q", ".value": "<H", ".byte": "<B"}
+
+
+def data_blocks(text: str) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """By their labels: a section, an alignment and directives; and other names of labels."""
+    blocks: dict[str, list[str]] = {}
+    others: dict[str, str] = {}
+    section, alignment, current = ".text", ".align 1", None
+    for line in text.splitlines():
+        words = line.split(None, 1)
+        if not words:
+            continue
+        if words[0] in (".section", ".text", ".data", ".bss"):
+            section, current = line.strip(), None
+        elif words[0] in (".align", ".balign"):
+            alignment = line.strip()
+        elif words[0] == ".set":
+            name, same = words[1].split(",")
+            others[name.strip()] = same.strip()
+        elif found := LABEL.match(line):
+            current = found[1] if "rodata" in section else None
+            if current:
+                blocks[current] = [section, alignment]
+        elif current and words[0] in (*DATA, ".zero"):
+            blocks[current].append(line.strip())
+    return blocks, others
+
+
+def bytes_of(directives: list[str]) -> bytes:
+    data = b""
+    for directive in directives:
+        kind, values = directive.split(None, 1)
+        if kind == ".zero":
+            data += bytes(int(values))
+        else:
+            size = struct.calcsize(DATA[kind])
+            for value in values.split(","):
+                data += (int(value, 0) % (1 << 8 * size)).to_bytes(size, "little")
+    return data
+
+
+def block(section: str, alignment: str, directives: list[str]) -> str:
+    """Data for a label that stands for the @."""
+    lines = [f".pushsection {section}", alignment, "@:", *directives, ".popsection"]
+    return "\n".join(" ".join(line.split()) for line in lines)
+
+
+class Reader:
+    """One instruction set's output."""
+
+    def __init__(self, isa: str, text: str):
+        self.isa = isa
+        self.text = text
+        self.blocks, self.others = data_blocks(text)
+        self.data: dict[str, str] = {}
+        self.labels: dict[str, str] = {}
+
+    def data_label(self, name: str) -> str | None:
+        """A label of ours for data; None where the name is no data's."""
+        name, _, offset = self.others.get(name, name).partition("+")
+        if name not in self.blocks:
+            return None
+        if name not in self.labels:
+            self.labels[name] = f".Lfastact_{self.isa}_{len(self.labels)}"
+            section, alignment, *directives = self.blocks[name]
+            found = re.search(r"\.rodata\.cst(\d+)", section)
+            place = f'{found[0]},"aM",@progbits,{found[1]}' if found else ".rodata"
+            self.data[self.labels[name]] = block(place, alignment, directives)
+        return self.labels[name] + (f"+{offset}" if offset else "")
+
+    def function(self, body: str) -> dict | None:
+        if FOREIGN.search(body):
+            return None
+        data: list[str] = []
+        changed: set[str] = set()
+        code: list[str] = []
+        own = set(re.findall(r"^(\.L\w+):$", body, re.M))
+
+        def replaced(found: re.Match) -> str:
+            if found[1] in own:
+                return found[0]
+            label = self.data_label(found[1])
+            if label is None:
+                raise KeyError(found[1])
+            data.append(label.partition("+")[0])
+            return label + found[2]
+
+        lines = [line for line in body.splitlines() if line.strip()]
+        lines = [line for line in lines if not NO_INSTRUCTION.match(line)]
+        while lines and lines[-1].strip() == "ret":
+            lines.pop()
+        for line in lines:
+            text = HIDDEN_ONE.sub("leaq\t.Lfastact_one(%rip)", line.strip())
+            if ".Lfastact_one" in text:
+                data.append(".Lfastact_one")
+                self.data[".Lfastact_one"] = block(
+                    ".rodata", ".align 8", [".quad 0x3ff0000000000000"]
+                )
+            else:
+                try:
+                    text = REFERENCE.sub(replaced, text)
+                except KeyError as unknown:
+                    print(f"inline_vectors: unknown data {unknown}", file=sys.stderr)
+                    return None
+            if text == "ret":
+                text = "jmp .Lfastact_end"
+            for vector, mask, number, letter, pointer in REGISTER.findall(text):
+                changed.add(
+                    f"xmm{vector}" if vector else mask if mask else f"r{number}" if number
+                    else f"r{letter}x" if letter else f"r{pointer}"
+                )  # fmt: skip
+            code.append(" ".join(text.split()))
+        if any(label not in own for text in code for label in re.findall(r"\.L\d+", text)):
+            return None
+        joined = "\n".join(code)
+        if ".Lfastact_end" in joined:
+            joined += "\n.Lfastact_end:"
+        for label in own:
+            joined = re.sub(re.escape(label) + r"\b", f".Lfastact_j{label[2:]}", joined)
+        reads_parameters = "rdi" in changed
+        if reads_parameters:
+            joined = "leaq .Lfastact_parameters(%rip), %rdi\n" + joined
+        if changed & {"rsp", "rbp"}:
+            # Below the stack's pointer a function keeps data of its own.
+            joined = f"leaq -128(%rsp), %rsp\n{joined}\nleaq 128(%rsp), %rsp"
+        escaped = re.sub(r"([%{|}])", r"%\1", joined)
+        # A statement's own labels: it may be copied.
+        escaped = re.sub(r"(\.Lfastact_(?:end|parameters|j\w+))", r"\1_%=", escaped)
+        return {
+            "code": escaped,
+            "parameters": reads_parameters,
+            "changes": sorted(changed - {"rsp", "rbp"}),
+            "data": sorted(set(data)),
+        }
+
+    def read(self) -> dict:
+        functions, ordinary = {}, {}
+        for name, body in FUNCTION.findall(self.text):
+            if MISSING.search(body):
+                continue
+            found = self.function(body)
+            if found is None:
+                print(f"inline_vectors: {name} is called, not inlined", file=sys.stderr)
+                continue
+            key = name.rpartition("__")[0]
+            (found["operands"],) = struct.unpack("<i", self.value(f"operands_of__{key}"))
+            functions[name] = found
+            if name.endswith("__ordinary"):
+                numbers = struct.unpack(
+                    f"<{len(data := self.value(f'ordinary_of__{key}')) // 8}d", data
+                )
+                # As text: JSON has no infinities.
+                ordinary[key] = [
+                    [repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)
+                ]
+        return {"functions": functions, "data": self.data, "ordinary": ordinary}
+
+    def value(self, name: str) -> bytes:
+        return bytes_of(self.blocks[name][2:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument(
+        "outputs", nargs="+", help="an instruction set's name = the compiler's output"
+    )
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    found = {}
+    for output in arguments.outputs:
+        isa, _, path = output.partition("=")
+        found[isa] = Reader(isa, Path(path).read_text()).read()
+        if not found[isa]["functions"]:
+            sys.exit(f"inline_vectors: expected functions of one vector, but {path} has none")
+    arguments.output.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()

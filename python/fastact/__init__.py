@@ -18,9 +18,10 @@ library_path: str = _library.load()
 #: For CMAKE_PREFIX_PATH of a C++ project, which then has find_package(FastAct).
 cmake_prefix_path: str = str(_Path(__file__).parent)
 
-from fastact import _inductor, functional, nn  # noqa: E402  (they need the operators)
+from fastact import _distributed, _inductor, functional, nn  # noqa: E402  (they need the operators)
 
 _inductor.install()
+_distributed.install()
 
 
 def show_config() -> None:

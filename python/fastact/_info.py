@@ -8,7 +8,7 @@ import sys
 import torch
 
 import fastact
-from fastact import _inductor
+from fastact import _distributed, _inductor
 from fastact._build import CUDA
 
 
@@ -52,4 +52,7 @@ def text() -> str:
     del built["version"]
     importlib.import_module("torch._inductor.lowering")  # which gives it FastAct's
     found["torch.compile"] = _inductor.status
+    if torch.distributed.is_available():
+        importlib.import_module("torch.distributed.tensor")
+    found["DTensor"] = _distributed.status or "not in this torch"
     return "\n".join(f"{name}: {value}" for name, value in (found | built).items())

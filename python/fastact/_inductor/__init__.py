@@ -5,34 +5,12 @@ kernels. This package gives it lowerings for FastAct's (lowerings.py), as soon a
 imported: `import fastact` alone imports nothing of it.
 """
 
-import importlib.abc
-import importlib.util
-import sys
+from fastact._after_import import after_import
 
 _INDUCTOR = "torch._inductor.lowering"
 
 #: What became of it, in a sentence for show_config(); None until Inductor is imported.
 status: str | None = None
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls register() when Inductor's module of lowerings has been imported."""
-
-    def find_spec(self, fullname, path=None, target=None):
-        if fullname != _INDUCTOR:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            register()
-
-        spec.loader.exec_module = exec_module
-        return spec
 
 
 def register() -> None:
@@ -48,7 +26,4 @@ def register() -> None:
 
 def install() -> None:
     """Once, by `import fastact`."""
-    if _INDUCTOR in sys.modules:
-        register()
-    else:
-        sys.meta_path.insert(0, _AfterImport())
+    after_import(_INDUCTOR, register)

@@ -1,0 +1,105 @@
+"""FastAct's operators as DTensor sees them: which dimension of a tensor is which of another.
+
+All operators compute each element of a result from one element of each input, with three
+exceptions that shapes show: an input that is broadcast, a packed input, whose last dimension is
+twice the result's, and a result that is summed over what was broadcast, as a bias's gradient is.
+So a dimension can be cut where all tensors that have it have the same size.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+# Vectors that lie along the dimension that the argument `dim` names; their gradients, too.
+_ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
+
+
+def overloads() -> list[torch._ops.OpOverload]:
+    """Every overload of the namespace that computes tensors from tensors by a kernel of its own.
+
+    Others are made of these, and have their rules; what draws random numbers has none.
+    """
+    found = []
+    for name in sorted(torch._C._dispatch_get_all_op_names()):
+        namespace, _, rest = name.partition("::")
+        if namespace != "fastact":
+            continue
+        operator, _, overload = rest.partition(".")
+        op = getattr(getattr(torch.ops.fastact, operator), overload or "default")
+        types = [r.type for r in op._schema.returns]
+        if (
+            types
+            and all(isinstance(kind, torch.TensorType) for kind in types)
+            and any(is_tensor(argument) for argument in op._schema.arguments)
+            and torch.Tag.nondeterministic_seeded not in op.tags
+            and not torch._C._dispatch_has_kernel_for_dispatch_key(
+                name, "CompositeImplicitAutograd"
+            )
+        ):
+            found.append(op)
+    return found
+
+
+def is_tensor(argument: torch.Argument) -> bool:
+    """Whether an argument of a schema is a tensor, or an optional one."""
+    kind = argument.type
+    if isinstance(kind, torch.OptionalType):
+        kind = kind.getElementType()
+    return isinstance(kind, torch.TensorType)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a call: the size of each of its dimensions, by the dimension of the call that it
+    is, counted from the last: -1, -2 and so on."""
+
+    sizes: dict[int, int]
+    #: The dimension of the call that its dimension i is.
+    dims: tuple[int, ...]
+
+    @classmethod
+    def of(cls, name: str, shape: Sequence[int], dim: int | None) -> "Tensor":
+        """Broadcast as PyTorch does, from the last dimension on, or along `dim` (negative)."""
+        if dim is not None and len(shape) == 1 and name in _ALONG_DIM:
+            dims = (dim,)
+        else:
+            dims = tuple(range(-len(shape), 0))
+        return cls(dict(zip(dims, shape)), dims)
+
+
+class Call:
+    """The tensors of a call, inputs and results, and what can be cut.
+
+    inputs, results: names and shapes, in the schema's order. dim: the argument of that name.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[tuple[str, Sequence[int]]],
+        results: Sequence[tuple[str, Sequence[int]]],
+        dim: int | None = None,
+    ):
+        if dim is not None and dim >= 0:
+            dim -= len(dict(inputs).get("self", results[0][1]))
+        self.inputs = [Tensor.of(name, shape, dim) for name, shape in inputs]
+        self.results = [Tensor.of(name, shape, dim) for name, shape in results]
+        self.ndim = max(len(t.dims) for t in (*self.inputs, *self.results))
+
+    def size(self, dim: int) -> int | None:
+        """The size of a dimension of the call, which its shards share; None if it cannot be cut."""
+        found = 1
+        for tensor in (*self.inputs, *self.results):
+            size = tensor.sizes.get(dim, 1)
+            if size != 1 and found != 1 and size != found:
+                return None
+            found = size if found == 1 else found
+        return found
+
+    def dims(self) -> list[int]:
+        """The dimensions that can be cut."""
+        return [dim for dim in range(-self.ndim, 0) if self.size(dim) is not None]
+
+    def cut(self, tensor: Tensor, dim: int) -> int | None:
+        """The tensor's own dimension that is cut where the call's is; None if it is broadcast."""
+        return tensor.dims.index(dim) if tensor.sizes.get(dim) == self.size(dim) else None

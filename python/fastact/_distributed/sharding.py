@@ -1,0 +1,191 @@
+"""The sharding rule of every operator, through what DTensor uses inside.
+
+torch.distributed.tensor.experimental.register_sharding, the public way, knows no `out=` form, and
+gathers a tensor whose dimension is smaller than the mesh or was cut in strides, where PyTorch's own
+activations communicate nothing.
+"""
+
+import itertools
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor._op_schema import (
+    OpSchema,
+    OpSpec,
+    OpStrategy,
+    RuntimeSchemaInfo,
+)
+from torch.distributed.tensor._ops.utils import generate_redistribute_costs
+from torch.distributed.tensor.placement_types import (
+    Partial,
+    Placement,
+    Replicate,
+    Shard,
+    _StridedShard,
+)
+
+from fastact._distributed.operators import Call, Tensor, is_tensor, overloads
+
+_propagator = DTensor._op_dispatcher.sharding_propagator
+# Here, so that another torch shows at once that it lacks them.
+_register_op_strategy = _propagator.register_op_strategy
+_propagate_tensor_meta = _propagator._propagate_tensor_meta
+
+
+def _at(placement: Placement, dim: int) -> Placement:
+    """A shard of the same kind of another dimension."""
+    if isinstance(placement, _StridedShard):
+        return _StridedShard(dim, split_factor=placement.split_factor)
+    return Shard(dim)
+
+
+def _is_shard(placement: Placement) -> bool:
+    return isinstance(placement, (Shard, _StridedShard))
+
+
+class _Rule:
+    """The placements that a call may have, for DTensor to choose the cheapest."""
+
+    def __init__(self, schema: OpSchema):
+        self.schema, self.op = schema, schema.op
+        arguments = self.op._schema.arguments
+        given = dict(zip((a.name for a in arguments), schema.args_schema)) | schema.kwargs_schema
+        self.tensors = {
+            a.name: given[a.name]
+            for a in arguments
+            if is_tensor(a) and isinstance(given.get(a.name), OpStrategy)
+        }
+        self.specs = {name: s.strategies[0].output_spec for name, s in self.tensors.items()}
+        self.mesh = next(iter(self.tensors.values())).mesh
+        for name, strategy in self.tensors.items():
+            if strategy.mesh != self.mesh:
+                raise self.error(
+                    f"expected all tensors on the device mesh {self.mesh}, but got {name} on "
+                    f"{strategy.mesh}"
+                )
+        written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+        self.outputs = [a.name for a in arguments if a.is_out]
+        #: The argument that is written to: self of an in-place form, or an output.
+        self.written = written[0] if written else None
+        shapes = [(name, spec.shape) for name, spec in self.specs.items()]
+        results = self.result_shapes()
+        dim = given.get("dim", next((a.default_value for a in arguments if a.name == "dim"), None))
+        self.call = Call(shapes, results, dim)
+        if self.written is not None and self.specs[self.written].shape != results[0][1]:
+            raise self.error(
+                f"expected {self.written} to have the result's shape {tuple(results[0][1])}, as a "
+                f"DTensor is not resized, but got {tuple(self.specs[self.written].shape)}"
+            )
+
+    def error(self, text: str) -> RuntimeError:
+        return RuntimeError(f"{self.op._schema.name}: {text}")
+
+    def result_shapes(self) -> list[tuple[str, torch.Size]]:
+        """By what the tag says, else by the operator's own function of shapes."""
+        if torch.Tag.pointwise in self.op.tags:
+            shape = torch.broadcast_shapes(
+                *(spec.shape for name, spec in self.specs.items() if name not in self.outputs)
+            )
+            return [(self.op._schema.returns[0].name, shape)]
+
+        def spec(value):
+            return value.strategies[0].output_spec if isinstance(value, OpStrategy) else value
+
+        schema = OpSchema(
+            self.op,
+            tuple(map(spec, self.schema.args_schema)),
+            {name: spec(value) for name, value in self.schema.kwargs_schema.items()},
+            schema_info=self.schema.schema_info,
+        )
+        metas = _propagate_tensor_meta(schema)
+        metas = [metas] if isinstance(metas, TensorMeta) else metas
+        return [
+            (returned.name, meta.shape)
+            for returned, meta in zip(self.op._schema.returns, metas)
+            if meta is not None
+        ]
+
+    def input_placement(self, tensor: Tensor, cut: Placement) -> Placement:
+        """Where the call is cut so; `cut` is of the call's dimension."""
+        own = self.call.cut(tensor, cut.dim) if _is_shard(cut) else None
+        return Replicate() if own is None else _at(cut, own)
+
+    def result_placement(self, tensor: Tensor, cut: Placement) -> Placement:
+        own = self.call.cut(tensor, cut.dim) if _is_shard(cut) else None
+        # What is smaller than the inputs is a sum over them, and each rank has its part of it.
+        return Partial() if _is_shard(cut) and own is None else self.input_placement(tensor, cut)
+
+    def cuts(self, mesh_dim: int) -> list[Placement]:
+        """How the call may be cut over a dimension of the mesh: not at all, or as an input is.
+        Partial sums are reduced first: f(a + b) is not f(a) + f(b)."""
+        found: list[Placement] = [Replicate()]
+        for tensor, spec in zip(self.call.inputs, self.specs.values()):
+            placement = spec.placements[mesh_dim]
+            if _is_shard(placement):
+                cut = _at(placement, tensor.dims[placement.dim])
+                if self.call.size(cut.dim) is not None and cut not in found:
+                    found.append(cut)
+        return found
+
+    def strategy(self) -> OpStrategy:
+        strategies = []
+        for cuts in itertools.product(*map(self.cuts, range(self.mesh.ndim))):
+            results = [
+                DTensorSpec(self.mesh, tuple(self.result_placement(tensor, cut) for cut in cuts))
+                for tensor in self.call.results
+            ]
+            inputs = [
+                DTensorSpec(
+                    self.mesh,
+                    tuple(self.input_placement(tensor, cut) for cut in cuts),
+                    tensor_meta=spec.tensor_meta,
+                )
+                for tensor, spec in zip(self.call.inputs, self.specs.values())
+            ]
+            if self.written is not None:
+                # It cannot be placed anew, and is the result.
+                placements = self.specs[self.written].placements
+                target = inputs[list(self.specs).index(self.written)].placements
+                if placements != target or placements != results[0].placements:
+                    continue
+            costs = [
+                generate_redistribute_costs(strategy, spec)
+                for strategy, spec in zip(self.tensors.values(), inputs)
+            ]
+            strategies.append(
+                OpSpec(results[0] if len(results) == 1 else tuple(results), inputs, costs)
+            )
+        if not strategies:
+            raise self.error(
+                f"expected {self.written}, which is written to, to be replicated or a shard of a "
+                f"dimension that can be cut, but got {self.specs[self.written].placements}"
+            )
+        return OpStrategy(strategies)
+
+
+def strategy(schema: OpSchema) -> OpStrategy:
+    """What DTensor calls for an operator and the placements that it meets for the first time."""
+    return _Rule(schema).strategy()
+
+
+def schema_info(op: torch._ops.OpOverload) -> RuntimeSchemaInfo:
+    """What beside the tensors decides: which optional tensors there are, `dim`, and outputs."""
+    arguments = op._schema.arguments
+    kinds = [type(argument.type) for argument in arguments]
+    first = next((i for i, k in enumerate(kinds) if k in (torch.OptionalType, torch.IntType)), 100)
+    outputs = [argument.name for argument in arguments if argument.kwarg_only]
+    return RuntimeSchemaInfo(first, outputs or None)
+
+
+def register_operator(op: torch._ops.OpOverload) -> None:
+    """Gives DTensor the rule for an operator."""
+    _register_op_strategy(op, strategy, schema_info(op))
+
+
+def register() -> str:
+    """Gives DTensor the rules; says what it did."""
+    ops = overloads()
+    for op in ops:
+        register_operator(op)
+    return f"sharding rules for {len(ops)} operators"

@@ -1,0 +1,173 @@
+"""DTensor: every operator on meshes of processes, by distributed_cases.py; how rules get there."""
+
+import importlib
+import json
+import sys
+
+import pytest
+import torch
+
+from conftest import missing_gpu
+from support import REPOSITORY, error_of, package_path, run_python
+
+import fastact  # isort: skip
+from fastact import _distributed  # isort: skip
+
+if not torch.distributed.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+from fastact._distributed import operators  # noqa: E402
+
+CASES = REPOSITORY / "python_tests" / "distributed_cases.py"
+
+
+@pytest.fixture(params=("gloo", "nccl"))
+def group(request):
+    """A backend, and for how many processes there are devices."""
+    if request.param == "gloo":
+        return "gloo", 4
+    if reason := missing_gpu():
+        pytest.skip(reason)
+    if torch.cuda.device_count() < 2:
+        pytest.skip("expected 2 GPUs for NCCL, but found 1")
+    return "nccl", 2
+
+
+# One test, as its processes take seconds to start: what failed stands in its message.
+@pytest.mark.slow
+def test_every_operator_on_every_mesh(group, tmp_path):
+    backend, world = group
+    run_python(
+        CASES, backend, world, tmp_path, environment={"OMP_WAIT_POLICY": "passive"}, timeout=600
+    )
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(world)]
+    failures = [failure for rank in found for failure in rank["failures"]]
+    assert not failures, f"{len(failures)} failed, such as\n" + "\n".join(failures[:5])
+    assert {rank["status"] for rank in found} == {
+        f"sharding rules for {found[0]['rules']} operators"
+    }
+    assert min(rank["passed"] for rank in found) == max(rank["passed"] for rank in found) > 500
+    table = json.loads((tmp_path / "table.json").read_text())
+    for operator, row in table.items():
+        for placement, (ours, theirs) in row.items():
+            assert ours <= theirs, (operator, placement)
+
+
+def test_every_operator_has_a_rule():
+    """By name: all but those that call others, and what takes no tensor."""
+    defined = {schema.name for schema in torch._C._jit_get_all_schemas()}
+    covered = {op._schema.name for op in operators.overloads()}
+    without = {name for name in defined if name.startswith("fastact::")} - covered
+    assert without == {"fastact::build_info", "fastact::prelu"}
+
+
+def test_elementwise_is_what_the_tag_says():
+    """A result that is not of the shape to which the inputs broadcast would be cut wrongly."""
+    for op in operators.overloads():
+        if torch.Tag.pointwise not in op.tags:
+            continue
+        given = {
+            argument.name: torch.empty(2, 6, 4, device="meta")
+            if operators.is_tensor(argument)
+            else 1.0
+            for argument in op._schema.arguments
+            if operators.is_tensor(argument) or not argument.has_default_value()
+        }
+        assert len(op._schema.returns) == 1 and op(**given).shape == (2, 6, 4), op
+
+
+CALLS = {
+    # inputs, results, dim; which dimensions can be cut
+    "elementwise": ([("a", (2, 3)), ("b", (2, 3))], [("", (2, 3))], None, [-2, -1]),
+    "broadcast": ([("a", (2, 1)), ("b", (3,))], [("", (2, 3))], None, [-2, -1]),
+    "packed": ([("self", (2, 6))], [("", (2, 3))], None, [-2]),
+    "summed": ([("a", (2, 3))], [("", (3,))], None, [-2, -1]),
+    "along a dimension": (
+        [("self", (2, 3, 4)), ("bias", (3,))],
+        [("", (2, 3, 4))],
+        1,
+        [-3, -2, -1],
+    ),
+    "along the last": ([("self", (2, 3, 4)), ("bias", (3,))], [("", (2, 3, 4))], -1, [-3, -2]),
+    "no element": ([("a", (0, 1)), ("b", (4,))], [("", (0, 4))], None, [-2, -1]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_dimensions_that_can_be_cut(name):
+    inputs, results, dim, expected = CALLS[name]
+    call = operators.Call(inputs, results, dim)
+    assert call.dims() == expected
+    for tensor, (_, shape) in zip((*call.inputs, *call.results), (*inputs, *results)):
+        for cut in expected:
+            own = call.cut(tensor, cut)
+            assert own is None or shape[own] == call.size(cut)
+
+
+# ---- registration
+
+
+def in_a_new_process(script):
+    return run_python("-c", script, environment={"PYTHONPATH": str(package_path().parent)}).strip()
+
+
+def test_import_leaves_dtensor_alone():
+    """`import fastact` takes no time for meshes that may not be used."""
+    script = "import sys, fastact; print('torch.distributed.tensor' in sys.modules)"
+    assert in_a_new_process(script) == "False"
+
+
+@pytest.mark.parametrize(
+    "before",
+    (
+        "import torch.distributed.tensor, fastact",
+        # Somebody only looks whether there is such a module.
+        "import fastact, importlib.util; importlib.util.find_spec('torch.distributed.tensor');"
+        "import torch.distributed.tensor",
+    ),
+)
+def test_rules_are_there_whichever_is_imported_first(before):
+    script = f"{before}; print(fastact._distributed.status)"
+    assert in_a_new_process(script).startswith("sharding rules for ")
+
+
+def test_info_says_what_was_registered(capsys):
+    fastact.show_config()
+    assert f"DTensor: {_distributed.status}" in capsys.readouterr().out.splitlines()
+    assert _distributed.status.startswith("sharding rules for ")
+
+
+def forget(*modules):
+    for module in modules:
+        sys.modules.pop(f"fastact._distributed.{module}", None)
+        vars(_distributed).pop(module, None)
+
+
+@pytest.fixture
+def registered_anew(monkeypatch):
+    """Rules that a test changes are made again after it."""
+    monkeypatch.setattr(_distributed, "status", None)
+    forget("sharding", "public_sharding")
+    yield
+    monkeypatch.undo()
+    forget("sharding", "public_sharding")
+    _distributed.register()
+
+
+def test_another_torch(monkeypatch, registered_anew):
+    """Where DTensor's inner interface is another, the public one serves; without that, a line says
+    so, and the operators are there all the same."""
+    importlib.import_module("torch.distributed.tensor")
+    schema = importlib.import_module("torch.distributed.tensor._op_schema")
+    monkeypatch.delattr(schema, "OpSpec")
+    _distributed.register()
+    assert _distributed.status.startswith("sharding rules for ")
+    assert "as this torch's DTensor has other interfaces: cannot import name 'OpSpec'" in (
+        _distributed.status
+    )
+    experimental = importlib.import_module("torch.distributed.tensor.experimental")
+    monkeypatch.delattr(experimental, "register_sharding")
+    forget("public_sharding")
+    _distributed.register()
+    assert _distributed.status.startswith("no sharding rules, as this torch's DTensor has other")
+    assert error_of(torch.ops.fastact.selu, torch.ones(3)) is None

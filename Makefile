@@ -78,12 +78,12 @@ setup:  ## the virtual environment with torch and the build tools
 	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH)
 
 build:  ## build/lib/libfastact.so, for this machine
-	$(BUILD_ALL) -t fastact
+	$(BUILD_ALL) -t fastact_aten
 
 install: CUDA := package
 install: BUILD := $(BUILD)/package
 install:  ## build for every GPU architecture, and install to PREFIX (/usr/local)
-	$(BUILD_ALL) -t fastact
+	$(BUILD_ALL) -t fastact_aten
 	$(STEP) "install to $(PREFIX)" cmake --install $(BUILD) --prefix $(PREFIX)
 
 wheel: CUDA := all

@@ -1,0 +1,56 @@
+// The dispatch key CPU of ATen's operators.
+#include <ATen/CPUFunctions.h>
+#include <ATen/ops/celu_compositeexplicitautograd_dispatch.h>
+#include <ATen/ops/empty_like.h>
+
+#include "registration/aten/kernels.h"
+
+namespace fastact::aten {
+namespace {
+
+// ATen's results are contiguous whatever self is, and its backward pass takes exp(-|self|) from the
+// forward pass. It is filled in for whoever ends an override between the two.
+void fill_buffer(const at::Tensor& self, at::Tensor& buffer) {
+  at::cpu::abs_outf(self, buffer);
+  at::cpu::neg_(buffer);
+  at::cpu::exp_(buffer);
+}
+
+struct CpuLogSigmoid : KernelBase {
+  std::tuple<at::Tensor, at::Tensor> operator()(const at::Tensor& self) const {
+    const Call call(stand_in, self);
+    if (!call.is_taken()) return at::cpu::log_sigmoid_forward(self);
+    at::Tensor output = at::empty_like(self, {}, c10::MemoryFormat::Contiguous);
+    at::Tensor buffer = at::empty_like(output);
+    device.out(call, output);
+    fill_buffer(self, buffer);
+    return {output, buffer};
+  }
+};
+
+struct CpuLogSigmoidOut : KernelBase {
+  std::tuple<at::Tensor&, at::Tensor&> operator()(const at::Tensor& self, at::Tensor& output,
+                                                  at::Tensor& buffer) const {
+    const Call call(stand_in, self);
+    if (!call.is_taken(output) || !call.is_taken(buffer))
+      return at::cpu::log_sigmoid_forward_outf(self, output, buffer);
+    output.resize_as_(self);
+    buffer.resize_as_(self, c10::MemoryFormat::Contiguous);
+    device.out(call, output);
+    fill_buffer(self, buffer);
+    return {output, buffer};
+  }
+};
+
+void add_cpu(torch::Library& library) {
+  Registrar registrar(library, c10::DispatchKey::CPU, cpu_kernels());
+  FASTACT_REGISTER_ATEN_OPERATORS(at::cpu)
+  registrar.add_log_sigmoid<CpuLogSigmoid, CpuLogSigmoidOut>();
+  registrar.add_prelu<&at::cpu::_prelu_kernel, &at::cpu::_prelu_kernel_backward>();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, CPU, library) { register_quietly(library, &add_cpu); }
+
+}  // namespace fastact::aten

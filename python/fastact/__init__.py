@@ -20,7 +20,7 @@ library_path: str = _library.load()
 cmake_prefix_path: str = str(_Path(__file__).parent)
 
 from fastact import _inductor, functional, nn  # noqa: E402  (they need the operators)
-from fastact._override import override_aten, overridden_aten_kernels  # noqa: E402
+from fastact._override import overridden_aten_kernels, override_aten  # noqa: E402
 
 _inductor.install()
 

@@ -157,6 +157,48 @@ def test_load_torchscript(library, build, tmp_path):
         assert number in printed
 
 
+# --- An archive that knows no FastAct ---
+
+
+def test_override(prefix, build, tmp_path):
+    """It has the bits of FastAct where the library is opened, and where it is preloaded."""
+    archive = tmp_path / "network.pt"
+    python("-W", "ignore", EXAMPLES / "override" / "save.py", archive)
+    program, library = build("override") / "run_archive", prefix / "lib" / "libfastact_aten.so"
+    plain = run(program, archive)
+    opened = run(program, archive, "--override", library)
+    preloaded = run("env", f"LD_PRELOAD={library}", program, archive)
+    assert opened.stdout == preloaded.stdout != plain.stdout
+    assert (opened.stderr, preloaded.stderr) == ("", "")
+
+    script = f"""
+import torch
+torch.ops.load_library({str(prefix / "lib" / "libfastact.so")!r})
+network = torch.jit.load({str(archive)!r})
+fastact = torch.ops.fastact
+with torch.no_grad():
+    linear = [layer for layer in network.children() if hasattr(layer, "weight")]
+    y = fastact.selu(linear[0](torch.linspace(-4, 4, 4096).reshape(64, 64)))
+    y = fastact.tanh(fastact.gelu(fastact.mish(linear[1](y))))
+print(*y.flatten().double().tolist(), sep="\\n")
+"""
+    expected = [float(line) for line in python("-W", "ignore", "-c", script).stdout.split()]
+    assert [float.fromhex(line) for line in opened.stdout.split()] == expected
+
+
+def test_override_of_a_server(prefix):
+    """A server that is not linked to torch, and opens it later, as Python does."""
+    library = prefix / "lib" / "libfastact_aten.so"
+    torch_folder = Path(torch.__file__).parent / "lib"
+    script = "import torch; print(torch.ops.fastact_aten.is_overriding())"
+    command = ("env", f"LD_PRELOAD={library}", sys.executable, "-c", script)
+    done = run("env", f"LD_LIBRARY_PATH={torch_folder}", *command)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert "libtorch_cpu.so: cannot open shared object file" in run(*command, code=127).stderr
+    missing = run("env", "LD_PRELOAD=/missing/libfastact_aten.so", "echo", "runs")
+    assert missing.stdout == "runs\n" and "cannot be preloaded" in missing.stderr
+
+
 # --- digits ---
 
 

@@ -482,6 +482,37 @@ print("as it was")
     assert printed == "as it was\n"
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_models_that_were_made_before(device, tmp_path):
+    """A module that was saved whole, scripted, traced, frozen and optimised: FastAct's bits."""
+    network = torch.nn.Sequential(
+        torch.nn.Linear(16, 16), torch.nn.SELU(), torch.nn.Linear(16, 16), torch.nn.Mish(),
+        torch.nn.GELU(), torch.nn.Sigmoid(),
+    ).eval().to(device)  # fmt: skip
+    x = values(8, 16, device=device)
+    torch.save(network, tmp_path / "network.pt")
+    scripted = torch.jit.script(network)
+    models = [
+        network,
+        torch.load(tmp_path / "network.pt", weights_only=False),
+        scripted,
+        torch.jit.trace(network, x),
+        torch.jit.freeze(scripted),
+        torch.jit.optimize_for_inference(torch.jit.freeze(scripted)),
+    ]
+    ours = torch.ops.fastact
+    with torch.no_grad():
+        y = network[2](ours.selu(network[0](x)))
+        expected = ours.sigmoid(ours.gelu(ours.mish(y)))
+        before = [model(x) for model in models]
+        with fastact.override_aten():
+            for model in models:
+                assert_same_bits(model(x), expected)
+        for model, theirs in zip(models, before):
+            assert_same_bits(model(x), theirs)
+            assert not torch.equal(theirs, expected)
+
+
 def test_a_library_of_another_build_is_refused_by_a_sentence(tmp_path):
     """Beside a libfastact.so that says another version of itself."""
     binary = library_path().read_bytes()

@@ -21,6 +21,7 @@ cmake_prefix_path: str = str(_Path(__file__).parent)
 
 from fastact import _inductor, functional, nn  # noqa: E402  (they need the operators)
 from fastact._override import overridden_aten_kernels, override_aten  # noqa: E402
+from fastact._replace import replace_, restore_  # noqa: E402
 
 _inductor.install()
 
@@ -40,5 +41,7 @@ __all__ = [
     "nn",
     "overridden_aten_kernels",
     "override_aten",
+    "replace_",
+    "restore_",
     "show_config",
 ]

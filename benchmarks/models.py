@@ -2,6 +2,7 @@
 
     python benchmarks/models.py                          this machine's GPU, or its CPU
     python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
+    python benchmarks/models.py --calls                  single calls, on 8 numbers
     python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md
 
 Contestants take turns: PyTorch, PyTorch with FastAct's kernels in ATen's place (override), and with
@@ -22,6 +23,7 @@ sys.path.append(str(LIBRARY.parents[1] / "python"))
 sys.path.append(str(ROOT / "python" / "fastact"))
 
 import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
 
 import fastact  # noqa: E402
@@ -101,6 +103,32 @@ def measure(options: argparse.Namespace) -> dict:
     }  # fmt: skip
 
 
+# Each replaced activation on a few numbers, where only the call takes time.
+CALLS = {
+    "relu": F.relu, "elu": F.elu, "selu": F.selu, "celu": F.celu, "leaky_relu": F.leaky_relu,
+    "hardtanh": F.hardtanh, "relu6": F.relu6, "threshold": lambda x: F.threshold(x, 0.5, 0.25),
+    "hardswish": F.hardswish, "hardsigmoid": F.hardsigmoid, "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh, "silu": F.silu, "gelu": F.gelu, "mish": F.mish, "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid, "softshrink": F.softshrink, "hardshrink": F.hardshrink,
+}  # fmt: skip
+
+
+def measure_calls(options: argparse.Namespace) -> None:
+    """Microseconds of a call on 8 numbers; on a GPU until it is queued."""
+    switch, x = Switch(), torch.randn(8, device=options.device)
+    for name, function in CALLS.items():
+        both = {
+            title: Contestant(lambda f=function: f(x), lambda on=on: switch.set(on))
+            for title, on in {"PyTorch": False, "override": True}.items()
+        }
+        with torch.no_grad():
+            times = {n: t.as_dict() for n, t in in_turn(both, CpuClock(), options.seconds).items()}
+        theirs, ours = (1e6 * times[title]["median"] for title in both)
+        found = ratio(times, "PyTorch", "override")
+        print(f"{name:16}{found:10}(PyTorch {theirs:.2f}, override {ours:.2f} us)", flush=True)
+    switch.set(False)
+
+
 def ratio(times: dict, theirs: str, ours: str) -> str:
     """PyTorch's time by FastAct's; bold where FastAct is slower beyond the spread."""
     if ours not in times:
@@ -160,11 +188,15 @@ def main() -> None:
     parser.add_argument("--network", action="append", choices=[n.name for n in NETWORKS])
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--compile", action="store_true", help="compiled models, too")
+    parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each cell")
     parser.add_argument("--report", nargs="+", type=Path, metavar="JSON")
     options = parser.parse_args()
     if options.report:
         report(options.report)
+        return
+    if options.calls:
+        measure_calls(options)
         return
     result = measure(options)
     folder = ROOT / "build" / "bench"

@@ -230,6 +230,21 @@ def test_digits_demo(demo):
         assert min(float(ours), float(theirs)) > 0
 
 
+def test_digits_demo_with_an_override(demo):
+    """The archives that know no FastAct have its logits then; SELU's had others before."""
+    printed, _, _ = demo
+    row = re.compile(
+        r"^(selu|relu)\.torch\.pt +cpu +([\d.]+)% +([\d.]+)% +(equal|other), (equal|other) +"
+        r"[\d.]+ us +[\d.]+ us +[\d.]+x$", re.M,
+    )  # fmt: skip
+    rows = row.findall(printed)
+    assert [(name, before, after) for name, _, _, before, after in rows] == [
+        ("selu", "other", "equal"),
+        ("relu", "equal", "equal"),
+    ]
+    assert all(float(accuracy) > 93 for r in rows for accuracy in r[1:3])
+
+
 def test_digits_demo_runs_on_the_gpu_too(demo, cuda):
     printed, _, _ = demo
     assert [row[0] for row in table_rows(printed) if row[1] == "cuda"] == ["selu", "relu"]
@@ -262,7 +277,7 @@ def test_digits_equal_python_with_two_threads(demo, library, tmp_path):
 def test_digits_app_help(demo):
     _, _, app = demo
     done = run(app, "--help")
-    for flag in ("--model", "--data", "--device", "--batch", "--library"):
+    for flag in ("--model", "--data", "--device", "--batch", "--library", "--override"):
         assert flag in done.stdout
     assert done.stderr == ""
 

@@ -1,7 +1,8 @@
-// Runs a TorchScript archive that knows no FastAct: run_archive network.pt [--override PREFIX/lib/libfastact_aten.so]
+// Runs a TorchScript archive that knows no FastAct: run_archive network.pt [--override
+// PREFIX/lib/libfastact_aten.so]
 //
-// Prints the outputs as hexadecimal numbers, which tell every bit. Without --override, LD_PRELOAD of the same library
-// gives the same outputs.
+// Prints the outputs as hexadecimal numbers, which tell every bit. Without --override, LD_PRELOAD
+// of the same library gives the same outputs.
 #include <dlfcn.h>
 #include <torch/script.h>
 

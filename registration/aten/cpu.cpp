@@ -1,7 +1,11 @@
 // The dispatch key CPU of ATen's operators.
 #include <ATen/CPUFunctions.h>
+#include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
 #include <ATen/ops/celu_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/empty_like.h>
+
+#include <cmath>
 
 #include "registration/aten/kernels.h"
 
@@ -11,9 +15,22 @@ namespace {
 // ATen's results are contiguous whatever self is, and its backward pass takes exp(-|self|) from the
 // forward pass. It is filled in for whoever ends an override between the two.
 void fill_buffer(const at::Tensor& self, at::Tensor& buffer) {
-  at::cpu::abs_outf(self, buffer);
-  at::cpu::neg_(buffer);
-  at::cpu::exp_(buffer);
+  // Three calls of ATen's on 8 numbers take longer than its log_sigmoid does.
+  constexpr int64_t kFew = 64;
+  if (self.numel() > kFew || !self.is_contiguous()) {
+    at::cpu::abs_outf(self, buffer);
+    at::cpu::neg_(buffer);
+    at::cpu::exp_(buffer);
+    return;
+  }
+  AT_DISPATCH_FLOATING_TYPES_AND2(
+      at::kHalf, at::kBFloat16, self.scalar_type(), "log_sigmoid_forward", [&] {
+        using Wide = at::opmath_type<scalar_t>;
+        const scalar_t* x = self.const_data_ptr<scalar_t>();
+        scalar_t* to = buffer.mutable_data_ptr<scalar_t>();
+        for (int64_t i = 0; i < self.numel(); ++i)
+          to[i] = static_cast<scalar_t>(std::exp(-std::abs(static_cast<Wide>(x[i]))));
+      });
 }
 
 struct CpuLogSigmoid : KernelBase {

@@ -168,7 +168,7 @@ def install(wheel: Path, environment: Path, folder: Path) -> None:
         "-DCMAKE_BUILD_TYPE=Release", cwd=folder, env=tools,
     )  # fmt: skip
     run("cmake", "--build", folder / "consumers", cwd=folder, env=tools)
-    for program in ("idle", "silent", "calls"):
+    for program in ("idle", "silent", "calls", "overrides"):
         run(folder / "consumers" / program, **options)
     print(run(python, "-m", "fastact", "verify", "--device", "cpu", **options).splitlines()[-1])
 

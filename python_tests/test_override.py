@@ -3,6 +3,7 @@
 Bits are FastAct's; all else is compared with the same call without an override.
 """
 
+import itertools
 import math
 import subprocess
 import sys
@@ -351,8 +352,8 @@ def test_autograd_keeps_what_it_kept(device):
 
 
 def test_an_override_may_end_between_forward_and_backward(device):
-    for pair in EVERY:
-        x = values(200, dtype=torch.float64, device=device)
+    for pair, size in itertools.product(EVERY, (20, 200)):
+        x = values(size, dtype=torch.float64, device=device)
         leaves = [x.clone().requires_grad_() for _ in range(2)]
         with fastact.override_aten():
             y = pair.aten(leaves[0])

@@ -1,9 +1,9 @@
 // The dispatch key CPU of ATen's operators.
 #include <ATen/CPUFunctions.h>
 #include <ATen/Dispatch.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/OpMathType.h>
 #include <ATen/ops/celu_compositeexplicitautograd_dispatch.h>
-#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 
@@ -33,13 +33,23 @@ void fill_buffer(const at::Tensor& self, at::Tensor& buffer) {
       });
 }
 
+at::Tensor empty_contiguous(const at::Tensor& like) {
+  return at::detail::empty_cpu(like.sizes(), like.scalar_type(), /*pin_memory=*/false,
+                               c10::MemoryFormat::Contiguous);
+}
+
 struct CpuLogSigmoid : KernelBase {
   std::tuple<at::Tensor, at::Tensor> operator()(const at::Tensor& self) const {
     const Call call(stand_in, self);
     if (!call.is_taken()) return at::cpu::log_sigmoid_forward(self);
-    at::Tensor output = at::empty_like(self, {}, c10::MemoryFormat::Contiguous);
-    at::Tensor buffer = at::empty_like(output);
-    device.out(call, output);
+    at::Tensor output;
+    if (self.is_contiguous()) {
+      output = device.functional({stand_in.op}, call);
+    } else {
+      output = empty_contiguous(self);
+      device.out(call, output);
+    }
+    at::Tensor buffer = empty_contiguous(self);
     fill_buffer(self, buffer);
     return {output, buffer};
   }

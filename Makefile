@@ -64,7 +64,7 @@ PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
 GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  wheel wheel-check prove-selftest bench bench-engine performance-report operator-pages lint format \
+  wheel wheel-check prove-selftest bench bench-engine bench-models performance-report operator-pages lint format \
   arm-check gpu-check clean distclean
 .DEFAULT_GOAL := build
 
@@ -78,12 +78,12 @@ setup:  ## the virtual environment with torch and the build tools
 	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH)
 
 build:  ## build/lib/libfastact.so, for this machine
-	$(BUILD_ALL) -t fastact
+	$(BUILD_ALL) -t fastact_aten
 
 install: CUDA := package
 install: BUILD := $(BUILD)/package
 install:  ## build for every GPU architecture, and install to PREFIX (/usr/local)
-	$(BUILD_ALL) -t fastact
+	$(BUILD_ALL) -t fastact_aten
 	$(STEP) "install to $(PREFIX)" cmake --install $(BUILD) --prefix $(PREFIX)
 
 wheel: CUDA := all
@@ -143,6 +143,10 @@ bench:  ## FastAct beside PyTorch and a copy; ARGS="--quick --op selu" for a par
 	scripts/google_benchmark.sh || true  # the engine's benchmark alone needs it
 	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	python benchmarks $(ARGS)
+
+bench-models: build  ## whole models with and without FastAct, unedited; ARGS="--network vit"
+	cmake --build $(BUILD) --target fastact_package
+	python benchmarks/models.py $(ARGS)
 
 bench-engine:  ## the CPU engine without torch; ARGS=--benchmark_filter=selu/avx512
 	scripts/google_benchmark.sh

@@ -35,6 +35,7 @@ fastact_add_consumer_build(plain "${_fastact_prefix}")
 fastact_add_consumer_run(plain idle)
 fastact_add_consumer_run(plain silent)
 fastact_add_consumer_run(plain calls)
+fastact_add_consumer_run(plain overrides)
 fastact_add_consumer_run(plain opens "${_fastact_prefix}/lib/libfastact.so")
 
 # A project that has found Torch in its own way before it asks for FastAct.

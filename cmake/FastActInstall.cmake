@@ -1,4 +1,4 @@
-# cmake --install: lib/libfastact.so, include/fastact/ and lib/cmake/FastAct/.
+# cmake --install: lib/libfastact.so, lib/libfastact_aten.so, include/fastact/ and lib/cmake/FastAct/.
 
 include(CMakePackageConfigHelpers)
 
@@ -18,7 +18,7 @@ write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/cmake/FastActConfigVersion.cmake"
   VERSION "${PROJECT_VERSION}" COMPATIBILITY SameMinorVersion)
 
-install(TARGETS fastact LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT fastact)
+install(TARGETS fastact fastact_aten LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT fastact)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/registration/include/fastact"
                   "${PROJECT_BINARY_DIR}/include/fastact"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT fastact

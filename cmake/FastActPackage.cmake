@@ -3,6 +3,7 @@
 #   *.py                          python/fastact/, and what scripts/python_package.py writes from the catalogue
 #   lib/libfastact_kernels.so     the kernels, which know no torch
 #   lib/torch-2.15/libfastact.so  what speaks to one minor version of torch; another build adds its own
+#   lib/torch-2.15/libfastact_aten.so  what puts that in ATen's place
 #   include/, lib/cmake/          for C++
 #
 # cmake --install --component package copies it; pyproject.toml makes a wheel of that.
@@ -65,7 +66,8 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
   ${_fastact_copy_assembly}
   COMMAND "${CMAKE_COMMAND}" -E copy_directory "${PROJECT_BINARY_DIR}/include" "${FASTACT_PACKAGE_DIR}/include"
   COMMAND "${CMAKE_COMMAND}" -E copy
-    "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h" "${FASTACT_PACKAGE_DIR}/include/fastact"
+    "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h"
+    "${PROJECT_SOURCE_DIR}/registration/include/fastact/override.h" "${FASTACT_PACKAGE_DIR}/include/fastact"
   COMMAND "${CMAKE_COMMAND}" -E copy_directory "${PROJECT_BINARY_DIR}/cmake" "${FASTACT_PACKAGE_DIR}/lib/cmake/FastAct"
   COMMAND "${CMAKE_COMMAND}" -E copy
     "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${FASTACT_PACKAGE_DIR}/lib/cmake/FastAct"
@@ -78,12 +80,13 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
     "${PROJECT_SOURCE_DIR}/prove/digests.json"
     "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake"
     "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h"
+    "${PROJECT_SOURCE_DIR}/registration/include/fastact/override.h"
     "${PROJECT_BINARY_DIR}/include/fastact/fastact.h"
     "${PROJECT_BINARY_DIR}/cmake/FastActConfig.cmake"
   COMMENT "Writing the Python package"
   VERBATIM)
 add_custom_target(fastact_package ALL DEPENDS "${_fastact_stamp}")
-add_dependencies(fastact_package fastact_thin fastact_catalogue)
+add_dependencies(fastact_package fastact_aten_thin fastact_catalogue)
 if(FASTACT_KERNELS)
   add_custom_command(TARGET fastact_package POST_BUILD
     COMMAND "${CMAKE_COMMAND}" -E copy_if_different "$<TARGET_FILE:fastact_kernels>" "${FASTACT_PACKAGE_DIR}/lib"

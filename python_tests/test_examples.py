@@ -96,25 +96,24 @@ def test_python(package):
 
 def test_existing_model(package):
     lines = python(EXAMPLES / "existing_model" / "replace.py").stdout.splitlines()
-    assert lines[:2] == [
-        "1: fastact.nn.GELU(approximate='tanh')",
-        "3: fastact.nn.PReLU(num_parameters=1)",
+    assert lines[:3] == [
+        "1: fastact.nn.GELU",
+        "2: fastact.functional.mish",
+        "4: fastact.nn.PReLU",
     ]
-    assert len(lines) == 3
+    assert len(lines) == 4
 
 
 def test_every_module_can_be_replaced(package):
-    """By what replace.py does, with other settings than the defaults and a module in two places."""
-    example = (EXAMPLES / "existing_model" / "replace.py").read_text()
-    loop = re.search(r"^for .*?(?=^\S*print|^$)", example, re.MULTILINE | re.DOTALL)[0]
-    script = f"""
+    """With other settings than the defaults, and a module in two places."""
+    script = """
 import fastact, torch
 from torch import nn
-settings = {{"Threshold": (0.5, 0.25), "PReLU": (4,), "CELU": (0.7,), "GELU": ("tanh",)}}
+settings = {"Threshold": (0.5, 0.25), "PReLU": (4,), "CELU": (0.7,), "GELU": ("tanh",)}
 kinds = [kind for kind in fastact.nn.__all__ if hasattr(nn, kind)]
 both = [[getattr(n, kind)(*settings.get(kind, ())) for kind in kinds] for n in (nn, fastact.nn)]
 model = nn.ModuleList(both[0] + [both[0][0]])
-{loop}
+fastact.replace_(model)
 x = torch.randn(3, 4)
 for replaced, ours in zip(model, both[1]):
     assert type(replaced) is type(ours) and repr(replaced) == repr(ours)
@@ -126,12 +125,15 @@ print(len(kinds))
 
 
 def test_aot_inductor(package, build, tmp_path):
-    """The package gives the same numbers in Python and in C++."""
+    """The package gives the same bits in Python and in C++, and says what it misses elsewhere."""
     archive = tmp_path / "network.pt2"
     in_python = python(EXAMPLES / "aot_inductor" / "export.py", archive).stdout
     in_cpp = run(build("aot_inductor") / "run_package", archive).stdout
-    numbers = [re.findall(r"-?\d\.\d{4}", text) for text in (in_python, in_cpp)]
+    numbers = [[float.fromhex(line) for line in text.split()] for text in (in_python, in_cpp)]
     assert len(numbers[0]) == 8 and numbers[0] == numbers[1]
+    script = f"import torch; torch._inductor.aoti_load_package({str(archive)!r})"
+    done = python("-c", script, code=1)
+    assert done.stderr.rstrip().endswith("RuntimeError: Could not find schema for fastact::silu.")
 
 
 # --- Three ways to load ---
@@ -155,6 +157,48 @@ def test_load_torchscript(library, build, tmp_path):
     printed = run(build("load_torchscript") / "load_torchscript", archive).stdout
     for number in ("-1.5202", "-1.1113", "1.0507", "2.1014"):
         assert number in printed
+
+
+# --- An archive that knows no FastAct ---
+
+
+def test_override(prefix, build, tmp_path):
+    """It has the bits of FastAct where the library is opened, and where it is preloaded."""
+    archive = tmp_path / "network.pt"
+    python("-W", "ignore", EXAMPLES / "override" / "save.py", archive)
+    program, library = build("override") / "run_archive", prefix / "lib" / "libfastact_aten.so"
+    plain = run(program, archive)
+    opened = run(program, archive, "--override", library)
+    preloaded = run("env", f"LD_PRELOAD={library}", program, archive)
+    assert opened.stdout == preloaded.stdout != plain.stdout
+    assert (opened.stderr, preloaded.stderr) == ("", "")
+
+    script = f"""
+import torch
+torch.ops.load_library({str(prefix / "lib" / "libfastact.so")!r})
+network = torch.jit.load({str(archive)!r})
+fastact = torch.ops.fastact
+with torch.no_grad():
+    linear = [layer for layer in network.children() if hasattr(layer, "weight")]
+    y = fastact.selu(linear[0](torch.linspace(-4, 4, 4096).reshape(64, 64)))
+    y = fastact.tanh(fastact.gelu(fastact.mish(linear[1](y))))
+print(*y.flatten().double().tolist(), sep="\\n")
+"""
+    expected = [float(line) for line in python("-W", "ignore", "-c", script).stdout.split()]
+    assert [float.fromhex(line) for line in opened.stdout.split()] == expected
+
+
+def test_override_of_a_server(prefix):
+    """A server that is not linked to torch, and opens it later, as Python does."""
+    library = prefix / "lib" / "libfastact_aten.so"
+    torch_folder = Path(torch.__file__).parent / "lib"
+    script = "import torch; print(torch.ops.fastact_aten.is_overriding())"
+    command = ("env", f"LD_PRELOAD={library}", sys.executable, "-c", script)
+    done = run("env", f"LD_LIBRARY_PATH={torch_folder}", *command)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert "libtorch_cpu.so: cannot open shared object file" in run(*command, code=127).stderr
+    missing = run("env", "LD_PRELOAD=/missing/libfastact_aten.so", "echo", "runs")
+    assert missing.stdout == "runs\n" and "cannot be preloaded" in missing.stderr
 
 
 # --- digits ---
@@ -189,6 +233,21 @@ def test_digits_demo(demo):
         assert min(float(ours), float(theirs)) > 0
 
 
+def test_digits_demo_with_an_override(demo):
+    """The archives that know no FastAct have its logits then; SELU's had others before."""
+    printed, _, _ = demo
+    row = re.compile(
+        r"^(selu|relu)\.torch\.pt +cpu +([\d.]+)% +([\d.]+)% +(equal|other), (equal|other) +"
+        r"[\d.]+ us +[\d.]+ us +[\d.]+x$", re.M,
+    )  # fmt: skip
+    rows = row.findall(printed)
+    assert [(name, before, after) for name, _, _, before, after in rows] == [
+        ("selu", "other", "equal"),
+        ("relu", "equal", "equal"),
+    ]
+    assert all(float(accuracy) > 93 for r in rows for accuracy in r[1:3])
+
+
 def test_digits_demo_runs_on_the_gpu_too(demo, cuda):
     printed, _, _ = demo
     assert [row[0] for row in table_rows(printed) if row[1] == "cuda"] == ["selu", "relu"]
@@ -221,7 +280,7 @@ def test_digits_equal_python_with_two_threads(demo, library, tmp_path):
 def test_digits_app_help(demo):
     _, _, app = demo
     done = run(app, "--help")
-    for flag in ("--model", "--data", "--device", "--batch", "--library"):
+    for flag in ("--model", "--data", "--device", "--batch", "--library", "--override"):
         assert flag in done.stdout
     assert done.stderr == ""
 

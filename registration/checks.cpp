@@ -26,21 +26,6 @@ void check_parameters(const Operator& op, const CallParameters& parameters) {
 
 }  // namespace
 
-std::optional<DType> engine_type(c10::ScalarType type) {
-  switch (type) {
-    case c10::ScalarType::Float:
-      return DType::kFloat32;
-    case c10::ScalarType::Double:
-      return DType::kFloat64;
-    case c10::ScalarType::BFloat16:
-      return DType::kBFloat16;
-    case c10::ScalarType::Half:
-      return DType::kFloat16;
-    default:
-      return std::nullopt;
-  }
-}
-
 void check_inputs(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {
   const int last = op.last_input();
   const at::Tensor& self = *tensors[last];

@@ -12,7 +12,20 @@
 namespace fastact {
 
 // The engines' type for a tensor's; nothing for a type that they do not have.
-std::optional<DType> engine_type(c10::ScalarType type);
+inline std::optional<DType> engine_type(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Float:
+      return DType::kFloat32;
+    case c10::ScalarType::Double:
+      return DType::kFloat64;
+    case c10::ScalarType::BFloat16:
+      return DType::kBFloat16;
+    case c10::ScalarType::Half:
+      return DType::kFloat16;
+    default:
+      return std::nullopt;
+  }
+}
 
 // NotImplementedError unless every tensor has one of the four floating-point types, as ATen's
 // operators raise; a RuntimeError if the tensors are not all on self's device; what its activation

@@ -28,7 +28,7 @@ for torch in "${torches[@]}"; do
   else
     # The same kind of GPU code as the kernels have; there is none to compile.
     scripts/build.sh "$build/torch-$torch" "-DFASTACT_KERNELS=$PWD/$build" "-DFASTACT_PACKAGE_DIR=$PWD/$package" \
-      -t fastact_thin
+      -t fastact_aten_thin
   fi
 done
 

@@ -29,11 +29,19 @@ EXPECTED = (
     "fastact/py.typed",
     "fastact/_digests/recorded.json",
     "fastact/include/fastact/fastact.h",
+    "fastact/include/fastact/override.h",
     "fastact/lib/libfastact_kernels.so",
     "fastact/lib/cmake/FastAct/FastActConfig.cmake",
     "fastact/lib/cmake/FastAct/FindLibTorch.cmake",
 )
 NAME = re.compile(r"fastact-[\d.]+(\+cpu)?-py3-none-manylinux_(\d+)_(\d+)_(\w+)\.whl")
+
+# Of each library, which others of ours it needs, and where it looks for them.
+OWN = {
+    "libfastact_kernels.so": (set(), []),
+    "libfastact.so": ({"libfastact_kernels.so"}, ["$ORIGIN/.."]),
+    "libfastact_aten.so": ({"libfastact.so"}, ["$ORIGIN"]),
+}
 
 # In a process that has only the installed wheel: every function and module, against torch's.
 TRY = """
@@ -55,6 +63,9 @@ for name in fastact.nn.__all__:
     torch.testing.assert_close(torch.jit.script(module)(x), module(x))
     tried += 1
 print(tried, "functions and modules")
+with fastact.override_aten():
+    assert torch.equal(torch.nn.functional.mish(x), fastact.functional.mish(x))
+    print(len(fastact.overridden_aten_kernels()), "kernels of ATen's replaced")
 """
 
 PREFIX = "import fastact; print(fastact.cmake_prefix_path)"
@@ -102,7 +113,7 @@ def inspect(wheel: Path, folder: Path) -> None:
     libraries = sorted(folder.rglob("*.so*"))
     strange = [
         path for path in libraries
-        if path.name not in ("libfastact.so", "libfastact_kernels.so")
+        if path.name not in ("libfastact.so", "libfastact_aten.so", "libfastact_kernels.so")
     ]  # fmt: skip
     if strange:
         fail(f"expected no libraries of others, but got {strange}")
@@ -110,15 +121,15 @@ def inspect(wheel: Path, folder: Path) -> None:
     for library in libraries:
         where = library.relative_to(folder)
         needed, paths = dynamic_entries("readelf", library)
-        thin = library.name == "libfastact.so"
-        allowed = {"libfastact_kernels.so"} if thin else set()
+        allowed, search = OWN[library.name]
+        thin = library.name != "libfastact_kernels.so"
         foreign = [n for n in needed if n not in allowed and not NEEDED.fullmatch(n)]
         if not thin:
             foreign += [n for n in needed if re.search("torch|c10", n)]
         if foreign or any("python" in name for name in needed):
             fail(f"expected {where} to need nothing foreign, but got {needed}")
-        if paths != (["$ORIGIN/.."] if thin else []):
-            fail(f"expected {where} to have no search path but $ORIGIN/.., but got {paths}")
+        if paths != search:
+            fail(f"expected {where} to have the search path {search}, but got {paths}")
         if (newest := newest_glibc(library)) > tagged:
             fail(f"expected {where} to run with glibc {tagged}, but it needs {newest}")
         if references := strong_torch_references("nm", library):
@@ -157,7 +168,7 @@ def install(wheel: Path, environment: Path, folder: Path) -> None:
         "-DCMAKE_BUILD_TYPE=Release", cwd=folder, env=tools,
     )  # fmt: skip
     run("cmake", "--build", folder / "consumers", cwd=folder, env=tools)
-    for program in ("idle", "silent", "calls"):
+    for program in ("idle", "silent", "calls", "overrides"):
         run(folder / "consumers" / program, **options)
     print(run(python, "-m", "fastact", "verify", "--device", "cpu", **options).splitlines()[-1])
 

@@ -14,7 +14,9 @@ from pathlib import Path
 
 EXPECTED = (
     "lib/libfastact.so",
+    "lib/libfastact_aten.so",
     "include/fastact/fastact.h",
+    "include/fastact/override.h",
     "lib/cmake/FastAct/FastActConfig.cmake",
     "lib/cmake/FastAct/FastActConfigVersion.cmake",
     "lib/cmake/FastAct/FindLibTorch.cmake",
@@ -62,34 +64,45 @@ def strong_torch_references(nm: str, library: Path) -> list[str]:
     return references
 
 
-def check(prefix: Path, readelf: str, nm: str, forbidden: list[str]) -> list[str]:
-    """Every problem, as a sentence."""
-    problems = [f"{name} is missing" for name in EXPECTED if not (prefix / name).is_file()]
-    if problems:
-        return problems
-
-    library = prefix / "lib" / "libfastact.so"
+def check_library(library: Path, readelf: str, nm: str, function: str, own: set[str]) -> list[str]:
+    """What is wrong with a library, which exports the function and needs `own` beside torch."""
     needed, paths = dynamic_entries(readelf, library)
-    print("needs:", *needed)
-    problems += [f"needs {name}" for name in needed if not NEEDED.fullmatch(name)]
+    print(f"{library.name} needs:", *needed)
+    problems = [f"needs {n}" for n in needed if n not in own and not NEEDED.fullmatch(n)]
+    problems += [f"does not need {name}" for name in own - set(needed)]
     problems += [
         f"has the search path {path!r}" for path in paths if path and not path.startswith("$ORIGIN")
     ]
 
     symbols = strong_symbols(nm, library)
     print("exports:", len(symbols), "functions")
-    if not any(name.startswith("fastact::selu(") for name in symbols):
-        problems.append("does not export fastact::selu")
+    if not any(name.startswith(function) for name in symbols):
+        problems.append(f"does not export {function}")
     # The ABI tag follows the name in functions that return a std::string.
     problems += [f"exports {name}" for name in symbols if not name.startswith("fastact::")]
     problems += [
         f"exports {name}, which is internal"
         for name in symbols
-        if re.match(r"fastact::(cpu|cuda|formulas|detail|internal)::", name)
+        if re.match(r"fastact::(cpu|cuda|aten|formulas|detail|internal)::", name)
     ]
 
     # In another torch the library loads all the same, and says so (registration/tools).
     problems += [f"needs the symbol {name}" for name in strong_torch_references(nm, library)]
+    return problems
+
+
+def check(prefix: Path, readelf: str, nm: str, forbidden: list[str]) -> list[str]:
+    """Every problem, as a sentence."""
+    problems = [f"{name} is missing" for name in EXPECTED if not (prefix / name).is_file()]
+    if problems:
+        return problems
+
+    for name, function, own in (
+        ("libfastact.so", "fastact::selu(", set()),
+        ("libfastact_aten.so", "fastact::begin_aten_override(", {"libfastact.so"}),
+    ):
+        found = check_library(prefix / "lib" / name, readelf, nm, function, own)
+        problems += [f"{name} {problem}" for problem in found]
 
     for path in sorted(prefix.rglob("*")):
         if path.is_file():
@@ -111,7 +124,7 @@ def main() -> int:
     options = parser.parse_args()
     problems = check(options.prefix, options.readelf, options.nm, options.forbid)
     for problem in problems:
-        print("libfastact:", problem, file=sys.stderr)
+        print("package:", problem, file=sys.stderr)
     return 1 if problems else 0
 
 

@@ -10,4 +10,5 @@ network = torch.nn.Sequential(torch.nn.Linear(8, 16), fastact.nn.SiLU(), torch.n
 x = torch.linspace(-2, 2, 16).reshape(2, 8)
 program = torch.export.export(network.eval(), (x,))
 package = torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[1])
-print(torch._inductor.aoti_load_package(package)(x))
+for number in torch._inductor.aoti_load_package(package)(x).flatten().tolist():
+    print(number.hex())  # every bit

@@ -109,7 +109,7 @@ def demo(options: argparse.Namespace) -> None:
     print("[3/3] Running the networks in C++", flush=True)
     models = ["--model", archives / "selu.pt", "--model", archives / "relu.pt"]
     flags = [word for device in devices for word in ("--device", device)]
-    run([app, *models, *flags])
+    run([app, *models, *flags, "--override"])
 
 
 def main() -> int:

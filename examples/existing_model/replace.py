@@ -5,12 +5,17 @@ from torch import nn
 
 import fastact
 
-model = nn.Sequential(nn.Linear(8, 8), nn.GELU("tanh"), nn.Linear(8, 4), nn.PReLU())
 
-for name, module in model.named_modules():
-    kind = type(module).__name__
-    if kind in fastact.nn.__all__ and type(module) is getattr(nn, kind, None):
-        module.__class__ = getattr(fastact.nn, kind)  # a subclass: settings and weights stay
-        print(f"{name}: fastact.nn.{module}")
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
 
+    def forward(self, x):
+        return x + nn.functional.mish(self.linear(x))
+
+
+model = nn.Sequential(nn.Linear(8, 8), nn.GELU("tanh"), Block(), nn.Linear(8, 4), nn.PReLU())
+print(fastact.replace_(model))
 print(model(torch.ones(8)).tolist())
+fastact.restore_(model)

@@ -3,6 +3,7 @@
     import fastact
     y = fastact.functional.selu(x)      # as torch.nn.functional.selu
     layer = fastact.nn.SELU()           # as torch.nn.SELU
+    fastact.override_aten()             # torch.nn.functional.selu, too, and all others of PyTorch's
 
 Importing the package loads the library that was built for the installed torch and registers its
 operators, torch.ops.fastact.*. With any other torch it is an ImportError that says which is needed.
@@ -19,6 +20,8 @@ library_path: str = _library.load()
 cmake_prefix_path: str = str(_Path(__file__).parent)
 
 from fastact import _distributed, _inductor, functional, nn  # noqa: E402  (they need the operators)
+from fastact._override import overridden_aten_kernels, override_aten  # noqa: E402
+from fastact._replace import replace_, restore_  # noqa: E402
 
 _inductor.install()
 _distributed.install()
@@ -31,4 +34,15 @@ def show_config() -> None:
     print(_info.text())
 
 
-__all__ = ["__version__", "cmake_prefix_path", "functional", "library_path", "nn", "show_config"]
+__all__ = [
+    "__version__",
+    "cmake_prefix_path",
+    "functional",
+    "library_path",
+    "nn",
+    "overridden_aten_kernels",
+    "override_aten",
+    "replace_",
+    "restore_",
+    "show_config",
+]

@@ -7,6 +7,7 @@
 
 #include "ops/cpu/engine.h"
 #include "ops/cpu/memory.h"
+#include "registration/device_kernels.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/signature.h"
 
@@ -89,6 +90,8 @@ struct Cpu {
 };
 
 }  // namespace
+
+const DeviceKernels& cpu_kernels() { return kKernelsOf<Pointwise<Cpu>>; }
 
 TORCH_LIBRARY_IMPL(fastact, CPU, library) {
   implement<Pointwise<Cpu>>(library, c10::DispatchKey::CPU);

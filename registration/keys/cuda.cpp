@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "ops/cuda/engine.h"
+#include "registration/device_kernels.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/signature.h"
 
@@ -76,6 +77,8 @@ struct Cuda {
 };
 
 }  // namespace
+
+const DeviceKernels& cuda_kernels() { return kKernelsOf<Pointwise<Cuda>>; }
 
 TORCH_LIBRARY_IMPL(fastact, CUDA, library) {
   implement<Pointwise<Cuda>>(library, c10::DispatchKey::CUDA);

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "registration/build_info.h"
+#include "registration/device_kernels.h"
 #include "registration/operators/operator.h"
 #include "registration/operators/signature.h"
 
@@ -83,11 +84,16 @@ std::span<const Operator* const> operators() {
   return all;
 }
 
+const Operator* find_operator(std::string_view name) {
+  const auto found = std::ranges::find(operators(), name, &Operator::name);
+  return found == operators().end() ? nullptr : *found;
+}
+
 const Operator& operator_named(std::string_view name) {
   TORCH_CHECK(!operators().empty(), torch_mismatch());
-  const auto found = std::ranges::find(operators(), name, &Operator::name);
-  TORCH_INTERNAL_ASSERT(found != operators().end(), "no operator ", name);
-  return **found;
+  const Operator* found = find_operator(name);
+  TORCH_INTERNAL_ASSERT(found != nullptr, "no operator ", name);
+  return *found;
 }
 
 }  // namespace fastact

@@ -29,7 +29,7 @@ namespace {
 
 constexpr char kUsage[] =
     R"(usage: digits --model PATH [--model PATH ...] [--data PATH] [--device cpu|cuda ...]
-              [--batch N] [--library PATH]
+              [--batch N] [--library PATH] [--override]
 
 Classifies the held-out digits with networks that train.py saved, and prints for each network its
 accuracy, whether its logits equal Python's, and its latency beside PyTorch's own operator.
@@ -40,6 +40,8 @@ accuracy, whether its logits equal Python's, and its latency beside PyTorch's ow
   --device cpu|cuda  where to run (default: cpu); may be given several times
   --batch N          digits in one forward call (default: as in Python)
   --library PATH     the FastAct library (default: the installed one this app was configured with)
+  --override         also run the twins with FastAct's kernels in the place of PyTorch's, by the
+                     libfastact_aten.so beside the library
   --help             this text
 )";
 
@@ -59,6 +61,7 @@ struct Options {
   std::string data;
   std::string library = DIGITS_DEFAULT_LIBRARY;
   std::optional<int64_t> batch;
+  bool overrides = false;
   bool help = false;
 };
 
@@ -76,6 +79,13 @@ struct Row {
   std::string equality;
   double fastact_us = 0;
   double torch_us = 0;
+  // Of the twin, which knows no FastAct, without and with an override.
+  double twin_accuracy = 0;
+  double overridden_accuracy = 0;
+  bool twin_equals_network = false;
+  bool overridden_equals_network = false;
+  double plain_us = 0;
+  double overridden_us = 0;
 };
 
 // --- Reading the command line, the library and the files ---
@@ -97,6 +107,10 @@ Options ParseOptions(int argc, char** argv) {
     if (flag == "--help") {
       options.help = true;
       return options;
+    }
+    if (flag == "--override") {
+      options.overrides = true;
+      continue;
     }
     const size_t equals = flag.find('=');
     std::optional<std::string> inline_value;
@@ -171,6 +185,25 @@ std::string LoadFastAct(const std::string& path) {
   torch::jit::Stack stack;
   build_info->callBoxed(stack);
   return stack.back().toStringRef();
+}
+
+// Begins or ends an override of PyTorch's kernels: "begin" or "end".
+void Override(const std::string& what) {
+  torch::jit::Stack stack;
+  FindOperator(("fastact_aten::" + what).c_str()).value().callBoxed(stack);
+}
+
+// Opens the library that overrides PyTorch's kernels, which begins an override, and ends that.
+void LoadOverride(const std::string& library) {
+  const std::string path =
+      std::filesystem::absolute(library).replace_filename("libfastact_aten.so").string();
+  RequireFile(path, "the library for --override");
+  if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr)
+    throw Failure("the library for --override cannot be loaded: " + std::string(dlerror()) + ".");
+  if (!FindOperator("fastact_aten::end")) {
+    throw Failure("'" + path + "' does not fit the FastAct library that is loaded.");
+  }
+  Override("end");
 }
 
 HeldOut LoadHeldOut(const std::string& path) {
@@ -265,16 +298,16 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-// The median seconds of one call of each network. They take turns, so that a change of the clock
-// rate or a busy neighbour meets both.
-std::pair<double, double> Latencies(torch::jit::Module& first, torch::jit::Module& second,
-                                    const at::Tensor& pixels) {
+// The median seconds of each of two works. They take turns, so that a change of the clock rate or a
+// busy neighbour meets both.
+std::pair<double, double> Latencies(const std::function<void()>& first,
+                                    const std::function<void()>& second, const at::Device& device) {
   std::vector<double> first_times;
   std::vector<double> second_times;
   double total = 0;
   for (int run = -kWarmUpRuns; run < kTimedRuns && total < kTimedSeconds; ++run) {
-    const double a = SecondsOf([&] { first.forward({pixels}); }, pixels.device());
-    const double b = SecondsOf([&] { second.forward({pixels}); }, pixels.device());
+    const double a = SecondsOf(first, device);
+    const double b = SecondsOf(second, device);
     if (run < 0) continue;
     total += a + b;
     first_times.push_back(a);
@@ -283,8 +316,38 @@ std::pair<double, double> Latencies(torch::jit::Module& first, torch::jit::Modul
   return {Median(first_times), Median(second_times)};
 }
 
+double Accuracy(const at::Tensor& logits, const HeldOut& data) {
+  return logits.argmax(1).eq(data.labels).to(at::kDouble).mean().item<double>();
+}
+
+// What an archive of PyTorch's own operators gives without and with an override.
+void RunTwin(torch::jit::Module& twin, const at::Tensor& pixels, const at::Tensor& logits,
+             const HeldOut& data, int64_t batch, Row& row) {
+  const auto equal = [&](const at::Tensor& found) {
+    return at::equal(found.view(at::kInt), logits.view(at::kInt));
+  };
+  const at::Tensor plain = Predict(twin, pixels, batch);
+  Override("begin");
+  const at::Tensor overridden = Predict(twin, pixels, batch);
+  Override("end");
+  row.twin_accuracy = Accuracy(plain, data);
+  row.overridden_accuracy = Accuracy(overridden, data);
+  row.twin_equals_network = equal(plain);
+  row.overridden_equals_network = equal(overridden);
+  const at::Tensor part = pixels.narrow(0, 0, batch);
+  const auto [with, without] = Latencies(
+      [&] {
+        Override("begin");
+        twin.forward({part});
+        Override("end");
+      },
+      [&] { twin.forward({part}); }, pixels.device());
+  row.overridden_us = with * 1e6;
+  row.plain_us = without * 1e6;
+}
+
 Row RunNetwork(const std::string& path, const std::string& device_name, const HeldOut& data,
-               int64_t batch, const Progress& progress) {
+               int64_t batch, bool overrides, const Progress& progress) {
   const at::Device device(device_name);
   std::filesystem::path twin_path(path);  // the same weights on PyTorch's own operator
   twin_path.replace_extension(".torch" + twin_path.extension().string());
@@ -300,12 +363,15 @@ Row RunNetwork(const std::string& path, const std::string& device_name, const He
   try {
     progress.Show("classifying with " + row.model + " on " + device_name);
     logits = Predict(network, pixels, batch);
-    row.accuracy = logits.argmax(1).eq(data.labels).to(at::kDouble).mean().item<double>();
+    row.accuracy = Accuracy(logits, data);
     row.equality = CompareWithPython(logits, data, row.model, device_name);
     progress.Show("timing " + row.model + " on " + device_name);
-    const auto [ours, theirs] = Latencies(network, twin, pixels.narrow(0, 0, batch));
+    const at::Tensor part = pixels.narrow(0, 0, batch);
+    const auto [ours, theirs] =
+        Latencies([&] { network.forward({part}); }, [&] { twin.forward({part}); }, device);
     row.fastact_us = ours * 1e6;
     row.torch_us = theirs * 1e6;
+    if (overrides) RunTwin(twin, pixels, logits, data, batch, row);
   } catch (const std::exception& error) {
     throw Failure("'" + path + "' cannot classify the digits: " + Cause(error) + ".");
   }
@@ -344,12 +410,29 @@ void PrintTable(const std::vector<Row>& rows, const HeldOut& data, int64_t batch
   }
 }
 
+void PrintOverrides(const std::vector<Row>& rows) {
+  std::printf(
+      "\nThe archives of PyTorch's own operators, unchanged, without and with FastAct's kernels in "
+      "the place of PyTorch's:\n\n%-13s %-7s %18s   %-22s %12s %12s %9s\n",
+      "archive", "device", "accuracy", "logits of FastAct's", "without", "with", "speed-up");
+  const auto word = [](bool equal) { return equal ? "equal" : "other"; };
+  for (const Row& row : rows) {
+    const std::string archive = row.model + ".torch.pt";
+    const std::string equality =
+        std::string(word(row.twin_equals_network)) + ", " + word(row.overridden_equals_network);
+    std::printf("%-13s %-7s %8.1f%% %7.1f%%   %-22s %9.1f us %9.1f us %8.2fx\n", archive.c_str(),
+                row.device.c_str(), row.twin_accuracy * 100, row.overridden_accuracy * 100,
+                equality.c_str(), row.plain_us, row.overridden_us,
+                row.plain_us / row.overridden_us);
+  }
+}
+
 std::vector<Row> RunNetworks(const Options& options, const HeldOut& data, int64_t batch) {
   const Progress progress;
   std::vector<Row> rows;
   for (const std::string& device : options.devices) {
     for (const std::string& model : options.models) {
-      rows.push_back(RunNetwork(model, device, data, batch, progress));
+      rows.push_back(RunNetwork(model, device, data, batch, options.overrides, progress));
     }
   }
   return rows;
@@ -357,6 +440,7 @@ std::vector<Row> RunNetworks(const Options& options, const HeldOut& data, int64_
 
 void Run(const Options& options) {
   const std::string build_info = LoadFastAct(options.library);
+  if (options.overrides) LoadOverride(options.library);
   for (const std::string& device : options.devices) {
     if (device == "cuda" && !torch::cuda::is_available()) {
       throw Failure("--device cuda: PyTorch finds no CUDA device on this machine.");
@@ -366,7 +450,9 @@ void Run(const Options& options) {
   const c10::InferenceMode inference;
   const HeldOut data = LoadHeldOut(options.data);
   const int64_t batch = std::min(options.batch.value_or(data.batch), data.pixels.size(0));
-  PrintTable(RunNetworks(options, data, batch), data, batch, build_info);
+  const std::vector<Row> rows = RunNetworks(options, data, batch);
+  PrintTable(rows, data, batch, build_info);
+  if (options.overrides) PrintOverrides(rows);
 }
 
 }  // namespace

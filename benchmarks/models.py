@@ -1,0 +1,210 @@
+"""Whole models with and without FastAct: `make bench-models`.
+
+    python benchmarks/models.py                          this machine's GPU, or its CPU
+    python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
+    python benchmarks/models.py --calls                  single calls, on 8 numbers
+    python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md
+
+Contestants take turns: PyTorch, PyTorch with FastAct's kernels in ATen's place (override), and with
+--compile both compiled, there with FastAct's operators in the graph (replace_). Forward is
+inference; training is a forward and a backward pass. The result is build/bench/models-DEVICE.json.
+"""
+
+import argparse
+import copy
+import json
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = Path(os.environ.get("FASTACT_LIBRARY", ROOT / "build/lib/libfastact.so")).resolve()
+sys.path.append(str(LIBRARY.parents[1] / "python"))
+sys.path.append(str(ROOT / "python" / "fastact"))
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
+
+import fastact  # noqa: E402
+from fastact import _info  # noqa: E402
+from networks import NETWORKS  # noqa: E402
+
+# Width and side of the images, and the batch.
+SIZES = {"cpu": (32, 32, 8), "cuda": (128, 64, 64)}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+START, END = "<!-- models: written by `make bench-models ARGS=--report` -->", "<!-- models: end -->"
+
+
+class Switch:
+    """An override that is on or off, as a contestant needs it."""
+
+    def __init__(self) -> None:
+        self._override: fastact.AtenOverride | None = None
+
+    def set(self, on: bool) -> None:
+        if on and self._override is None:
+            self._override = fastact.override_aten()
+        elif not on and self._override is not None:
+            self._override.undo()
+            self._override = None
+
+
+def step(model: torch.nn.Module, x: torch.Tensor, training: bool) -> None:
+    if not training:
+        with torch.inference_mode():
+            model(x)
+        return
+    model.zero_grad(set_to_none=True)
+    model(x).float().square().mean().backward()
+
+
+def contestants(model, x, training: bool, compiles: bool, switch: Switch) -> dict[str, Contestant]:
+    def contestant(model: torch.nn.Module, on: bool) -> Contestant:
+        return Contestant(lambda: step(model, x, training), lambda: switch.set(on))
+
+    found = {"PyTorch": contestant(model, False), "override": contestant(model, True)}
+    if compiles:
+        replaced = copy.deepcopy(model)
+        fastact.replace_(replaced)
+        found["PyTorch compiled"] = contestant(torch.compile(model), False)
+        found["replace_ compiled"] = contestant(torch.compile(replaced), False)
+    return found
+
+
+def measure(options: argparse.Namespace) -> dict:
+    device = options.device
+    clock = CudaClock() if device == "cuda" else CpuClock()
+    width, side, batch = SIZES[device]
+    switch, rows = Switch(), []
+    for network in NETWORKS:
+        if options.network and network.name not in options.network:
+            continue
+        for name in options.dtype or DTYPES:
+            for training in (False, True):
+                torch._dynamo.reset()
+                model, inputs = network.build(width, side)
+                model = model.to(device, DTYPES[name]).train(training)
+                x = inputs(batch).to(device, DTYPES[name])
+                if x.is_cuda:
+                    x = x.to(memory_format=torch.channels_last)
+                    model = model.to(memory_format=torch.channels_last)
+                every = contestants(model, x, training, options.compile, switch)
+                times = in_turn(every, clock, options.seconds)
+                switch.set(False)
+                row = {"network": network.name, "dtype": name, "training": training}
+                row["times"] = {title: t.as_dict() for title, t in times.items()}
+                rows.append(row)
+                print(line(row), flush=True)
+    name = torch.cuda.get_device_name() if device == "cuda" else _info.cpu_name()
+    return {
+        "machine": name, "torch": torch.__version__, "threads": torch.get_num_threads(),
+        "device": device, "sizes": SIZES[device], "rows": rows,
+    }  # fmt: skip
+
+
+# Each replaced activation on a few numbers, where only the call takes time.
+CALLS = {
+    "relu": F.relu, "elu": F.elu, "selu": F.selu, "celu": F.celu, "leaky_relu": F.leaky_relu,
+    "hardtanh": F.hardtanh, "relu6": F.relu6, "threshold": lambda x: F.threshold(x, 0.5, 0.25),
+    "hardswish": F.hardswish, "hardsigmoid": F.hardsigmoid, "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh, "silu": F.silu, "gelu": F.gelu, "mish": F.mish, "softplus": F.softplus,
+    "logsigmoid": F.logsigmoid, "softshrink": F.softshrink, "hardshrink": F.hardshrink,
+}  # fmt: skip
+
+
+def measure_calls(options: argparse.Namespace) -> None:
+    """Microseconds of a call on 8 numbers; on a GPU until it is queued."""
+    switch, x = Switch(), torch.randn(8, device=options.device)
+    for name, function in CALLS.items():
+        both = {
+            title: Contestant(lambda f=function: f(x), lambda on=on: switch.set(on))
+            for title, on in {"PyTorch": False, "override": True}.items()
+        }
+        with torch.no_grad():
+            times = {n: t.as_dict() for n, t in in_turn(both, CpuClock(), options.seconds).items()}
+        theirs, ours = (1e6 * times[title]["median"] for title in both)
+        found = ratio(times, "PyTorch", "override")
+        print(f"{name:16}{found:10}(PyTorch {theirs:.2f}, override {ours:.2f} us)", flush=True)
+    switch.set(False)
+
+
+def ratio(times: dict, theirs: str, ours: str) -> str:
+    """PyTorch's time by FastAct's; bold where FastAct is slower beyond the spread."""
+    if ours not in times:
+        return ""
+    text = f"{times[theirs]['median'] / times[ours]['median']:.2f}"
+    return f"**{text}**" if slower(times[ours], times[theirs], 0.03) else text
+
+
+def line(row: dict) -> str:
+    times = row["times"]
+    what = "training" if row["training"] else "forward"
+    compiled = ratio(times, "PyTorch compiled", "replace_ compiled")
+    milliseconds = ", ".join(f"{title} {1e3 * t['median']:.2f}" for title, t in times.items())
+    found = ratio(times, "PyTorch", "override") + (f", compiled {compiled}" if compiled else "")
+    return f"{row['network']:16}{row['dtype']:9}{what:9}{found:24}({milliseconds} ms)"
+
+
+def table(results: list[dict]) -> str:
+    columns = [(dtype, training) for dtype in DTYPES for training in (False, True)]
+    titles = [f"{d} {'training' if t else 'forward'}" for d, t in columns]
+    parts = []
+    for result in results:
+        width, side, batch = result["sizes"]
+        parts.append(
+            f"{result['machine']}, {result['threads']} threads, torch {result['torch']}; batch "
+            f"{batch}, images of {side} x {side}, width {width}:\n"
+        )
+        parts.append("| | " + " | ".join(titles) + " |")
+        parts.append("| --- |" + " ---: |" * len(columns))
+        rows = {(r["network"], r["dtype"], r["training"]): r["times"] for r in result["rows"]}
+        for name in dict.fromkeys(r["network"] for r in result["rows"]):
+            cells = [rows.get((name, *column)) for column in columns]
+            parts.append(
+                f"| {name} | "
+                + " | ".join(ratio(c, "PyTorch", "override") if c else "" for c in cells)
+                + " |"
+            )
+        parts.append("")
+    return "\n".join(parts)
+
+
+def report(files: list[Path]) -> None:
+    page = ROOT / "docs" / "override.md"
+    text = page.read_text()
+    before, rest = text.split(START)
+    after = rest.split(END)[1]
+    results = [json.loads(file.read_text()) for file in files]
+    page.write_text(f"{before}{START}\n{table(results)}{END}{after}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    found = "cuda" if _info.gpus() else "cpu"
+    parser.add_argument("--device", choices=("cpu", "cuda"), default=found)
+    parser.add_argument("--network", action="append", choices=[n.name for n in NETWORKS])
+    parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--compile", action="store_true", help="compiled models, too")
+    parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each cell")
+    parser.add_argument("--report", nargs="+", type=Path, metavar="JSON")
+    options = parser.parse_args()
+    if options.report:
+        report(options.report)
+        return
+    if options.calls:
+        measure_calls(options)
+        return
+    result = measure(options)
+    folder = ROOT / "build" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"models-{options.device}.json"
+    file.write_text(json.dumps(result, indent=1) + "\n")
+    print(file)
+
+
+if __name__ == "__main__":
+    main()

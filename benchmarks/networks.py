@@ -1,0 +1,214 @@
+"""Whole models of the families that people use, small enough to be built anywhere.
+
+Each is written with PyTorch's own operators, as modules and as calls of functions. `width` and
+`side` scale it. torchvision and timm have no release for every torch that FastAct supports, so the
+models are not theirs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Residual(nn.Module):
+    """x + body(x), then an activation."""
+
+    def __init__(self, body: nn.Module, after: nn.Module):
+        super().__init__()
+        self.body, self.after = body, after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(x + self.body(x))
+
+
+class Gate(nn.Module):
+    """Squeeze and excitation: channels times a gate of their means."""
+
+    def __init__(self, channels: int, inner: nn.Module, outer: nn.Module):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(channels, 8, 1), nn.Conv2d(8, channels, 1)
+        self.inner, self.outer = inner, outer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.outer(self.up(self.inner(self.down(F.adaptive_avg_pool2d(x, 1)))))
+
+
+class Dense(nn.Module):
+    """DenseNet's layer: what it computes is put beside its input."""
+
+    def __init__(self, channels: int, growth: int):
+        super().__init__()
+        self.norm, self.conv = nn.BatchNorm2d(channels), nn.Conv2d(channels, growth, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.conv(F.relu(self.norm(x)))], 1)
+
+
+class ChannelNorm(nn.Module):
+    def __init__(self, channels: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int = 4):
+        super().__init__()
+        self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(x).reshape(batch, length, 3, self.heads, width // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        return self.out(y.reshape(batch, length, width))
+
+
+class GatedUnit(nn.Module):
+    """SwiGLU, as in Llama."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.gate, self.up = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Tokens(nn.Module):
+    """An image as patches in a row."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.patch = nn.Conv2d(3, width, 4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.patch(x).flatten(2).transpose(1, 2)
+
+
+class Mean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(1)
+
+
+def unit(inputs: int, outputs: int, act: nn.Module, groups: int = 1, kernel: int = 3) -> nn.Module:
+    conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), act)
+
+
+def head(channels: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10)]
+
+
+def resnet(w: int) -> nn.Module:
+    body = [nn.Sequential(unit(w, w, nn.ReLU()), unit(w, w, nn.Identity())) for _ in range(3)]
+    return nn.Sequential(unit(3, w, nn.ReLU()), *(Residual(b, nn.ReLU()) for b in body), *head(w))
+
+
+def mobile(w: int, act: Callable, gate: tuple[nn.Module, nn.Module]) -> nn.Module:
+    def block() -> nn.Module:
+        wide = 3 * w
+        layers = [unit(w, wide, act(), kernel=1), unit(wide, wide, act(), groups=wide)]
+        return nn.Sequential(*layers, Gate(wide, *gate), unit(wide, w, nn.Identity(), kernel=1))
+
+    blocks = [Residual(block(), nn.Identity()) for _ in range(3)]
+    return nn.Sequential(unit(3, w, act()), *blocks, *head(w))
+
+
+def convnext(w: int) -> nn.Module:
+    def block() -> nn.Module:
+        layers = [nn.Conv2d(w, w, 7, padding=3, groups=w), ChannelNorm(w), nn.Conv2d(w, 4 * w, 1)]
+        return nn.Sequential(*layers, nn.GELU(), nn.Conv2d(4 * w, w, 1))
+
+    blocks = [Residual(block(), nn.Identity()) for _ in range(3)]
+    return nn.Sequential(nn.Conv2d(3, w, 4, 4), *blocks, *head(w))
+
+
+def transformer(w: int, unit_of: Callable) -> nn.Module:
+    layers = [Tokens(w)]
+    for _ in range(2):
+        layers.append(Residual(nn.Sequential(nn.LayerNorm(w), Attention(w)), nn.Identity()))
+        layers.append(Residual(nn.Sequential(nn.LayerNorm(w), unit_of(w)), nn.Identity()))
+    return nn.Sequential(*layers, Mean(), nn.Linear(w, 10))
+
+
+def two_linear(act: nn.Module) -> Callable:
+    return lambda w: nn.Sequential(nn.Linear(w, 4 * w), act, nn.Linear(4 * w, w))
+
+
+def densenet(w: int) -> nn.Module:
+    layers = [Dense(w + i * w // 2, w // 2) for i in range(3)]
+    return nn.Sequential(nn.Conv2d(3, w, 3, padding=1), *layers, *head(w + 3 * (w // 2)))
+
+
+def plain(w: int, act: Callable) -> nn.Module:
+    return nn.Sequential(unit(3, w, act()), unit(w, w, act()), unit(w, w, act()), *head(w))
+
+
+def generator(w: int) -> nn.Module:
+    """DCGAN's discriminator and generator in a row."""
+    down = [
+        nn.Conv2d(3, w, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+        nn.Conv2d(w, w, 4, 2, 1),
+        nn.LeakyReLU(0.2),
+    ]
+    up = [
+        nn.ConvTranspose2d(w, w, 4, 2, 1),
+        nn.ReLU(),
+        nn.ConvTranspose2d(w, 3, 4, 2, 1),
+        nn.Tanh(),
+    ]
+    return nn.Sequential(*down, *up)
+
+
+def mlp(w: int, act: Callable) -> nn.Module:
+    layers = [nn.Flatten(), nn.LazyLinear(8 * w), act()]
+    for _ in range(3):
+        layers += [nn.Linear(8 * w, 8 * w), act()]
+    return nn.Sequential(*layers, nn.Linear(8 * w, 10))
+
+
+@dataclass(frozen=True)
+class Network:
+    name: str
+    make: Callable[[int], nn.Module]
+
+    def build(self, width: int, side: int) -> tuple[nn.Module, Callable[[int], Tensor]]:
+        """The model for inference, and a maker of inputs for a batch; the same at each call."""
+        torch.manual_seed(0)
+        model = self.make(width)
+
+        def inputs(batch: int) -> Tensor:
+            return torch.randn(batch, 3, side, side, generator=torch.Generator().manual_seed(1))
+
+        model(inputs(2))  # shapes of lazy layers, statistics of batches
+        return model.eval(), inputs
+
+
+NETWORKS = (
+    Network("resnet", resnet),
+    Network("mobilenetv3", lambda w: mobile(w, nn.Hardswish, (nn.ReLU(), nn.Hardsigmoid()))),
+    Network("mobilenetv2", lambda w: mobile(w, nn.ReLU6, (nn.ReLU6(), nn.Sigmoid()))),
+    Network("efficientnet", lambda w: mobile(w, nn.SiLU, (nn.SiLU(), nn.Sigmoid()))),
+    Network("convnext", convnext),
+    Network("vit", lambda w: transformer(w, two_linear(nn.GELU()))),
+    Network("vit_gelu_tanh", lambda w: transformer(w, two_linear(nn.GELU("tanh")))),
+    Network("llama", lambda w: transformer(w, GatedUnit)),
+    Network("densenet", densenet),
+    Network("darknet_mish", lambda w: plain(w, nn.Mish)),
+    Network("darknet_leaky", lambda w: plain(w, lambda: nn.LeakyReLU(0.1))),
+    Network("face_prelu", lambda w: plain(w, nn.PReLU)),
+    Network("dcgan", generator),
+    Network("mlp_selu", lambda w: mlp(w, nn.SELU)),
+    Network("mlp_elu", lambda w: mlp(w, nn.ELU)),
+    Network("mlp_celu", lambda w: mlp(w, lambda: nn.CELU(0.7))),
+    Network("mlp_softplus", lambda w: mlp(w, nn.Softplus)),
+    Network("mlp_logsigmoid", lambda w: mlp(w, nn.LogSigmoid)),
+)

@@ -1,0 +1,84 @@
+"""FastAct's kernels in the place of ATen's, for models and programs that do not know FastAct."""
+
+import threading
+from pathlib import Path
+
+import torch
+
+_lock = threading.Lock()
+
+
+class AtenOverride:
+    """An override that has begun. `undo()`, or the end of a `with` block, ends it."""
+
+    def __init__(self) -> None:
+        self._begun = True
+
+    def __enter__(self) -> "AtenOverride":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.undo()
+
+    def undo(self) -> None:
+        """Ends this override, once. ATen's kernels are back when no other one is going on."""
+        with _lock:
+            if self._begun:
+                self._begun = False
+                torch.ops.fastact_aten.end()
+
+
+def _load(path: Path) -> None:
+    """Loads the library, which begins an override by itself."""
+    if not path.is_file():
+        raise ImportError(
+            f"fastact: expected {path}, but there is no such file: install fastact again"
+        )
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        raise ImportError(
+            f"fastact: expected {path} to load, but got: {error.__cause__ or error}"
+        ) from error
+    if not hasattr(torch.ops.fastact_aten, "begin"):
+        raise ImportError(
+            f"fastact: expected {path} and the libfastact.so that this process has loaded to be of "
+            "one build, but they are not: leave out what loads the other one"
+        )
+
+
+def override_aten() -> AtenOverride:
+    """Puts FastAct's kernels in the place of ATen's, in this process and for every thread.
+
+    PyTorch's activations, such as `torch.nn.functional.silu`, and their gradients then have
+    FastAct's bits, also in models and TorchScript archives that were made before. Names,
+    arguments, errors and what autograd keeps stay PyTorch's. docs/override.md lists what is
+    replaced, and what stays ATen's: other types and devices, and kernels that compilers make.
+
+    As a function it lasts until `undo()` of the result; in a `with` statement until the end of the
+    block. Overrides nest.
+
+        with fastact.override_aten():
+            model(x)
+
+    Raises ImportError if the library is missing, or is not of this build.
+    """
+    import fastact
+
+    with _lock:
+        if hasattr(torch.ops.fastact_aten, "begin"):
+            torch.ops.fastact_aten.begin()
+        else:
+            _load(Path(fastact.library_path).with_name("libfastact_aten.so"))
+    return AtenOverride()
+
+
+def overridden_aten_kernels() -> tuple[str, ...]:
+    """The kernels that an override that is going on replaces, as "aten::silu.out [CPU]".
+
+    Empty if none is going on.
+    """
+    library = torch.ops.fastact_aten
+    if not hasattr(library, "begin") or not library.is_overriding():
+        return ()
+    return tuple(library.kernels())

@@ -1,0 +1,130 @@
+#include "registration/aten/call.h"
+
+#include <ATen/MemoryOverlap.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "registration/aten/override.h"
+#include "registration/checks.h"
+#include "registration/device_kernels.h"
+
+namespace fastact::aten {
+namespace {
+
+// What at::selu() passes to at::elu(): the doubles next to its 32 digits.
+constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
+constexpr double kSeluScale = 1.0507009873554804934193349852946;
+
+template <size_t N>
+void set_numbers(Call& call, const double (&numbers)[N]) {
+  call.parameters.numbers = {};
+  std::ranges::copy(numbers, call.parameters.numbers.values);
+}
+
+// at::selu() is at::elu() with SELU's constants.
+void selu_of_elu(Call& call) {
+  static const Operator* const selu = find_operator("selu");
+  const double* numbers = call.parameters.numbers.values;
+  if (numbers[0] == kSeluAlpha && numbers[1] == kSeluScale && numbers[2] == 1.0) {
+    call.op = selu;
+    call.parameters.numbers = {};
+  }
+}
+
+// As gradients, at::selu() and at::celu() have at::elu_backward(). The latter's passes an inverse
+// of a float.
+void selu_or_celu_of_elu(Call& call) {
+  static const Operator* const selu = find_operator("selu_backward");
+  static const Operator* const celu = find_operator("celu_backward");
+  const double* numbers = call.parameters.numbers.values;
+  if (numbers[0] == kSeluAlpha && numbers[1] == kSeluScale && numbers[2] == 1.0) {
+    call.op = selu;
+    call.parameters.numbers = {};
+  } else if (numbers[1] == 1.0 && numbers[0] != 1.0 &&
+             numbers[2] == 1.0 / static_cast<double>(static_cast<float>(numbers[0]))) {
+    call.op = celu;
+    set_numbers(call, {numbers[0]});
+  }
+}
+
+template <const char* Tanh>
+void by_approximate(Call& call) {
+  static const Operator* const tanh = find_operator(Tanh);
+  if (call.text == "tanh") {
+    call.op = tanh;
+  } else if (call.text != "none") {
+    call.op = nullptr;
+  }
+}
+constexpr char kGeluTanh[] = "gelu_tanh";
+constexpr char kGeluTanhBackward[] = "gelu_tanh_backward";
+
+// Its third tensor is what the forward pass computed for ATen's own kernel. The other two do not
+// broadcast.
+void without_buffer(Call& call) {
+  call.num_tensors = 2;
+  if (call.tensors[0]->sizes() != call.tensors[1]->sizes()) call.op = nullptr;
+}
+
+struct Row {
+  std::string_view name;
+  std::string_view op;
+  StandIn::Rewrite rewrite;
+  int like = -1;
+};
+
+// The operators whose name, arguments or layout are not FastAct's.
+constexpr Row kRows[] = {
+    {"elu", "elu", &selu_of_elu},
+    {"elu_backward", "elu_backward", &selu_or_celu_of_elu},
+    {"gelu", "gelu", &by_approximate<kGeluTanh>},
+    {"gelu_backward", "gelu_backward", &by_approximate<kGeluTanhBackward>},
+    {"hardtanh", "hardtanh", nullptr, /*like=*/0},
+    {"log_sigmoid_forward", "log_sigmoid", nullptr, /*like=*/0},
+    {"log_sigmoid_backward", "log_sigmoid_backward", &without_buffer, /*like=*/0},
+    {"_prelu_kernel", "_prelu", nullptr, /*like=*/1},
+};
+
+// Numbers that are not finite are ATen's.
+bool holds(const Operator& op, const CallParameters& parameters) {
+  if (op.activation == nullptr) return true;
+  const double* values = parameters.numbers.values;
+  const auto count = static_cast<std::ptrdiff_t>(op.activation->parameters.size());
+  return std::all_of(values, values + count, [](double x) { return std::isfinite(x); }) &&
+         std::ranges::all_of(op.activation->requirements,
+                             [&](const Requirement& r) { return r.holds(values); }) &&
+         (!parameters.from_result || op.activation->result_suffices(values));
+}
+
+}  // namespace
+
+bool Call::is_taken() const {
+  if (op == nullptr || !is_overriding() || num_tensors != op->num_inputs()) return false;
+  const at::Tensor& first = *tensors[0];
+  if (!engine_type(first.scalar_type()).has_value()) return false;
+  for (int i = 1; i < num_tensors; ++i) {
+    if (tensors[i]->scalar_type() != first.scalar_type() || tensors[i]->device() != first.device())
+      return false;
+  }
+  return holds(*op, parameters);
+}
+
+bool Call::is_taken(const at::Tensor& written) const {
+  if (!is_taken() || written.scalar_type() != tensors[0]->scalar_type() ||
+      written.device() != tensors[0]->device() ||
+      at::has_internal_overlap(written) == at::MemOverlap::Yes) {
+    return false;
+  }
+  return std::none_of(tensors, tensors + num_tensors, [&](const at::Tensor* tensor) {
+    return at::get_overlap_status(written, *tensor) == at::MemOverlapStatus::Partial;
+  });
+}
+
+StandIn stand_in_for(std::string_view name) {
+  const auto row = std::ranges::find(kRows, name, &Row::name);
+  if (row == std::end(kRows)) return {find_operator(name)};
+  return {find_operator(row->op), row->rewrite, row->like};
+}
+
+}  // namespace fastact::aten

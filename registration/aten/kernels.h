@@ -1,0 +1,267 @@
+// The table of ATen's operators that are replaced, and the kernels that stand in for them, for any
+// device.
+#pragma once
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "registration/aten/call.h"
+#include "registration/aten/override.h"
+#include "registration/device_kernels.h"
+
+// Each kernel of ATen's that is replaced: V(functions, operator) in its functional form, I in
+// place, O out=, G out= of a derivative. `functions` is where ATen's own kernels are: at::cpu or
+// at::cuda. What calls other operators of ATen's is not here, as relu6, selu, log_sigmoid and
+// prelu: they are on those.
+#define FASTACT_ATEN_OPERATORS(functions, V, I, O, G) \
+  V(functions, relu)                                  \
+  I(functions, relu)                                  \
+  V(functions, elu)                                   \
+  I(functions, elu)                                   \
+  O(functions, elu)                                   \
+  V(functions, elu_backward)                          \
+  G(functions, elu_backward)                          \
+  V(at::compositeexplicitautograd, celu)              \
+  I(at::compositeexplicitautograd, celu)              \
+  V(functions, leaky_relu)                            \
+  I(functions, leaky_relu)                            \
+  O(functions, leaky_relu)                            \
+  V(functions, leaky_relu_backward)                   \
+  G(functions, leaky_relu_backward)                   \
+  V(functions, hardtanh)                              \
+  I(functions, hardtanh)                              \
+  O(functions, hardtanh)                              \
+  V(functions, hardtanh_backward)                     \
+  G(functions, hardtanh_backward)                     \
+  V(functions, threshold)                             \
+  I(functions, threshold)                             \
+  O(functions, threshold)                             \
+  V(functions, threshold_backward)                    \
+  G(functions, threshold_backward)                    \
+  V(functions, hardswish)                             \
+  I(functions, hardswish)                             \
+  O(functions, hardswish)                             \
+  V(functions, hardswish_backward)                    \
+  V(functions, hardsigmoid)                           \
+  I(functions, hardsigmoid)                           \
+  O(functions, hardsigmoid)                           \
+  V(functions, hardsigmoid_backward)                  \
+  G(functions, hardsigmoid_backward)                  \
+  V(functions, sigmoid)                               \
+  I(functions, sigmoid)                               \
+  O(functions, sigmoid)                               \
+  V(functions, sigmoid_backward)                      \
+  G(functions, sigmoid_backward)                      \
+  V(functions, tanh)                                  \
+  I(functions, tanh)                                  \
+  O(functions, tanh)                                  \
+  V(functions, tanh_backward)                         \
+  G(functions, tanh_backward)                         \
+  V(functions, silu)                                  \
+  I(functions, silu)                                  \
+  O(functions, silu)                                  \
+  V(functions, silu_backward)                         \
+  G(functions, silu_backward)                         \
+  V(functions, gelu)                                  \
+  I(functions, gelu)                                  \
+  O(functions, gelu)                                  \
+  V(functions, gelu_backward)                         \
+  G(functions, gelu_backward)                         \
+  V(functions, mish)                                  \
+  I(functions, mish)                                  \
+  O(functions, mish)                                  \
+  V(functions, mish_backward)                         \
+  V(functions, softplus)                              \
+  O(functions, softplus)                              \
+  V(functions, softplus_backward)                     \
+  G(functions, softplus_backward)                     \
+  V(functions, log_sigmoid_backward)                  \
+  G(functions, log_sigmoid_backward)                  \
+  V(functions, softshrink)                            \
+  O(functions, softshrink)                            \
+  V(functions, softshrink_backward)                   \
+  G(functions, softshrink_backward)                   \
+  V(functions, hardshrink)                            \
+  O(functions, hardshrink)                            \
+  V(functions, hardshrink_backward)                   \
+  G(functions, hardshrink_backward)
+
+namespace fastact::aten {
+
+// FastAct's operator in a profile, below ATen's, as the dispatcher would record it.
+class Recorded {
+ public:
+  explicit Recorded(const Operator& op) {
+    if (auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) {
+      record_.emplace(std::move(*callbacks));
+      record_->before(op.qualified_name.c_str());
+    }
+  }
+
+ private:
+  std::optional<at::RecordFunction> record_;
+};
+
+// FastAct's kernels for a device, each as a call of ATen's asks for it.
+struct Device {
+  const DeviceKernels* kernels;
+
+  [[nodiscard]] at::Tensor functional(const StandIn& stand_in, const Call& call) const {
+    if (stand_in.like >= 0) return functional_like(*call.tensors[stand_in.like], call);
+    const Recorded recorded(*call.op);
+    return kernels->functional({}, *call.op, call.tensors, call.parameters);
+  }
+
+  // The result lies as at::empty_like() makes it.
+  [[nodiscard]] at::Tensor functional_like(const at::Tensor& like, const Call& call) const {
+    at::Tensor result = at::empty_like(like);
+    return out(call, result);
+  }
+
+  at::Tensor& in_place(const Call& call, at::Tensor& self) const {
+    const Recorded recorded(*call.op);
+    return kernels->in_place({}, *call.op, self, call.parameters);
+  }
+
+  at::Tensor& out(const Call& call, at::Tensor& out) const {
+    const Recorded recorded(*call.op);
+    return kernels->out({}, *call.op, call.tensors, call.parameters, out);
+  }
+};
+
+enum class Form { kFunctional, kInPlace, kOut };
+
+// What every kernel here knows.
+struct KernelBase {
+  Device device;
+  StandIn stand_in;
+};
+
+// A kernel for the dispatcher with the signature of `Aten`, a function that goes to ATen's own
+// kernel without the dispatcher. What FastAct does not take goes there.
+template <Form TheForm, auto Aten>
+struct Kernel;
+
+template <class... Arguments, at::Tensor (*Aten)(Arguments...)>
+struct Kernel<Form::kFunctional, Aten> : KernelBase {
+  at::Tensor operator()(Arguments... arguments) const {
+    const Call call(stand_in, arguments...);
+    return call.is_taken() ? device.functional(stand_in, call) : Aten(arguments...);
+  }
+};
+
+template <class... Arguments, at::Tensor& (*Aten)(at::Tensor&, Arguments...)>
+struct Kernel<Form::kInPlace, Aten> : KernelBase {
+  at::Tensor& operator()(at::Tensor& self, Arguments... arguments) const {
+    const Call call(stand_in, self, arguments...);
+    return call.is_taken(self) ? device.in_place(call, self) : Aten(self, arguments...);
+  }
+};
+
+// The tensor that is written to stands behind all other arguments, as in the schemas.
+template <class... Arguments, at::Tensor& (*Aten)(Arguments...)>
+struct Kernel<Form::kOut, Aten> : KernelBase {
+  at::Tensor& operator()(Arguments... arguments) const {
+    const auto all = std::tie(arguments...);
+    return [&]<size_t... I>(std::index_sequence<I...>) -> at::Tensor& {
+      const Call call(stand_in, std::get<I>(all)...);
+      at::Tensor& out = std::get<sizeof...(I)>(all);
+      return call.is_taken(out) ? device.out(call, out) : Aten(arguments...);
+    }(std::make_index_sequence<sizeof...(Arguments) - 1>{});
+  }
+};
+
+// prelu's: at::prelu() gives its weight a shape that broadcasts to self's.
+template <auto Aten>
+struct PreluKernel : KernelBase {
+  at::Tensor operator()(const at::Tensor& self, const at::Tensor& weight) const {
+    const Call call(stand_in, weight, self);
+    return call.is_taken() && at::is_expandable_to(weight.sizes(), self.sizes())
+               ? device.functional(stand_in, call)
+               : Aten(self, weight);
+  }
+};
+
+// Its gradients by self and, in self's shape, by the weight.
+template <auto Aten>
+struct PreluBackwardKernel : KernelBase {
+  StandIn by_weight;
+
+  std::tuple<at::Tensor, at::Tensor> operator()(const at::Tensor& grad_output,
+                                                const at::Tensor& self,
+                                                const at::Tensor& weight) const {
+    const Call call(stand_in, grad_output, weight, self);
+    const Call call_by_weight(by_weight, grad_output, self);
+    if (!call.is_taken() || !at::is_expandable_to(weight.sizes(), self.sizes()))
+      return Aten(grad_output, self, weight);
+    at::Tensor by_self = device.functional(stand_in, call);
+    at::Tensor for_weight = device.functional_like(by_self, call_by_weight);
+    return {std::move(by_self), std::move(for_weight)};
+  }
+};
+
+// Registers kernels for one device, where this build has an operator to stand in.
+class Registrar {
+ public:
+  Registrar(torch::Library& library, c10::DispatchKey key, const DeviceKernels& kernels)
+      : library_(library), key_(key), device_{&kernels} {}
+
+  // `name` is that of ATen's operator, and `suffix` what its form adds: "", "_" or ".out".
+  template <Form TheForm, auto Aten>
+  void add(const char* name, const char* suffix) {
+    const StandIn stand_in = stand_in_for(name);
+    if (stand_in.op != nullptr)
+      add(std::string(name) + suffix, Kernel<TheForm, Aten>{{device_, stand_in}});
+  }
+
+  template <auto Forward, auto Backward>
+  void add_prelu() {
+    add("_prelu_kernel", PreluKernel<Forward>{{device_, stand_in_for("_prelu_kernel")}});
+    add("_prelu_kernel_backward",
+        PreluBackwardKernel<Backward>{{device_, stand_in_for("_prelu_backward")},
+                                      stand_in_for("_prelu_weight_backward")});
+  }
+
+  // What ATen keeps of the forward pass depends on the device.
+  template <class LogSigmoid, class LogSigmoidOut>
+  void add_log_sigmoid() {
+    const StandIn stand_in = stand_in_for("log_sigmoid_forward");
+    if (stand_in.op == nullptr) return;
+    add("log_sigmoid_forward", LogSigmoid{{device_, stand_in}});
+    add("log_sigmoid_forward.output", LogSigmoidOut{{device_, stand_in}});
+  }
+
+ private:
+  template <class Function>
+  void add(const std::string& name, Function kernel) {
+    library_.impl(name.c_str(), torch::dispatch(key_, std::move(kernel)));
+    list_kernel(name, key_);
+  }
+
+  torch::Library& library_;
+  c10::DispatchKey key_;
+  Device device_;
+};
+
+#define FASTACT_ATEN_FUNCTIONAL(functions, name) \
+  registrar.add<Form::kFunctional, &functions::name>(#name, "");
+#define FASTACT_ATEN_IN_PLACE(functions, name) \
+  registrar.add<Form::kInPlace, &functions::name##_>(#name, "_");
+#define FASTACT_ATEN_OUT(functions, name) \
+  registrar.add<Form::kOut, &functions::name##_outf>(#name, ".out");
+#define FASTACT_ATEN_GRAD_INPUT(functions, name) \
+  registrar.add<Form::kOut, &functions::name##_outf>(#name, ".grad_input");
+// All of the table, by `registrar`.
+#define FASTACT_REGISTER_ATEN_OPERATORS(functions)                                  \
+  FASTACT_ATEN_OPERATORS(functions, FASTACT_ATEN_FUNCTIONAL, FASTACT_ATEN_IN_PLACE, \
+                         FASTACT_ATEN_OUT, FASTACT_ATEN_GRAD_INPUT)
+
+}  // namespace fastact::aten

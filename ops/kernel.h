@@ -16,8 +16,8 @@ struct Parameters {
 };
 
 // A kernel computes a form (ops/forms/form.h), element by element. Its operands are the form's
-// outputs, then its inputs: at most those of an activation's third derivative.
-inline constexpr int kMaxOperands = 5;
+// outputs, then its inputs: at most those of the fused form (ops/forms/fused.h).
+inline constexpr int kMaxOperands = 6;
 inline constexpr int kMaxInputs = kMaxOperands - 1;
 
 // The forms of a family, at most: those of an activation (ops/forms/derivative.h).
@@ -40,6 +40,24 @@ struct FormInfo {
 struct KernelId {
   int form = 0;
   DType dtype = DType::kFloat32;
+};
+
+// The fused form's inputs (ops/forms/fused.h), in the order of the operator's schema, and of the
+// kernels' operands behind the output.
+enum class FusedInput : uint8_t { kSelf, kScale, kBias, kResidual, kGate };
+inline constexpr int kFusedInputs = 5;
+inline constexpr int kFusedOperands = 1 + kFusedInputs;
+static_assert(kFusedOperands <= kMaxOperands);
+
+// A set of them.
+struct FusedSet {
+  uint32_t bits = 0;
+
+  [[nodiscard]] static constexpr FusedSet of(FusedInput input) {
+    return {uint32_t{1} << static_cast<int>(input)};
+  }
+  [[nodiscard]] constexpr bool has(FusedInput input) const { return (bits & of(input).bits) != 0; }
+  constexpr void add(FusedInput input) { bits |= of(input).bits; }
 };
 
 // The functions of one family on one target, by KernelId.

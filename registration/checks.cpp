@@ -3,6 +3,7 @@
 #include <ATen/native/TypeProperties.h>
 
 #include <string>
+#include <string_view>
 
 namespace fastact {
 namespace {
@@ -42,9 +43,35 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
   check_parameters(op, parameters);
 }
 
+void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {
+  const at::Tensor& self = *tensors[0];
+  const auto name = std::string_view(op.name).substr(1);  // fused_<activation>, which is called
+  const std::optional<DType> type = engine_type(self.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      type.has_value(), "fastact::", name,
+      ": expected self to be float32, float64, bfloat16 or float16, but got ", self.scalar_type());
+  const bool takes_float = *type == DType::kBFloat16 || *type == DType::kFloat16;
+  for (int i = 1; i < kFusedInputs; ++i) {
+    const at::Tensor& tensor = *tensors[i];
+    if (!tensor.defined()) continue;
+    const auto input = static_cast<FusedInput>(i);
+    const bool may_be_float =
+        takes_float && (input == FusedInput::kScale || input == FusedInput::kBias);
+    TORCH_CHECK(tensor.scalar_type() == self.scalar_type() ||
+                    (may_be_float && tensor.scalar_type() == c10::ScalarType::Float),
+                "fastact::", name, ": expected ", op.inputs[i], " to have self's type ",
+                self.scalar_type(), may_be_float ? " or to be Float" : "", ", but got ",
+                tensor.scalar_type());
+    TORCH_CHECK(tensor.device() == self.device(), "fastact::", name,
+                ": expected all tensors to be on the same device, but got ", op.inputs[i], " on ",
+                tensor.device(), " and self on ", self.device());
+  }
+  check_parameters(op, parameters);
+}
+
 void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,
                const at::Tensor& out) {
-  const at::Tensor& self = *tensors[op.last_input()];
+  const at::Tensor& self = *tensors[op.is_fused ? 0 : op.last_input()];
   TORCH_CHECK(out.device() == self.device(), "fastact::", op.name, ": expected ", op.out,
               " to be on ", self.device(), ", but got ", out.device());
   TORCH_CHECK(c10::canCast(result, out.scalar_type()), "fastact::", op.name, ": expected ", op.out,

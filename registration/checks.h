@@ -32,6 +32,10 @@ inline std::optional<DType> engine_type(c10::ScalarType type) {
 // says (Requirement) for parameters that are none of its.
 void check_inputs(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
+// The same for a fused operator (ops/forms/fused.h), of which inputs may be undefined: self has one
+// of the four types, the others have self's or, scale and bias beside 16 bits, float32.
+void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
+
 // A RuntimeError unless a result of this type can be written to `out`: same device, and a type that
 // it casts to.
 void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,

@@ -28,8 +28,10 @@ std::string numbers(const Operator& op) {
 // parenthesis.
 std::string arguments(const Operator& op) {
   std::string text;
-  for (const char* input : op.inputs)
-    text.append(text.empty() ? "(Tensor " : ", Tensor ").append(input);
+  for (const char* input : op.inputs) {
+    text.append(text.empty() ? "(Tensor " : op.is_fused ? ", Tensor? " : ", Tensor ");
+    text.append(input);
+  }
   text += numbers(op);
   return op.takes_is_result() ? text + ", bool is_result=False" : text;
 }

@@ -110,12 +110,10 @@ struct Tanhshrink {
                                               0x1.551334p-5f, 0x1.13c7ecp-7f, 0x1.6cf4dep-10f};
 
   // A 16-bit x - 1 may lie halfway between two numbers, and x - tanh(x) is just above that: so far
-  // out tanh is 1 less one of float's last places at the largest such x, 2^9 and 2^12.
+  // out x is taken for one of float's last places more.
   static constexpr float kFar = 32.0f;
-  template <class Element>
-  static constexpr float kAlmostOne16 =
-      std::is_same_v<Element, BFloat16> ? 1.0f - 0x1p-15f : 1.0f - 0x1p-12f;
-  // Of e^2x, as a power of two, where 1 - 2 / (e^2x + 1) is about that.
+  // Of e^2x, as a power of two: 1 - 2 / (e^2x + 1) is then 1 less one of float's last places at the
+  // largest such x, 2^9 and 2^12.
   template <class Element>
   static constexpr float kAlmostOneExponent16 = std::is_same_v<Element, BFloat16> ? 16.0f : 13.0f;
 
@@ -197,7 +195,7 @@ struct Tanhshrink {
     } else {
       const float near_zero = near_zero_16<Element>(size);
       const float beyond = fma(m, reciprocal(2.0f + m), size);
-      const float far = size - kAlmostOne16<Element>;
+      const float far = fma(size, 0x1.000002p0f, -1.0f);
       return with_sign_of(size < 1.0f ? near_zero : size > kFar ? far : beyond, x);
     }
   }

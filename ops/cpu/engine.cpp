@@ -6,10 +6,27 @@
 #include <vector>
 
 #include "ops/catalogue.h"
+#include "ops/cpu/fused.h"
 #include "ops/cpu/processor.h"
 #include "ops/cpu/tables.h"
 
 namespace fastact::cpu {
+
+// Each instruction set's, see fused.cpp.
+namespace baseline {
+FusedKernel fused_kernel(DType dtype);
+}
+#if FASTACT_HAS_AVX2
+namespace avx2 {
+FusedKernel fused_kernel(DType dtype);
+}
+#endif
+#if FASTACT_HAS_AVX512
+namespace avx512 {
+FusedKernel fused_kernel(DType dtype);
+}
+#endif
+
 namespace {
 
 std::vector<InstructionSet> detect() {
@@ -44,7 +61,13 @@ struct Tables {
 
 #define FASTACT_TABLES_OF(name, Type) \
   Tables{{&name##_baseline, FASTACT_AVX2_TABLE(name), FASTACT_AVX512_TABLE(name)}},
+#define FASTACT_NUMBER_TABLES_OF(name, Type)                            \
+  Tables{{&name##_numbers_baseline, FASTACT_AVX2_TABLE(name##_numbers), \
+          FASTACT_AVX512_TABLE(name##_numbers)}},
 constexpr Tables kTables[] = {FASTACT_FAMILIES(FASTACT_TABLES_OF)};
+
+constexpr Tables kNumberTables[] = {FASTACT_ACTIVATIONS(FASTACT_NUMBER_TABLES_OF)};
+#undef FASTACT_NUMBER_TABLES_OF
 #undef FASTACT_TABLES_OF
 
 }  // namespace
@@ -71,6 +94,25 @@ InstructionSet selected_instruction_set() {
 
 Kernel find_kernel(int family, const KernelId& id, InstructionSet set) {
   return (*kTables[family].by_set[static_cast<int>(set)])[id];
+}
+
+Kernel find_number_kernel(int activation, int order, DType dtype, InstructionSet set) {
+  return (*kNumberTables[activation].by_set[static_cast<int>(set)])[{order, dtype}];
+}
+
+FusedKernel find_fused_kernel(DType dtype, InstructionSet set) {
+  switch (set) {
+#if FASTACT_HAS_AVX2
+    case InstructionSet::kAvx2:
+      return avx2::fused_kernel(dtype);
+#endif
+#if FASTACT_HAS_AVX512
+    case InstructionSet::kAvx512:
+      return avx512::fused_kernel(dtype);
+#endif
+    default:
+      return baseline::fused_kernel(dtype);
+  }
 }
 
 }  // namespace fastact::cpu

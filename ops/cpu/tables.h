@@ -1,5 +1,5 @@
 // The kernel tables that the generated translation units define, one for each family and
-// instruction set.
+// instruction set, and those of numbers (ops/forms/fused.h), one for each activation.
 #pragma once
 
 #include "ops/catalogue.h"
@@ -13,6 +13,13 @@ namespace fastact::cpu {
   extern const KernelTable<Kernel> name##_avx512;
 FASTACT_FAMILIES(FASTACT_DECLARE_TABLES)
 #undef FASTACT_DECLARE_TABLES
+
+#define FASTACT_DECLARE_NUMBER_TABLES(name, Type)           \
+  extern const KernelTable<Kernel> name##_numbers_baseline; \
+  extern const KernelTable<Kernel> name##_numbers_avx2;     \
+  extern const KernelTable<Kernel> name##_numbers_avx512;
+FASTACT_ACTIVATIONS(FASTACT_DECLARE_NUMBER_TABLES)
+#undef FASTACT_DECLARE_NUMBER_TABLES
 
 #if FASTACT_HAS_AVX2
 #define FASTACT_AVX2_TABLE(name) &name##_avx2

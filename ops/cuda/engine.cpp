@@ -11,6 +11,10 @@ namespace fastact::cuda {
 FASTACT_FAMILIES(FASTACT_DECLARE_TABLES)
 #undef FASTACT_DECLARE_TABLES
 
+#define FASTACT_DECLARE_FUSED_TABLE(name, Type) extern const FusedTable name##_fused_cuda;
+FASTACT_ACTIVATIONS(FASTACT_DECLARE_FUSED_TABLE)
+#undef FASTACT_DECLARE_FUSED_TABLE
+
 namespace {
 
 const KernelTables& tables_of(int family) {
@@ -40,6 +44,13 @@ Kernel find_kernel(int family, const KernelId& id, int device, cudaStream_t stre
   const Kernel fast = tables.fast != nullptr ? (*tables.fast)[id] : nullptr;
   if (fast != nullptr && check.fast_serves(family, id, device, stream)) return fast;
   return tables.ieee[id];
+}
+
+FusedKernel find_fused_kernel(int activation, DType dtype) {
+#define FASTACT_FUSED_TABLE_OF(name, Type) &name##_fused_cuda,
+  static constexpr const FusedTable* kTables[] = {FASTACT_ACTIVATIONS(FASTACT_FUSED_TABLE_OF)};
+#undef FASTACT_FUSED_TABLE_OF
+  return kTables[activation]->kernels[static_cast<int>(dtype)];
 }
 
 std::string math_in_use() { return self_check().describe(); }

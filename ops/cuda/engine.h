@@ -54,6 +54,30 @@ struct KernelTables {
   const KernelTable<Kernel>* fast;  // or null; has those that have a fast form
 };
 
+// The operands of a fused launch (ops/forms/fused.h): the output, then the inputs. Those that there
+// are not have null pointers and strides of 0.
+struct FusedOperands {
+  void* data[kFusedOperands] = {};
+  FusedSet inputs;
+  // The inputs that are float where the output has 16 bits: scale, bias.
+  FusedSet wide;
+  // The number of elements, shape and strides in bytes, fastest dimension first: at least one
+  // dimension, with every element's offset in 31 bits.
+  int64_t size = 0;
+  int dimensions = 0;
+  int64_t shape[kMaxDimensions] = {};
+  int64_t strides[kFusedOperands][kMaxDimensions] = {};
+};
+using FusedKernel = cudaError_t (*)(const Parameters& parameters, const FusedOperands& operands,
+                                    cudaStream_t stream);
+
+// The kernels of one activation, by type.
+struct FusedTable {
+  FusedKernel kernels[kNumDTypes] = {};
+};
+
+FASTACT_OPS_API FusedKernel find_fused_kernel(int activation, DType dtype);
+
 // The architectures that this build has code for, as in "8.0, 9.0, 12.0 and PTX for newer ones".
 FASTACT_OPS_API std::string architectures();
 

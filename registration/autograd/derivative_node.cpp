@@ -1,5 +1,6 @@
 #include "registration/autograd/derivative_node.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/zeros_like.h>
@@ -38,6 +39,15 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
                             const std::vector<bool>& needed) {
   autograd::variable_list gradients(op.num_inputs());
   if (!incoming.defined()) return gradients;
+  if (op.gradients != nullptr) {
+    op.gradients(op, parameters, incoming, inputs, needed, gradients.data());
+    for (int i = 0; i < op.num_inputs(); ++i) {
+      if (!gradients[i].defined()) continue;
+      // Summed before it is rounded to the input's type.
+      gradients[i] = at::sum_to(gradients[i], inputs[i].sym_sizes()).to(inputs[i].scalar_type());
+    }
+    return gradients;
+  }
   for (int i = 0; i < op.num_inputs(); ++i) {
     if (!needed[i]) continue;
     const at::Tensor gradient = apply_rule(op.derivatives[i], op, parameters, incoming, inputs);
@@ -162,8 +172,10 @@ DerivativeNodePointer make_derivative_node(const Operator& op, const CallParamet
 #endif
   autograd::edge_list edges;
   edges.reserve(op.num_inputs());
-  for (int i = 0; i < op.num_inputs(); ++i)
-    edges.push_back(autograd::impl::gradient_edge(*tensors[i]));
+  for (int i = 0; i < op.num_inputs(); ++i) {
+    edges.push_back(tensors[i]->defined() ? autograd::impl::gradient_edge(*tensors[i])
+                                          : autograd::Edge());
+  }
   node->set_next_edges(std::move(edges));
   return node;
 }

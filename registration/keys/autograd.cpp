@@ -57,6 +57,7 @@ struct Autograd {
       at::Tensor primals[kMaxInputs];
       at::Tensor tangents[kMaxInputs];
       for (int i = 0; i < op.num_inputs(); ++i) {
+        if (!tensors[i]->defined()) continue;
         primals[i] = tensors[i]->_fw_primal(/*level=*/0);
         tangents[i] = tensors[i]->_fw_grad(/*level=*/0);
       }
@@ -121,6 +122,7 @@ struct Autograd {
     bool requires_grad = autograd::compute_requires_grad(out);
     bool tangent = has_tangent(out);
     for (int i = 0; i < op.num_inputs(); ++i) {
+      if (!tensors[i]->defined()) continue;
       requires_grad |= autograd::compute_requires_grad(*tensors[i]);
       tangent |= has_tangent(*tensors[i]);
     }

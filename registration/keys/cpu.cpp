@@ -6,8 +6,10 @@
 #include <stdexcept>
 
 #include "ops/cpu/engine.h"
+#include "ops/cpu/fused.h"
 #include "ops/cpu/memory.h"
 #include "registration/device_kernels.h"
+#include "registration/keys/fused.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/signature.h"
 
@@ -74,6 +76,19 @@ struct Cpu {
     });
   }
 
+  static void run_fused(const Operator& op, DType type, const CallParameters& parameters,
+                        const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
+    const cpu::InstructionSet set = selected_instruction_set();
+    const cpu::FusedCall call = {.value = cpu::find_number_kernel(op.family, 0, type, set),
+                                 .parameters = parameters.numbers,
+                                 .inputs = inputs.set,
+                                 .wide = inputs.wide};
+    const cpu::FusedKernel kernel = cpu::find_fused_kernel(type, set);
+    iterator.for_each([&](char** data, const int64_t* strides, int64_t size0, int64_t size1) {
+      kernel(call, data, strides, size0, size1);
+    });
+  }
+
  private:
   static at::Tensor advised(at::Tensor fresh) {
     cpu::advise_huge_pages(fresh.data_ptr(), fresh.nbytes());
@@ -81,8 +96,12 @@ struct Cpu {
   }
 
   static cpu::Kernel find_kernel(const Operator& op, const KernelId& id) {
+    return cpu::find_kernel(op.family, id, selected_instruction_set());
+  }
+
+  static cpu::InstructionSet selected_instruction_set() {
     try {
-      return cpu::find_kernel(op.family, id, cpu::selected_instruction_set());
+      return cpu::selected_instruction_set();
     } catch (const std::invalid_argument& error) {
       TORCH_CHECK(false, error.what());
     }
@@ -95,6 +114,7 @@ const DeviceKernels& cpu_kernels() { return kKernelsOf<Pointwise<Cpu>>; }
 
 TORCH_LIBRARY_IMPL(fastact, CPU, library) {
   implement<Pointwise<Cpu>>(library, c10::DispatchKey::CPU);
+  implement<FusedPointwise<Cpu>>(library, c10::DispatchKey::CPU);
 }
 
 }  // namespace fastact

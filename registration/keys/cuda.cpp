@@ -8,6 +8,7 @@
 
 #include "ops/cuda/engine.h"
 #include "registration/device_kernels.h"
+#include "registration/keys/fused.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/signature.h"
 
@@ -44,9 +45,7 @@ struct Cuda {
     for (int i = 0; i < iterator.ntensors(); ++i) operands.data[i] = iterator.data_ptr(position(i));
     if (!iterator.is_contiguous()) {
       operands.dimensions = iterator.ndim();
-      TORCH_CHECK(operands.dimensions <= cuda::kMaxDimensions, "fastact::", op.name,
-                  ": expected tensors of at most ", cuda::kMaxDimensions,
-                  " dimensions that do not merge, but got ", operands.dimensions);
+      check_dimensions(op, operands.dimensions);
       std::copy_n(iterator.shape().begin(), operands.dimensions, operands.shape);
       for (int i = 0; i < iterator.ntensors(); ++i) {
         const auto strides = iterator.strides(position(i));
@@ -56,14 +55,56 @@ struct Cuda {
     launch(op, id, parameters, operands, iterator.device(0));
   }
 
+  static void run_fused(const Operator& op, DType type, const CallParameters& parameters,
+                        const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
+    if (!iterator.can_use_32bit_indexing()) {
+      for (at::TensorIteratorBase& part : iterator.with_32bit_indexing())
+        run_fused(op, type, parameters, inputs, part);
+      return;
+    }
+    cuda::FusedOperands operands;
+    operands.inputs = inputs.set;
+    operands.wide = inputs.wide;
+    operands.size = iterator.numel();
+    // A call of one element has no dimension.
+    operands.dimensions = std::max(iterator.ndim(), 1);
+    operands.shape[0] = 1;
+    check_dimensions(op, iterator.ndim());
+    std::copy_n(iterator.shape().begin(), iterator.ndim(), operands.shape);
+    int position = 0;
+    const auto add = [&](int operand) {
+      operands.data[operand] = iterator.data_ptr(position);
+      std::copy_n(iterator.strides(position).begin(), iterator.ndim(), operands.strides[operand]);
+      ++position;
+    };
+    add(0);
+    for (int i = 0; i < kFusedInputs; ++i) {
+      if (inputs.set.has(static_cast<FusedInput>(i))) add(1 + i);
+    }
+    const c10::Device device = iterator.device(0);
+    const c10::cuda::CUDAGuard guard(device);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
+    check_launch(op,
+                 cuda::find_fused_kernel(op.family, type)(parameters.numbers, operands, stream));
+  }
+
  private:
+  static void check_dimensions(const Operator& op, int dimensions) {
+    TORCH_CHECK(dimensions <= cuda::kMaxDimensions, "fastact::", op.name,
+                ": expected tensors of at most ", cuda::kMaxDimensions,
+                " dimensions that do not merge, but got ", dimensions);
+  }
+
+  static void check_launch(const Operator& op, cudaError_t error) {
+    TORCH_CHECK(error == cudaSuccess, "fastact::", op.name, ": ", cuda::describe_failure(error));
+  }
+
   static void launch(const Operator& op, const KernelId& id, const CallParameters& parameters,
                      const cuda::Operands& operands, c10::Device device) {
     const c10::cuda::CUDAGuard guard(device);
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
-    const cudaError_t error =
-        find_kernel(op, id, device.index(), stream)(parameters.numbers, operands, stream);
-    TORCH_CHECK(error == cudaSuccess, "fastact::", op.name, ": ", cuda::describe_failure(error));
+    check_launch(op,
+                 find_kernel(op, id, device.index(), stream)(parameters.numbers, operands, stream));
   }
 
   static cuda::Kernel find_kernel(const Operator& op, const KernelId& id, int device,
@@ -82,6 +123,7 @@ const DeviceKernels& cuda_kernels() { return kKernelsOf<Pointwise<Cuda>>; }
 
 TORCH_LIBRARY_IMPL(fastact, CUDA, library) {
   implement<Pointwise<Cuda>>(library, c10::DispatchKey::CUDA);
+  implement<FusedPointwise<Cuda>>(library, c10::DispatchKey::CUDA);
 }
 
 }  // namespace fastact

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "registration/keys/fused.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/signature.h"
 
@@ -32,6 +33,10 @@ struct MetaBackend {
 
   static void run(const Operator& /*op*/, const KernelId& /*id*/,
                   const CallParameters& /*parameters*/, at::TensorIteratorBase& /*iterator*/) {}
+
+  static void run_fused(const Operator& /*op*/, DType /*type*/,
+                        const CallParameters& /*parameters*/, const FusedInputs& /*inputs*/,
+                        at::TensorIteratorBase& /*iterator*/) {}
 };
 
 // ---- at::TensorIterator's choice of strides, which it makes for numbers only, for symbols.
@@ -124,12 +129,11 @@ at::Tensor empty(c10::SymIntArrayRef shape, c10::ScalarType type, c10::MemoryFor
                                        /*pin_memory_opt=*/std::nullopt, format);
 }
 
-at::Tensor symbolic_result(const Operator& op, TensorPointers tensors) {
-  const std::span<const at::Tensor* const> inputs(tensors, op.num_inputs());
-  const c10::ScalarType type = promoted_type(inputs);
-  c10::SymDimVector shape(tensors[0]->sym_sizes());
-  for (int i = 1; i < op.num_inputs(); ++i)
-    shape = broadcast_shapes(shape, tensors[i]->sym_sizes());
+// The inputs in the iterator's order.
+at::Tensor symbolic_result(std::span<const at::Tensor* const> inputs, c10::ScalarType type) {
+  c10::SymDimVector shape(inputs.front()->sym_sizes());
+  for (const at::Tensor* input : inputs.subspan(1))
+    shape = broadcast_shapes(shape, input->sym_sizes());
 
   const auto all = [&](const auto& predicate) {
     return std::ranges::all_of(inputs,
@@ -144,7 +148,7 @@ at::Tensor symbolic_result(const Operator& op, TensorPointers tensors) {
     for (const auto format : {c10::MemoryFormat::Contiguous, c10::MemoryFormat::ChannelsLast}) {
       if (all_contiguous(format)) return empty(shape, type, format);
     }
-    const c10::SymIntArrayRef strides = inputs.back()->sym_strides();
+    const c10::SymIntArrayRef strides = inputs.front()->sym_strides();
     if (all([&](const at::Tensor& tensor) {
           return holds(tensor.unsafeGetTensorImpl()->sym_is_non_overlapping_and_dense()) &&
                  are_equal(tensor.sym_strides(), strides);
@@ -154,9 +158,8 @@ at::Tensor symbolic_result(const Operator& op, TensorPointers tensors) {
   }
 
   std::vector<c10::SymDimVector> strides;
-  strides.reserve(op.num_inputs());
-  for (int i = 0; i < op.num_inputs(); ++i)
-    strides.push_back(broadcast_strides(*tensors[iterator_input(op, i)], shape));
+  strides.reserve(inputs.size());
+  for (const at::Tensor* input : inputs) strides.push_back(broadcast_strides(*input, shape));
   const std::vector<size_t> dimensions = sorted_dimensions(strides, shape);
   if (std::ranges::is_sorted(dimensions, std::greater()))
     return empty(shape, type, c10::MemoryFormat::Contiguous);
@@ -169,10 +172,28 @@ at::Tensor symbolic_result(const Operator& op, TensorPointers tensors) {
   return at::detail::empty_strided_symint_meta(shape, dense, type);
 }
 
+at::Tensor symbolic_result(const Operator& op, TensorPointers tensors) {
+  const auto count = static_cast<size_t>(op.num_inputs());
+  const at::Tensor* ordered[kMaxInputs];
+  for (int i = 0; i < op.num_inputs(); ++i) ordered[i] = tensors[iterator_input(op, i)];
+  return symbolic_result({ordered, count}, promoted_type({tensors, count}));
+}
+
+// Writes what a call to an out operator on symbols does: out in the result's shape.
+at::Tensor& write_symbolic(const at::Tensor& result, at::Tensor& out) {
+  at::assert_no_internal_overlap(out);
+  if (at::native::resize_output_check_symint(out, result.sym_sizes())) {
+    out.resize__symint(result.sym_sizes());
+    out.as_strided__symint(result.sym_sizes(), result.sym_strides());
+  }
+  return out;
+}
+
 // ---- The kernels
 
 struct Meta {
   using Concrete = Pointwise<MetaBackend>;
+  static constexpr bool kIsFused = false;
 
   static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                                const CallParameters& parameters) {
@@ -199,12 +220,7 @@ struct Meta {
       return Concrete::out(keys, op, tensors, parameters, out);
     const at::Tensor result = functional(keys, op, tensors, parameters);
     check_out(op, tensors, result.scalar_type(), out);
-    at::assert_no_internal_overlap(out);
-    if (at::native::resize_output_check_symint(out, result.sym_sizes())) {
-      out.resize__symint(result.sym_sizes());
-      out.as_strided__symint(result.sym_sizes(), result.sym_strides());
-    }
-    return out;
+    return write_symbolic(result, out);
   }
 
  private:
@@ -214,8 +230,39 @@ struct Meta {
   }
 };
 
+struct FusedMeta {
+  using Concrete = FusedPointwise<MetaBackend>;
+  static constexpr bool kIsFused = true;
+
+  static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                               const CallParameters& parameters) {
+    if (!any_symbolic(tensors)) return Concrete::functional(keys, op, tensors, parameters);
+    check_fused(op, tensors, parameters);
+    return symbolic_result(FusedInputs(tensors).tensors(), tensors[0]->scalar_type());
+  }
+
+  static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                         const CallParameters& parameters, at::Tensor& out) {
+    if (!any_symbolic(tensors) && !is_symbolic(out))
+      return Concrete::out(keys, op, tensors, parameters, out);
+    const at::Tensor result = functional(keys, op, tensors, parameters);
+    check_out(op, tensors, result.scalar_type(), out);
+    return write_symbolic(result, out);
+  }
+
+ private:
+  static bool any_symbolic(TensorPointers tensors) {
+    return std::any_of(tensors, tensors + kFusedInputs, [](const at::Tensor* tensor) {
+      return tensor->defined() && is_symbolic(*tensor);
+    });
+  }
+};
+
 }  // namespace
 
-TORCH_LIBRARY_IMPL(fastact, Meta, library) { implement<Meta>(library, c10::DispatchKey::Meta); }
+TORCH_LIBRARY_IMPL(fastact, Meta, library) {
+  implement<Meta>(library, c10::DispatchKey::Meta);
+  implement<FusedMeta>(library, c10::DispatchKey::Meta);
+}
 
 }  // namespace fastact

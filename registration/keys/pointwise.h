@@ -17,19 +17,19 @@ namespace fastact {
 
 // A device, to Pointwise.
 template <class B>
-concept IsBackend =
-    requires(const at::Tensor& like, c10::MemoryFormat format, const Operator& op,
-             const KernelId& id, const CallParameters& parameters, const at::Tensor& out,
-             TensorPointers tensors, at::TensorIteratorBase& iterator) {
-      // Fresh memory: contiguous in that format, or with like's strides.
-      { B::empty(like, format) } -> std::same_as<at::Tensor>;
-      { B::empty_strided(like) } -> std::same_as<at::Tensor>;
-      // Whether ATen converts tensors of several types before it chooses the result's strides.
-      { B::converts_first(like) } -> std::same_as<bool>;
-      // The kernel, over operands that are all dense in one order, or as the iterator says.
-      B::run_dense(op, id, parameters, out, tensors);
-      B::run(op, id, parameters, iterator);
-    };
+concept IsBackend = requires(const at::Tensor& like, c10::MemoryFormat format, const Operator& op,
+                             const KernelId& id, const CallParameters& parameters,
+                             const at::Tensor& out, TensorPointers tensors,
+                             at::TensorIteratorBase& iterator) {
+  // Fresh memory: contiguous in that format, or with like's strides.
+  { B::empty(like, format) } -> std::same_as<at::Tensor>;
+  { B::empty_strided(like) } -> std::same_as<at::Tensor>;
+  // Whether ATen converts tensors of several types before it chooses the result's strides.
+  { B::converts_first(like) } -> std::same_as<bool>;
+  // The kernel, over operands that are all dense in one order, or as the iterator says.
+  B::run_dense(op, id, parameters, out, tensors);
+  B::run(op, id, parameters, iterator);
+};
 
 // Which of the operator's inputs is the iterator's at `position`. Where the first one's strides
 // leave the layout of a new result open, the next one's decide.
@@ -49,6 +49,8 @@ inline int iterator_operand(const Operator& op, int operand) {
 
 template <IsBackend Backend>
 struct Pointwise {
+  static constexpr bool kIsFused = false;
+
   static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Operator& op,
                                TensorPointers tensors, const CallParameters& parameters) {
     check_inputs(op, tensors, parameters);
@@ -99,6 +101,14 @@ struct Pointwise {
     return out;
   }
 
+  // at::TensorIterator's choice of strides for dense operands.
+  static at::Tensor empty_like_dense(const at::Tensor& self) {
+    if (self.is_contiguous()) return Backend::empty(self, c10::MemoryFormat::Contiguous);
+    if (self.is_contiguous(c10::MemoryFormat::ChannelsLast))
+      return Backend::empty(self, c10::MemoryFormat::ChannelsLast);
+    return Backend::empty_strided(self);
+  }
+
  private:
   static KernelId kernel_id(const Operator& op, c10::ScalarType type,
                             const CallParameters& parameters) {
@@ -118,14 +128,6 @@ struct Pointwise {
   static bool lies_like(const at::Tensor& other, const at::Tensor& self) {
     return other.sizes() == self.sizes() &&
            ((other.is_contiguous() && self.is_contiguous()) || other.strides() == self.strides());
-  }
-
-  // at::TensorIterator's choice of strides for dense operands.
-  static at::Tensor empty_like_dense(const at::Tensor& self) {
-    if (self.is_contiguous()) return Backend::empty(self, c10::MemoryFormat::Contiguous);
-    if (self.is_contiguous(c10::MemoryFormat::ChannelsLast))
-      return Backend::empty(self, c10::MemoryFormat::ChannelsLast);
-    return Backend::empty_strided(self);
   }
 
   // at::TensorIterator's check, on the tensors of the call: a converted one has memory of its own.

@@ -79,10 +79,21 @@ struct Descriptor {
   // PyTorch's operators differ in this.
   bool last_input_leads = false;
 
+  // Whether it is a fused form (ops/forms/fused.h): the inputs beside self may be absent, which are
+  // undefined tensors then. `family` is the activation's index, and there is no form.
+  bool is_fused = false;
+
   // Whether it is an activation's value, whose backward pass may keep the result (Saves).
   bool is_value = false;
 
   std::vector<DerivativeRule> derivatives;  // by each input
+
+  // All derivatives that are needed at once, in place of one rule after the other: where they share
+  // most of their work.
+  using Gradients = void (*)(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs,
+                             const std::vector<bool>& needed, at::Tensor* gradients);
+  Gradients gradients = nullptr;
 };
 
 class Operator : public Descriptor {
@@ -149,5 +160,9 @@ const Operator& operator_named(std::string_view name);
 // operators of the family again, which is what makes any mixture of orders and modes work. From
 // D_3's derivative by x on, PyTorch's operators take over (autograd/higher_orders.h).
 std::vector<Descriptor> activation_operators(const Activation& activation, int family);
+
+// Its fused form, elementwise: _fused_<activation>. fused_<activation> brings scale and bias into
+// shape, and calls it.
+Descriptor fused_operator(const Activation& activation, int family);
 
 }  // namespace fastact

@@ -24,6 +24,8 @@ std::vector<Descriptor> descriptors() {
   };
   for (size_t i = 0; i < activations().size(); ++i)
     append(activation_operators(activations()[i], static_cast<int>(i)));
+  for (size_t i = 0; i < activations().size(); ++i)
+    all.push_back(fused_operator(activations()[i], static_cast<int>(i)));
 #define FASTACT_APPEND(name, Forms) append(name##_operators(family_index(#name)));
   FASTACT_FORMS(FASTACT_APPEND)
 #undef FASTACT_APPEND
@@ -32,8 +34,10 @@ std::vector<Descriptor> descriptors() {
 
 // What a typo in a descriptor would break at some later call.
 void check(const Descriptor& descriptor) {
-  const FormInfo& form = families()[descriptor.family].forms[descriptor.form];
   const size_t inputs = descriptor.inputs.size();
+  const FormInfo form = descriptor.is_fused
+                            ? FormInfo{.outputs = 1, .inputs = kFusedInputs, .broadcasts = {}}
+                            : families()[descriptor.family].forms[descriptor.form];
   TORCH_INTERNAL_ASSERT(form.outputs == 1 && form.inputs == static_cast<int>(inputs),
                         descriptor.name, ": expected as many inputs as its form has, but got ",
                         inputs);
@@ -41,7 +45,8 @@ void check(const Descriptor& descriptor) {
                         ": expected a derivative by each input");
   TORCH_INTERNAL_ASSERT(!descriptor.is_value || descriptor.activation != nullptr, descriptor.name);
   TORCH_INTERNAL_ASSERT(!descriptor.has_in_place || inputs == 1, descriptor.name);
-  TORCH_INTERNAL_ASSERT(descriptor.out == nullptr || inputs <= 2, descriptor.name);
+  TORCH_INTERNAL_ASSERT(descriptor.out == nullptr || inputs <= 2 || descriptor.is_fused,
+                        descriptor.name);
 }
 
 std::vector<const Operator*> build() {
@@ -50,11 +55,7 @@ std::vector<const Operator*> build() {
   std::vector<Operator*> made;
   for (Descriptor& descriptor : descriptors()) {
     check(descriptor);
-    const auto tensors = static_cast<int>(descriptor.inputs.size());
-    const auto numbers = descriptor.activation == nullptr
-                             ? 0
-                             : static_cast<int>(descriptor.activation->parameters.size());
-    with_signature(tensors, numbers, descriptor.form_from_result >= 0, [&]<class S>(S) {
+    with_signature(descriptor, [&]<class S>(S) {
       made.push_back(new TypedOperator<S>(std::move(descriptor)));
     });
   }

@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <concepts>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "registration/build_info.h"
@@ -17,9 +19,9 @@ namespace fastact {
 
 // ---- Signatures
 
-// An operator's arguments: tensors, then numbers, then, for derivatives that can be computed from
-// the activation's result, is_result.
-template <int Tensors, int Numbers, bool HasFlag>
+// An operator's arguments: tensors, of which the last ones may be optional, then numbers, then, for
+// derivatives that can be computed from the activation's result, is_result.
+template <int Tensors, int Numbers, bool HasFlag, int Optional = 0>
 struct Signature {};
 
 // The C++ types behind the tensors.
@@ -33,16 +35,33 @@ struct RepeatedDouble<0, P...> {
   using type = Types<P...>;
 };
 
-template <size_t>
-using TensorArgument = const at::Tensor&;
+// Of the tensor at this position; those from Required on are optional.
+template <size_t Position, size_t Required>
+using TensorArgument =
+    std::conditional_t<(Position < Required), const at::Tensor&, const std::optional<at::Tensor>&>;
 
-template <class Tensors, class Numbers>
+// Between an argument and the uniform form, where an absent tensor is an undefined one.
+inline const at::Tensor& tensor_of(const at::Tensor& argument) { return argument; }
+inline const at::Tensor& tensor_of(const std::optional<at::Tensor>& argument) {
+  static const at::Tensor& absent = *new at::Tensor();
+  return argument.has_value() ? *argument : absent;
+}
+template <size_t Position, size_t Required>
+decltype(auto) argument_of(const at::Tensor& tensor) {
+  if constexpr (Position < Required) {
+    return (tensor);
+  } else {
+    return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
+  }
+}
+
+template <class Tensors, class Numbers, size_t Required>
 struct FunctionTypes;
-template <size_t... I, class... P>
-struct FunctionTypes<std::index_sequence<I...>, Types<P...>> {
-  using Functional = at::Tensor(TensorArgument<I>..., P...);
+template <size_t... I, class... P, size_t Required>
+struct FunctionTypes<std::index_sequence<I...>, Types<P...>, Required> {
+  using Functional = at::Tensor(TensorArgument<I, Required>..., P...);
   using InPlace = at::Tensor&(at::Tensor&, P...);
-  using Out = at::Tensor&(TensorArgument<I>..., P..., at::Tensor&);
+  using Out = at::Tensor&(TensorArgument<I, Required>..., P..., at::Tensor&);
 };
 
 template <int Numbers, bool HasFlag>
@@ -50,9 +69,10 @@ struct ParameterTypes : RepeatedDouble<Numbers> {};
 template <int Numbers>
 struct ParameterTypes<Numbers, true> : RepeatedDouble<Numbers, bool> {};
 
-template <int Tensors, int Numbers, bool HasFlag>
-using FunctionsOf = FunctionTypes<std::make_index_sequence<Tensors>,
-                                  typename ParameterTypes<Numbers, HasFlag>::type>;
+template <int Tensors, int Numbers, bool HasFlag, int Optional>
+using FunctionsOf =
+    FunctionTypes<std::make_index_sequence<Tensors>,
+                  typename ParameterTypes<Numbers, HasFlag>::type, Tensors - Optional>;
 
 template <class... P>
 CallParameters collect(P... values) {
@@ -78,10 +98,13 @@ T parameter_at(const CallParameters& parameters, [[maybe_unused]] size_t positio
   }
 }
 
+// Tensors of an operator that takes each of them: those of an activation's third derivative.
+inline constexpr int kMaxRequired = kTopOrder + 1;
+
 // visit(Signature<...>) for so many tensors and numbers, and is_result or not.
 template <int Tensors = 1, int Numbers = 0, class Visit>
 void with_signature(int tensors, int numbers, bool has_flag, const Visit& visit) {
-  if constexpr (Tensors > kMaxInputs || Numbers > kMaxParameters) {
+  if constexpr (Tensors > kMaxRequired || Numbers > kMaxParameters) {
     TORCH_INTERNAL_ASSERT(false, "an operator takes more than a kernel does");
   } else if (tensors > Tensors) {
     with_signature<Tensors + 1, Numbers>(tensors, numbers, has_flag, visit);
@@ -94,11 +117,28 @@ void with_signature(int tensors, int numbers, bool has_flag, const Visit& visit)
   }
 }
 
+// The same for a fused operator, whose tensors beside self are optional.
+template <int Numbers = 0, class Visit>
+void with_fused_signature(int numbers, const Visit& visit) {
+  if constexpr (Numbers > kMaxParameters) {
+    TORCH_INTERNAL_ASSERT(false, "an operator takes more than a kernel does");
+  } else if (numbers > Numbers) {
+    with_fused_signature<Numbers + 1>(numbers, visit);
+  } else {
+    visit(Signature<kFusedInputs, Numbers, false, kFusedInputs - 1>{});
+  }
+}
+
 // The same for an operator's.
 template <class Visit>
-void with_signature(const Operator& op, const Visit& visit) {
-  with_signature(op.num_inputs(), static_cast<int>(op.parameters().size()), op.takes_is_result(),
-                 visit);
+void with_signature(const Descriptor& op, const Visit& visit) {
+  const auto numbers =
+      op.activation == nullptr ? 0 : static_cast<int>(op.activation->parameters.size());
+  if (op.is_fused) {
+    with_fused_signature(numbers, visit);
+  } else {
+    with_signature(static_cast<int>(op.inputs.size()), numbers, op.form_from_result >= 0, visit);
+  }
 }
 
 // ---- Calls
@@ -140,11 +180,16 @@ class LazyOperator {
   mutable std::atomic<const c10::TypedOperatorHandle<Function>*> handle_ = nullptr;
 };
 
+// Only an activation's value has an in-place form, and only values, first derivatives and fused
+// forms write to a given tensor; the others are not compiled.
+template <int Tensors, int Optional>
+inline constexpr bool kHasOut = Tensors <= 2 || Optional > 0;
+
 template <class Signature>
 class TypedOperator;
 
-template <int Tensors, int Numbers, bool HasFlag>
-class TypedOperator<Signature<Tensors, Numbers, HasFlag>> final : public Operator {
+template <int Tensors, int Numbers, bool HasFlag, int Optional>
+class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : public Operator {
  public:
   explicit TypedOperator(Descriptor descriptor)
       : Operator(std::move(descriptor)),
@@ -154,9 +199,10 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag>> final : public Operato
 
   at::Tensor functional(const c10::DispatchKeySet* keys, TensorPointers tensors,
                         const CallParameters& parameters) const override {
-    return expand(parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) {
-      return functional_.dispatch(keys, *tensors[I]..., p...);
-    });
+    return expand(
+        parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) {
+          return functional_.dispatch(keys, argument_of<I, kRequired>(*tensors[I])..., p...);
+        });
   }
 
   at::Tensor& in_place(const c10::DispatchKeySet* keys, at::Tensor& self,
@@ -171,25 +217,27 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag>> final : public Operato
 
   at::Tensor& write(const c10::DispatchKeySet* keys, TensorPointers tensors,
                     const CallParameters& parameters, at::Tensor& to) const override {
-    if constexpr (Tensors <= 2) {
-      return expand(parameters,
-                    [&]<size_t... I>(std::index_sequence<I...>, auto... p) -> at::Tensor& {
-                      return out_.dispatch(keys, *tensors[I]..., p..., to);
-                    });
+    if constexpr (kHasOut<Tensors, Optional>) {
+      return expand(
+          parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p)->at::Tensor & {
+            return out_.dispatch(keys, argument_of<I, kRequired>(*tensors[I])..., p..., to);
+          });
     }
     TORCH_INTERNAL_ASSERT(false, name, " has no out form");
   }
 
  private:
-  using Functions = FunctionsOf<Tensors, Numbers, HasFlag>;
+  using Functions = FunctionsOf<Tensors, Numbers, HasFlag, Optional>;
+  static constexpr size_t kRequired = Tensors - Optional;
 
   // f(std::index_sequence of the tensors, parameters...)
   template <class Function>
   static decltype(auto) expand(const CallParameters& parameters, const Function& f) {
     return [&]<class... P>(Types<P...>) -> decltype(auto) {
-      return [&]<size_t... J>(std::index_sequence<J...>) -> decltype(auto) {
+      return [&]<size_t... J>(std::index_sequence<J...>)->decltype(auto) {
         return f(std::make_index_sequence<Tensors>{}, parameter_at<P>(parameters, J)...);
-      }(std::index_sequence_for<P...>{});
+      }
+      (std::index_sequence_for<P...>{});
     }(typename ParameterTypes<Numbers, HasFlag>::type{});
   }
 
@@ -212,23 +260,23 @@ concept ImplementsInPlace = requires(c10::DispatchKeySet keys, const Operator& o
   { I::in_place(keys, op, self, parameters) } -> std::same_as<at::Tensor&>;
 };
 template <class I>
-concept ImplementsOut =
-    requires(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
-             const CallParameters& parameters, at::Tensor& out) {
-      { I::out(keys, op, tensors, parameters, out) } -> std::same_as<at::Tensor&>;
-    };
+concept ImplementsOut = requires(c10::DispatchKeySet keys, const Operator& op,
+                                 TensorPointers tensors, const CallParameters& parameters,
+                                 at::Tensor& out) {
+  { I::out(keys, op, tensors, parameters, out) } -> std::same_as<at::Tensor&>;
+};
 template <class I>
 concept IsImplementation = ImplementsFunctional<I> || ImplementsInPlace<I> || ImplementsOut<I>;
 
-template <class Implementation, class Tensors, class Parameters>
+template <class Implementation, class Tensors, class Parameters, size_t Required>
 struct Kernels;
-template <class Implementation, size_t... I, class... P>
-struct Kernels<Implementation, std::index_sequence<I...>, Types<P...>> {
+template <class Implementation, size_t... I, class... P, size_t Required>
+struct Kernels<Implementation, std::index_sequence<I...>, Types<P...>, Required> {
   struct Functional {
     const Operator* op;
-    at::Tensor operator()(c10::DispatchKeySet keys, TensorArgument<I>... inputs,
+    at::Tensor operator()(c10::DispatchKeySet keys, TensorArgument<I, Required>... inputs,
                           P... parameters) const {
-      const at::Tensor* tensors[] = {&inputs...};
+      const at::Tensor* tensors[] = {&tensor_of(inputs)...};
       return Implementation::functional(keys, *op, tensors, collect(parameters...));
     }
   };
@@ -240,9 +288,9 @@ struct Kernels<Implementation, std::index_sequence<I...>, Types<P...>> {
   };
   struct Out {
     const Operator* op;
-    at::Tensor& operator()(c10::DispatchKeySet keys, TensorArgument<I>... inputs, P... parameters,
-                           at::Tensor& out) const {
-      const at::Tensor* tensors[] = {&inputs...};
+    at::Tensor& operator()(c10::DispatchKeySet keys, TensorArgument<I, Required>... inputs,
+                           P... parameters, at::Tensor& out) const {
+      const at::Tensor* tensors[] = {&tensor_of(inputs)...};
       return Implementation::out(keys, *op, tensors, collect(parameters...), out);
     }
   };
@@ -261,6 +309,17 @@ void for_each_name(const Visit& visit) {
   }
 }
 
+// Whether an implementation is for operators with optional tensors, or without: as its kIsFused
+// says, else for both.
+template <class Implementation>
+consteval bool takes_optional(bool optional) {
+  if constexpr (requires { Implementation::kIsFused; }) {
+    return Implementation::kIsFused == optional;
+  } else {
+    return true;
+  }
+}
+
 // Registers the implementation's kernels for every operator, or for those that it serves().
 template <IsImplementation Implementation>
 void implement(torch::Library& library, c10::DispatchKey key) {
@@ -268,26 +327,26 @@ void implement(torch::Library& library, c10::DispatchKey key) {
     if constexpr (requires { Implementation::serves(*op); }) {
       if (!Implementation::serves(*op)) continue;
     }
-    with_signature(
-        *op, [&]<int Tensors, int Numbers, bool HasFlag>(Signature<Tensors, Numbers, HasFlag>) {
-          using Typed = Kernels<Implementation, std::make_index_sequence<Tensors>,
-                                typename ParameterTypes<Numbers, HasFlag>::type>;
-          if constexpr (ImplementsFunctional<Implementation>) {
-            library.impl(op->name.c_str(), torch::dispatch(key, typename Typed::Functional{op}));
+    with_signature(*op, [&]<int Tensors, int Numbers, bool HasFlag, int Optional>(
+                            Signature<Tensors, Numbers, HasFlag, Optional>) {
+      if constexpr (takes_optional<Implementation>(Optional > 0)) {
+        using Typed = Kernels<Implementation, std::make_index_sequence<Tensors>,
+                              typename ParameterTypes<Numbers, HasFlag>::type, Tensors - Optional>;
+        if constexpr (ImplementsFunctional<Implementation>) {
+          library.impl(op->name.c_str(), torch::dispatch(key, typename Typed::Functional{op}));
+        }
+        if constexpr (ImplementsInPlace<Implementation> && Tensors == 1) {
+          if (op->has_in_place) {
+            library.impl(in_place_name(*op).c_str(),
+                         torch::dispatch(key, typename Typed::InPlace{op}));
           }
-          // Only an activation's value has an in-place form, and only values and first derivatives
-          // write to a given tensor; the others are not compiled.
-          if constexpr (ImplementsInPlace<Implementation> && Tensors == 1) {
-            if (op->has_in_place) {
-              library.impl(in_place_name(*op).c_str(),
-                           torch::dispatch(key, typename Typed::InPlace{op}));
-            }
-          }
-          if constexpr (ImplementsOut<Implementation> && Tensors <= 2) {
-            if (op->out != nullptr)
-              library.impl(out_name(*op).c_str(), torch::dispatch(key, typename Typed::Out{op}));
-          }
-        });
+        }
+        if constexpr (ImplementsOut<Implementation> && kHasOut<Tensors, Optional>) {
+          if (op->out != nullptr)
+            library.impl(out_name(*op).c_str(), torch::dispatch(key, typename Typed::Out{op}));
+        }
+      }
+    });
   }
 }
 

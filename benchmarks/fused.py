@@ -1,0 +1,143 @@
+"""The fused operators beside PyTorch's operations one by one, torch.compile, and a copy of the same
+bytes. The contestants take turns, one sample of each a round.
+
+    python benchmarks/fused.py                      on the GPU if there is one, 3 minutes at most
+    python benchmarks/fused.py --device cpu --threads 1 --size 22
+    python benchmarks/fused.py --op silu --dtype bfloat16 --seconds 2
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "python_tests"))  # the table of activations
+sys.path.append(str(ROOT / "python" / "fastact"))  # how contestants take turns
+
+import torch  # noqa: E402
+from _timing import Contestant, CpuClock, CudaClock, in_turn  # noqa: E402
+
+from op_table import OPERATORS  # noqa: E402
+from support import library_path  # noqa: E402
+
+COLUMNS = 4096
+CHANNELS = 64
+# The operands beside self, and how many tensors of its size are read and written.
+FORMS = {
+    "bias": (("bias",), 2),
+    "residual": (("residual",), 3),
+    "gate": (("gate",), 3),
+    "scale and bias": (("scale", "bias"), 2),
+    "all four": (("scale", "bias", "residual", "gate"), 4),
+    "halves": (("gate",), 3),
+    "channels": (("scale", "bias"), 2),
+    "channels_last": (("scale", "bias"), 2),
+}
+
+
+def operands(form: str, elements: int, dtype: torch.dtype, device: str):
+    """self, the operands beside it, and the dimension along which the vectors lie."""
+
+    def fresh(*shape):
+        return torch.randn(shape, device=device, dtype=torch.float32).to(dtype)
+
+    names, _ = FORMS[form]
+    if form == "halves":
+        packed = fresh(elements // COLUMNS, 2 * COLUMNS)
+        x, gate = packed.chunk(2, -1)
+        return x, {"gate": gate}, -1
+    if form.startswith("channels"):
+        side = 32
+        x = fresh(elements // CHANNELS // side**2, CHANNELS, side, side)
+        if form == "channels_last":
+            x = x.to(memory_format=torch.channels_last)
+        return x, {name: fresh(CHANNELS) for name in names}, 1
+    shape = (elements // COLUMNS, COLUMNS)
+    sizes = {"scale": shape[1:], "bias": shape[1:]}
+    return fresh(*shape), {name: fresh(*sizes.get(name, shape)) for name in names}, -1
+
+
+def one_by_one(act, x, vectors, dim):
+    """PyTorch's operations, as a program without fused operators has them."""
+    shaped = {
+        name: t.view(-1, 1, 1) if dim == 1 and name in ("scale", "bias") else t
+        for name, t in vectors.items()
+    }
+
+    def call(x):
+        if "scale" in shaped:
+            x = x * shaped["scale"]
+        if "bias" in shaped:
+            x = x + shaped["bias"]
+        if "residual" in shaped:
+            x = x + shaped["residual"]
+        y = act.aten(x)
+        return y * shaped["gate"] if "gate" in shaped else y
+
+    return call
+
+
+def contestants(act, form: str, elements: int, dtype: torch.dtype, device: str):
+    x, vectors, dim = operands(form, elements, dtype, device)
+    op = getattr(torch.ops.fastact, f"fused_{act.name}")
+    eager = one_by_one(act, x, vectors, dim)
+    torch._dynamo.reset()
+    compiled = torch.compile(eager)
+    # As many bytes as the operands, half of them read and half written.
+    size = FORMS[form][1] * elements // 2
+    source = torch.zeros(size, dtype=dtype, device=device)
+    target = torch.zeros_like(source)
+    return {
+        "fastact": Contestant(lambda: op(x, **vectors, dim=dim)),
+        "pytorch": Contestant(lambda: eager(x)),
+        "compile": Contestant(lambda: compiled(x)),
+        "copy": Contestant(lambda: target.copy_(source)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    named = {act.name: act for act in OPERATORS if act.name != "prelu" and not act.parameters}
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--op", action="append", choices=sorted(named))
+    parser.add_argument("--dtype", action="append", choices=("float32", "bfloat16", "float16"))
+    parser.add_argument("--form", action="append", choices=FORMS)
+    parser.add_argument("--size", type=int, help="2^N elements (default: 26 on a GPU, else 22)")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--seconds", type=float, default=1.0, help="for a line")
+    chosen = parser.parse_args()
+    device = chosen.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    elements = 1 << (chosen.size or (26 if device == "cuda" else 22))
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    torch.ops.load_library(str(library_path()))
+    where = (
+        torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    )
+    print(
+        f"{where}, torch {torch.__version__}, {elements} elements; median ms, times over FastAct's"
+    )
+    print(f"{'':36}{'ms':>9} {'10..90 %':>17} {'copy':>7} {'PyTorch':>8} {'compile':>8}")
+    clock = CudaClock() if device == "cuda" else CpuClock()
+    with torch.no_grad():
+        for name in chosen.op or ("relu", "selu", "silu", "gelu"):
+            for dtype in chosen.dtype or ("float32", "bfloat16"):
+                for form in chosen.form or FORMS:
+                    present = contestants(
+                        named[name], form, elements, getattr(torch, dtype), device
+                    )
+                    times = in_turn(present, clock, chosen.seconds)
+                    ours = times["fastact"]
+                    ratios = [times[k].median / ours.median for k in ("copy", "pytorch", "compile")]
+                    spread = f"{ours.low * 1e3:.3f}..{ours.high * 1e3:.3f}"
+                    print(
+                        f"{name + ' ' + dtype + ' ' + form:36}{ours.median * 1e3:9.3f} {spread:>17}"
+                        f" {ratios[0]:7.3f} {ratios[1]:8.2f} {ratios[2]:8.2f}",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,590 @@
+"""fused_<activation>: act(self * scale + bias + residual) * gate. Values against exact ones, the
+bits of every layout, set of operands and instruction set, derivatives, and what PyTorch does with
+operators."""
+
+import itertools
+import math
+import warnings
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.func import vmap
+
+import oracle
+from op_table import ACTIVATIONS, REPRESENTATIVES
+from oracle import FORMATS, LongDouble, ulp_of, wide
+from support import (
+    LAYOUTS,
+    assert_same_bits,
+    error_of,
+    first_line,
+    make,
+    no_vmap_fallback,
+    smooth_values,
+    untouched,
+    values,
+)
+from test_registration import geometry
+
+EVERY_ACTIVATION = True
+INPUTS = ("scale", "bias", "residual", "gate")
+# Every set of operands beside self.
+SETS = [c for n in range(5) for c in itertools.combinations(INPUTS, n)]
+close = torch.testing.assert_close
+acts = pytest.mark.parametrize("act", REPRESENTATIVES, ids=lambda act: act.id)
+# How operands reach a formula does not depend on it.
+two_acts = pytest.mark.parametrize(
+    "act", [a for a in ACTIVATIONS if a.name in ("selu", "gelu")], ids=lambda act: act.id
+)
+sets = pytest.mark.parametrize("names", SETS, ids=lambda names: "+".join(names) or "none")
+
+
+def parameters_of(act):
+    """elu has a parameter of an operand's name."""
+    return {f"output_{n}" if n in INPUTS else n: value for n, value in act.parameters.items()}
+
+
+def fused(act, x, out=None, dim=-1, **operands):
+    op = getattr(torch.ops.fastact, f"fused_{act.name}")
+    options = {} if out is None else {"out": out}
+    return op(x, **operands, **parameters_of(act), dim=dim, **options)
+
+
+def drawn(shape, names, dtype, device="cpu", wide_vectors=False):
+    """self and operands; scale and bias along the last dimension."""
+    x = values(*shape, dtype=dtype, device=device)
+    vector = torch.float32 if wide_vectors else dtype
+    operands = {
+        name: values(shape[-1], dtype=vector, device=device)
+        if name in ("scale", "bias")
+        else values(*shape, dtype=dtype, device=device)
+        for name in names
+    }
+    return x, operands
+
+
+def argument(x, scale=None, bias=None, residual=None, gate=None):
+    """z, by the rule of ops/forms/fused.h: in float for 16 bits, else in the element's own type,
+    with one rounding of self * scale + bias and one of the sum with residual."""
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    shape = x.shape
+    z = x.to(dtype)
+
+    def number(t):
+        return t.to(dtype).expand(shape)
+
+    if scale is not None:
+        bias = torch.full_like(z, -0.0) if bias is None else number(bias)
+        z = rounded_fma(z, number(scale), bias)
+    elif bias is not None:
+        z = z + number(bias)
+    return z if residual is None else z + number(residual)
+
+
+def rounded_fma(x, y, z):
+    """x * y + z, rounded once, by MPFR."""
+    import gmpy2
+
+    digits = FORMATS[x.dtype].digits
+    with gmpy2.context(precision=digits, emin=FORMATS[x.dtype].smallest + 1, subnormalize=True):
+        triples = zip(*(t.cpu().double().reshape(-1).tolist() for t in (x, y, z)))
+        result = [
+            float(gmpy2.fma(gmpy2.mpfr(a), gmpy2.mpfr(b), gmpy2.mpfr(c))) for a, b, c in triples
+        ]
+    return torch.tensor(result, dtype=x.dtype).reshape(x.shape).to(x.device)
+
+
+def one_by_one(act, x, **operands):
+    """The operations one by one, where they round as the fused form does."""
+    y = act.op(argument(x, **operands))
+    return y if operands.get("gate") is None else y * operands["gate"]
+
+
+# ---- numbers
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
+def test_16_bits_within_0_51_ulp(act, half, device, wide_vectors):
+    """Of the exact value at z, times gate. Sizes from subnormal to beyond float16's."""
+    n = 4000
+    x, operands = drawn((n, 2), INPUTS, half, device, wide_vectors)
+    x = x * (2.0 ** torch.linspace(-12, 12, n)).to(half).to(device)[:, None]
+    operands["scale"] = operands["scale"].new_tensor([1.5, -40.0])
+    operands["residual"] = operands["residual"] * 0.5
+    gate = operands.pop("gate")
+    for gated in (False, True):
+        z = argument(x, **operands)
+        if gated:
+            operands["gate"] = gate
+        with np.errstate(all="ignore"):
+            value = act.derivative(LongDouble, wide(z), 0) + np.zeros(z.numel(), np.longdouble)
+            exact = value * (wide(gate) if gated else 1)
+        result = wide(fused(act, x, **operands))
+        largest = FORMATS[half].largest
+        # f(z) is a float.
+        finite = (np.abs(exact) <= largest) & (np.abs(value) <= FORMATS[torch.float32].largest)
+        assert finite.sum() > 0.6 * len(exact)
+        ulp = ulp_of(exact[finite], half)
+        errors = np.abs(result[finite] - exact[finite]) / ulp
+        worst = int(errors.argmax())
+        assert errors.max() <= 0.51, (errors.max(), wide(z)[finite][worst], exact[finite][worst])
+        beyond = np.abs(exact) > largest * (1 + 2 * torch.finfo(half).eps)
+        assert (result[beyond] == np.copysign(np.inf, exact[beyond])).all()
+
+
+@pytest.mark.kernels
+def test_float32_and_float64_within_the_formulas_bound(act, device):
+    """One rounding more where there is a gate."""
+    for dtype, n in ((torch.float32, 300), (torch.float64, 300)):
+        x, operands = drawn((n, 3), INPUTS, dtype, device)
+        gate = operands.pop("gate")
+        for gated in (False, True):
+            z = argument(x, **operands)
+            if gated:
+                operands["gate"] = gate
+            factor = gate if gated else torch.ones_like(x)
+            result = fused(act, x, **operands)
+
+            digits = [float(t) for t in z.cpu().reshape(-1)]
+            exact = [oracle.exact(act.derivative, t, 0) for t in digits]
+            value = np.array([np.longdouble(mpmath.nstr(y, 30)) for y in exact])
+            allowed = act.ulp[dtype][0] * ulp_of(value, dtype) * np.abs(wide(factor))
+            product = value * wide(factor)
+            errors = np.abs(wide(result) - product)
+            # The long double product has lost a bit of what a double has.
+            allowed += (0.5 if gated else 0) * ulp_of(product, dtype) + np.abs(product) * 2.0**-62
+            worst = int((errors - allowed).argmax())
+            assert (errors <= allowed).all(), (dtype, gated, digits[worst], errors[worst])
+
+
+@sets
+def test_bits_of_the_operations_one_by_one(act, device, names):
+    """float32 and float64 round after each of them; so do those of 16 bits in float, of which the
+    last one is rounded to the element."""
+    for dtype in (torch.float32, torch.float64):
+        x, operands = drawn((67, 5), names, dtype, device)
+        with untouched(x, *operands.values()):
+            assert_same_bits(fused(act, x, **operands), one_by_one(act, x, **operands))
+
+
+@two_acts
+@sets
+def test_absent_operands_are_neutral_ones(act, dtype, device, names):
+    """1 for scale and gate, -0.0 for bias and residual."""
+    x, operands = drawn((33, 20), names, dtype, device)
+    neutral = {"scale": 1.0, "bias": -0.0, "residual": -0.0, "gate": 1.0}
+    full = {
+        name: operands.get(name, x.new_full(x.shape if name in INPUTS[2:] else x.shape[-1:], v))
+        for name, v in neutral.items()
+    }
+    assert_same_bits(fused(act, x, **operands), fused(act, x, **full))
+
+
+@acts
+def test_special_values(act, dtype, device):
+    """Infinities, NaNs and zeros, as the operations have them; every NaN is the one NaN."""
+    special = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 1.0], dtype=dtype)
+    x, scale, bias, gate = (t.reshape(-1).to(device) for t in torch.meshgrid(*[special] * 4))
+    result = fused(act, x, scale=scale, bias=bias, gate=gate)
+    number = torch.float64 if dtype == torch.float64 else torch.float32
+    z = x.to(number) * scale.to(number) + bias.to(number)
+    expected = (act.op(z) * gate.to(number)).to(dtype)
+    # float32's formula may round another way.
+    close(result, expected, equal_nan=True, rtol=2 * torch.finfo(dtype).eps, atol=0)
+    assert torch.equal(result.signbit()[~result.isnan()], expected.signbit()[~result.isnan()])
+    nan = result[result.isnan()].view(FORMATS[dtype].integer)
+    assert len(nan) and (nan == FORMATS[dtype].nan).all()
+
+
+# ---- layouts
+
+
+@two_acts
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(act, dtype, device, layout):
+    """The bits of contiguous operands, and the strides of PyTorch's sum."""
+    x = make(layout, dtype, device)
+    residual, gate = (
+        make(layout, dtype, device, seed=1),
+        values(*x.shape, dtype=dtype, device=device),
+    )
+    vector = values(*x.shape[-1:], dtype=dtype, device=device)
+    for operands in (
+        {"residual": residual},
+        {"gate": gate},
+        {"residual": gate, "gate": residual},
+        {"scale": vector, "bias": vector.flip(0) if vector.dim() else vector},
+        {"bias": vector, "residual": residual, "gate": gate},
+    ):
+        result = fused(act, x, **operands)
+        dense = {name: t.contiguous() for name, t in operands.items()}
+        assert_same_bits(result, fused(act, x.contiguous(), **dense).reshape(x.shape))
+        if x.numel() and "residual" in operands and len(operands) == 1:
+            assert geometry(result) == geometry(torch.add(x, residual))
+
+
+@two_acts
+@pytest.mark.parametrize("columns", (1, 3, 8, 49, 127, 128, 129, 513, 2048, 4097))
+def test_rows(act, dtype, device, columns):
+    """Rows of many lengths, with vectors along them: each has the bits of its own call."""
+    x, operands = drawn((9, columns), INPUTS, dtype, device)
+    together = fused(act, x, **operands)
+    for i in (0, 4, 8):
+        own = {n: t if n in ("scale", "bias") else t[i].clone() for n, t in operands.items()}
+        assert_same_bits(together[i], fused(act, x[i].clone(), **own))
+
+
+@two_acts
+@pytest.mark.parametrize("shape", ((2, 5, 3, 7), (2, 16, 8, 8), (3, 33, 7, 7), (1, 130, 5, 5)))
+@pytest.mark.parametrize("last", (False, True), ids=("contiguous", "channels_last"))
+@pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
+def test_channels(act, dtype, device, shape, last, wide_vectors):
+    """dim=1 in both memory formats; the result lies as self does."""
+    x = values(*shape, dtype=dtype, device=device)
+    residual = values(*shape, dtype=dtype, device=device)
+    if last:
+        x, residual = (t.to(memory_format=torch.channels_last) for t in (x, residual))
+    vector = torch.float32 if wide_vectors and dtype.itemsize == 2 else dtype
+    scale, bias = (values(shape[1], dtype=vector, device=device) for _ in range(2))
+    result = fused(act, x, scale=scale, bias=bias, residual=residual, dim=1)
+    assert result.stride() == x.stride()
+    full = [v.to(vector)[:, None, None].expand(shape).contiguous() for v in (scale, bias)]
+    plain = fused(act, x.contiguous(), scale=full[0], bias=full[1], residual=residual.contiguous())
+    assert_same_bits(result, plain)
+    for dim, view in ((-3, (shape[1], 1, 1)),):
+        assert_same_bits(result, fused(act, x, scale=scale, bias=bias, residual=residual, dim=dim))
+        shaped = {"scale": scale.view(view), "bias": bias.view(view)}
+        assert_same_bits(result, fused(act, x, **shaped, residual=residual))
+
+
+@acts
+def test_halves_of_one_tensor(act, dtype, device):
+    """A gated unit on the halves of a packed tensor, without a copy."""
+    for columns in (7, 64, 500):
+        packed = values(6, 2 * columns, dtype=dtype, device=device)
+        a, b = packed.chunk(2, -1)
+        for x, gate in ((a, b), (b, a)):
+            expected = fused(act, x.contiguous(), gate=gate.contiguous())
+            assert_same_bits(fused(act, x, gate=gate), expected)
+
+
+@acts
+def test_broadcasts(act, device, dtype):
+    shapes = ((4, 1, 3), (5, 1), (3,), (4, 5, 1), ())
+    x, scale, bias, residual, gate = (values(*s, dtype=dtype, device=device) for s in shapes)
+    result = fused(act, x, scale=scale, bias=bias, residual=residual, gate=gate)
+    full = [t.expand(4, 5, 3).contiguous() for t in (x, scale, bias, residual, gate)]
+    expected = fused(act, full[0], **dict(zip(INPUTS, full[1:])))
+    assert_same_bits(result, expected)
+
+
+@two_acts
+def test_large_tensors(act, dtype, device):
+    """Beyond what stays in a cache, by several threads: bits of small pieces."""
+    n = (1 << 22) + 37
+    x, residual, gate = (values(n, dtype=dtype, device=device) for _ in range(3))
+    for operands in ({"residual": residual}, {"residual": residual, "gate": gate}):
+        result = fused(act, x, **operands)
+        for start in (0, n // 2 + 1, n - 1000):
+            piece = slice(start, start + 1000)
+            own = {name: t[piece].clone() for name, t in operands.items()}
+            assert_same_bits(result[piece], fused(act, x[piece].clone(), **own))
+
+
+# ---- derivatives
+
+
+def smooth(act, shape, names, device="cpu", dtype=torch.float64):
+    """Leaves where z stays away from kinks: scale is 1, bias and residual vanish."""
+    x = smooth_values(act, *shape, device=device, dtype=dtype)
+    operands = {}
+    for name in names:
+        size = shape[-1:] if name in ("scale", "bias") else shape
+        t = torch.ones(size) if name == "scale" else torch.zeros(size)
+        if name == "gate":
+            t = torch.randn(size)
+        operands[name] = t.to(dtype).to(device).requires_grad_()
+    return x, operands
+
+
+@two_acts
+@sets
+def test_gradients(act, device, names):
+    x, operands = smooth(act, (3, 4), names, device)
+
+    def function(x, *rest):
+        return fused(act, x, **dict(zip(names, rest)))
+
+    tensors = (x, *operands.values())
+    assert gradcheck(function, tensors, check_forward_ad=True, check_batched_grad=True)
+
+
+@two_acts
+@pytest.mark.parametrize("names", (INPUTS, ("bias",), ("gate",)), ids="+".join)
+def test_second_derivatives(act, device, names):
+    x, operands = smooth(act, (2, 3), names, device)
+
+    def function(x, *rest):
+        return fused(act, x, **dict(zip(names, rest)))
+
+    tensors = (x, *operands.values())
+    assert gradgradcheck(function, tensors, check_fwd_over_rev=True, check_batched_grad=True)
+
+
+def test_gradients_are_those_of_the_operations(act, dtype, device):
+    """Also where only some are wanted, where operands broadcast, and of float32 vectors."""
+    for wide_vectors in (False, True):
+        x, operands = drawn((40, 3), INPUTS, dtype, device, wide_vectors and dtype.itemsize == 2)
+        tensors = [x, *operands.values()]
+        g = values(40, 3, dtype=dtype, device=device)
+        for wanted in ((0,), (1, 2), (3,), (4,), (0, 1, 2, 3, 4)):
+            ours = [t.detach().requires_grad_(i in wanted) for i, t in enumerate(tensors)]
+            theirs = [
+                t.detach().double().requires_grad_(i in wanted) for i, t in enumerate(tensors)
+            ]
+            fused(act, ours[0], **dict(zip(INPUTS, ours[1:]))).backward(g)
+            z = theirs[0] * theirs[1] + theirs[2] + theirs[3]
+            (act.op(z) * theirs[4]).backward(g.double())
+            for i in wanted:
+                a, b = ours[i].grad, theirs[i].grad
+                assert a.dtype == tensors[i].dtype and a.shape == tensors[i].shape
+                # Sums over rows, and values next to a jump of the slope, carry z's rounding.
+                size = b.abs().max().item()
+                tolerance = {2: 2e-2, 4: 1e-5, 8: 1e-13}[dtype.itemsize]
+                fits = b.abs() < torch.finfo(dtype).max / 4
+                a, b = a[fits], b[fits]
+                near = (a.double() - b).abs() <= tolerance * (b.abs() + 0.02 * size)
+                assert near.float().mean() > 0.97 or not len(b)
+
+
+@acts
+def test_forward_mode(act, device):
+    x, operands = smooth(act, (5, 3), INPUTS, device)
+    tensors = [t.detach() for t in (x, *operands.values())]
+    for moved in ((0,), (1, 2), (3,), (4,), (0, 1, 2, 3, 4)):
+        results = []
+        for f in (
+            lambda x, *rest: fused(act, x, **dict(zip(INPUTS, rest))),
+            lambda x, s, b, r, g: act.op(x * s + b + r) * g,
+        ):
+            with forward_ad.dual_level():
+                duals = [
+                    forward_ad.make_dual(t, (t + i).cos()) if i in moved else t
+                    for i, t in enumerate(tensors)
+                ]
+                results.append(forward_ad.unpack_dual(f(*duals)).tangent)
+        close(*results)
+
+
+@acts
+def test_saved_tensors(act, device):
+    """The operands and nothing else: what the operations one by one save, or less, but where there
+    is a residual and neither scale nor gate."""
+    x, operands = smooth(act, (5, 3), ("scale", "bias", "gate"), device)
+
+    def bytes_saved(f):
+        saved = {}
+
+        def pack(t):
+            saved[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            f()
+        return sum(saved.values())
+
+    ours = bytes_saved(lambda: fused(act, x, **operands))
+    s, b, g = operands.values()
+    assert ours <= bytes_saved(lambda: act.op(x * s + b) * g)
+
+
+@acts
+def test_vmap(act, device):
+    x, gate = values(4, 3, 5, device=device), values(5, 4, device=device)
+    bias = values(4, 5, device=device)
+    with no_vmap_fallback():
+        both = vmap(lambda x, b, g: fused(act, x, bias=b, gate=g), in_dims=(0, 0, 1))(x, bias, gate)
+        one = vmap(lambda x: fused(act, x, bias=bias[0]))(x)
+        channels = vmap(lambda x: fused(act, x, bias=bias[0, :3], dim=0))(x)
+    each = [fused(act, x[i], bias=bias[i], gate=gate[:, i]) for i in range(4)]
+    assert_same_bits(both, torch.stack(each))
+    assert_same_bits(one, fused(act, x, bias=bias[0]))
+    assert_same_bits(channels, fused(act, x, bias=bias[0, :3], dim=1))
+
+
+# ---- what PyTorch does with operators
+
+
+@acts
+@pytest.mark.parametrize("names", (INPUTS, ("bias",), ("residual", "gate")), ids="+".join)
+def test_opcheck(act, device, names):
+    x, operands = smooth(act, (3, 4), names, device)
+    arguments = [x, *(operands.get(name) for name in INPUTS), *act.parameters.values()]
+    torch.library.opcheck(getattr(torch.ops.fastact, f"_fused_{act.name}").default, arguments)
+    op = getattr(torch.ops.fastact, f"fused_{act.name}").default
+    torch.library.opcheck(op, (x,), {**operands, **parameters_of(act)})
+
+
+@two_acts
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_meta(act, layout):
+    x = make(layout)
+    operands = {"bias": values(*x.shape[-1:]), "gate": values(*x.shape)}
+    result = fused(act, x, **operands)
+    meta = fused(act, x.to("meta"), **{n: t.to("meta") for n, t in operands.items()})
+    assert meta.is_meta and meta.shape == result.shape and meta.dtype == result.dtype
+    if x.numel():
+        strided = torch.empty_strided(x.shape, x.stride(), device="meta")
+        meta = fused(act, strided, **{n: t.to("meta") for n, t in operands.items()})
+        assert geometry(meta)[:3] == geometry(result)[:3]
+
+
+@acts
+def test_compile(act, device, fresh_compiler):
+    x, operands = smooth(act, (6, 8), INPUTS, device, torch.float32)
+
+    def function(x, scale, bias, residual, gate):
+        return fused(act, x, scale=scale, bias=bias, residual=residual, gate=gate)
+
+    compiled = torch.compile(function, fullgraph=True, dynamic=True)
+    eager = function(x, **operands)
+    assert_same_bits(compiled(x, **operands), eager)
+    wanted = (x, *operands.values())
+    for a, b in zip(
+        torch.autograd.grad(compiled(x, **operands).sum(), wanted),
+        torch.autograd.grad(eager.sum(), wanted),
+    ):
+        close(a, b)
+
+
+def test_compiled_autograd(device, fresh_compiler):
+    (act,) = (a for a in REPRESENTATIVES if a.name == "selu")
+    x, operands = smooth(act, (6, 8), ("bias", "gate"), device, torch.float32)
+    wanted = (x, *operands.values())
+    expected = torch.autograd.grad(fused(act, x, **operands).sum(), wanted)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+        fused(act, x, **operands).sum().backward()
+    for t, gradient in zip(wanted, expected):
+        close(t.grad, gradient)
+
+
+def test_torchscript(device):
+    def function(x, bias, gate):
+        # type: (Tensor, Tensor, Optional[Tensor]) -> Tensor
+        return torch.ops.fastact.fused_silu(x, bias=bias, gate=gate, dim=1)
+
+    x, bias = values(2, 3, 4, device=device), values(3, device=device)
+    scripted = torch.jit.script(function)
+    for gate in (None, values(2, 3, 4, device=device)):
+        expected = torch.ops.fastact.fused_silu(x, None, bias, None, gate, dim=1)
+        assert_same_bits(scripted(x, bias, gate), expected)
+
+
+def test_schemas():
+    for act in ACTIVATIONS:
+        schema = str(getattr(torch.ops.fastact, f"fused_{act.name}").default._schema)
+        optional = "".join(f", Tensor? {name}=None" for name in INPUTS)
+        assert schema.startswith(f"fastact::fused_{act.name}(Tensor self{optional}")
+        assert schema.endswith(", int dim=-1) -> Tensor")
+        out = str(getattr(torch.ops.fastact, f"fused_{act.name}").out._schema)
+        assert out.endswith(", int dim=-1, Tensor(a!) out) -> Tensor(a!)")
+
+
+# ---- out= and errors
+
+
+@acts
+def test_out(act, dtype, device):
+    x, operands = drawn((4, 3), INPUTS, dtype, device)
+    expected = fused(act, x, **operands)
+    for out in (torch.empty_like(expected), torch.empty_like(expected.t()).t(), expected.new()):
+        assert fused(act, x, out=out, **operands) is out
+        assert_same_bits(out, expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch 2.11 writes that it resizes to stderr
+        assert fused(act, x, out=expected.new_empty(2), **operands).shape == (4, 3)
+    double = torch.empty_like(expected, dtype=torch.float64)
+    assert torch.equal(fused(act, x, out=double, **operands), expected.double())
+    for name in ("residual", "gate"):
+        copies = {n: t.clone() for n, t in operands.items()}
+        fused(act, x, out=copies[name], **copies)
+        assert_same_bits(copies[name], expected)
+    version = x._version
+    assert fused(act, x, out=x, **operands) is x and x._version == version + 1
+    assert_same_bits(x, expected)
+
+
+def test_errors(device):
+    (act,) = (a for a in ACTIVATIONS if a.name == "selu")
+    x, vector = values(4, 3, device=device), values(3, device=device)
+    other = "cpu" if device == "cuda" else "meta"
+    for arguments, operands, kind, text in (
+        (x.int(), {}, NotImplementedError, "expected self to be float32"),
+        (
+            x,
+            {"bias": vector.double()},
+            RuntimeError,
+            "expected bias to have self's type Float, but",
+        ),
+        (x.half(), {"bias": vector.double()}, RuntimeError, "self's type Half or to be Float, but"),
+        (x.half(), {"gate": x}, RuntimeError, "expected gate to have self's type Half, but got Fl"),
+        (x, {"residual": x.to(other)}, RuntimeError, "on the same device, but got residual on"),
+        (x, {"scale": values(5), "dim": 0}, RuntimeError, "expected scale to have 1 element or 4"),
+        (x, {"dim": 2}, IndexError, "expected dim to be from -2 to 1, but got 2"),
+    ):
+        error = error_of(fused, act, arguments, **operands)
+        assert type(error) is kind and text in first_line(error), error
+        assert first_line(error).startswith("fastact::fused_selu: expected ")
+    assert isinstance(error_of(fused, act, x, residual=values(5, device=device)), RuntimeError)
+    with pytest.raises(RuntimeError, match="overlap|more than one element"):
+        fused(act, x, out=x[:1].expand(4, 3))
+    with pytest.raises(RuntimeError, match="single memory location|overlap"):
+        storage = values(20, device=device)
+        fused(act, storage[:12], out=storage[4:16])
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        fused(act, x.clone().requires_grad_(), out=torch.empty_like(x))
+    with pytest.raises((RuntimeError, ValueError), match="expected lambd to be at least 0"):
+        torch.ops.fastact.fused_softshrink(x, lambd=-1.0)
+
+
+# ---- a GPU
+
+
+def test_a_gpu_gives_the_cpus_bits(act, cuda, dtype):
+    for shape in ((65, 129), (64, 128), (3, 4096)):
+        for names in SETS:
+            for wide_vectors in (False, True):
+                if wide_vectors and dtype.itemsize != 2:
+                    continue
+                x, operands = drawn(shape, names, dtype, "cpu", wide_vectors)
+                on_gpu = {name: t.cuda() for name, t in operands.items()}
+                result = fused(act, x.cuda(), **on_gpu)
+                assert_same_bits(result.cpu(), fused(act, x, **operands))
+
+
+def test_a_cuda_graph_captures_it(cuda):
+    x, bias = values(64, 128, device=cuda), values(128, device=cuda)
+    fastact = torch.ops.fastact
+    expected = fastact.fused_gelu(x, bias=bias)
+    out = torch.empty_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fastact.fused_gelu(x, bias=bias, out=out)
+    out.zero_()
+    graph.replay()
+    assert_same_bits(out, expected)
+
+
+def test_offsets_beyond_31_bits(cuda):
+    if torch.cuda.get_device_properties(0).total_memory < 40 << 30:
+        pytest.skip("expected 40 GiB of memory on the GPU")
+    n = (1 << 31) + 1024
+    x = torch.arange(1024, device=cuda).to(torch.bfloat16).repeat(n // 1024)
+    result = torch.ops.fastact.fused_relu(x, residual=x)
+    expected = torch.ops.fastact.fused_relu(x[:1024], residual=x[:1024])
+    for start in (0, n - 1024, (1 << 30), (1 << 31) - 1024):
+        assert_same_bits(result[start : start + 1024], expected)

@@ -1,0 +1,123 @@
+// What the CPU's, CUDA's and Meta's kernels of fused operators have in common: as pointwise.h, for
+// inputs of which some are absent, and of which some may be float beside 16 bits.
+#pragma once
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/native/Resize.h>
+
+#include <concepts>
+
+#include "registration/checks.h"
+#include "registration/keys/pointwise.h"
+#include "registration/operators/operator.h"
+
+namespace fastact {
+
+// The inputs that there are, in the order of the iterator's.
+struct FusedInputs {
+  explicit FusedInputs(TensorPointers tensors) {
+    const c10::ScalarType type = tensors[0]->scalar_type();
+    for (int i = 0; i < kFusedInputs; ++i) {
+      if (!tensors[i]->defined()) continue;
+      present[count++] = tensors[i];
+      set.add(static_cast<FusedInput>(i));
+      if (tensors[i]->scalar_type() != type) wide.add(static_cast<FusedInput>(i));
+    }
+  }
+
+  [[nodiscard]] std::span<const at::Tensor* const> tensors() const {
+    return {present, static_cast<size_t>(count)};
+  }
+
+  const at::Tensor* present[kFusedInputs];
+  int count = 0;
+  FusedSet set;
+  FusedSet wide;
+};
+
+template <class B>
+concept IsFusedBackend = IsBackend<B> &&
+    requires(const Operator& op, DType type, const CallParameters& parameters,
+             const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
+  // The kernel, over the operands that there are as the iterator has them.
+  B::run_fused(op, type, parameters, inputs, iterator);
+};
+
+template <IsFusedBackend Backend>
+struct FusedPointwise {
+  static constexpr bool kIsFused = true;
+
+  static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Operator& op,
+                               TensorPointers tensors, const CallParameters& parameters) {
+    check_fused(op, tensors, parameters);
+    const FusedInputs inputs(tensors);
+    at::Tensor out;
+    if (lies_like_self(inputs)) out = Pointwise<Backend>::empty_like_dense(*tensors[0]);
+    iterate(op, inputs, parameters, out);
+    return out;
+  }
+
+  static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                         const CallParameters& parameters, at::Tensor& out) {
+    check_fused(op, tensors, parameters);
+    const c10::ScalarType type = tensors[0]->scalar_type();
+    check_out(op, tensors, type, out);
+    const FusedInputs inputs(tensors);
+    check_overlap(inputs, out);
+    if (out.scalar_type() == type) {
+      iterate(op, inputs, parameters, out);
+    } else {
+      // Rounded to self's type first, then to out's, as an elementwise operator's result is.
+      const at::Tensor result = functional(keys, op, tensors, parameters);
+      if (at::native::resize_output(out, result.sizes()))
+        out.as_strided_(result.sizes(), result.strides());
+      out.copy_(result);
+    }
+    return out;
+  }
+
+ private:
+  // Whether the result lies as a dense self: then it is known without the iterator, and the
+  // backend makes its memory. A residual or a gate that does not broadcast lies like it, too.
+  static bool lies_like_self(const FusedInputs& inputs) {
+    const at::Tensor& self = *inputs.present[0];
+    if (!self.is_non_overlapping_and_dense()) return false;
+    return std::all_of(inputs.present + 1, inputs.present + inputs.count,
+                       [&](const at::Tensor* other) {
+                         if (other->sizes() == self.sizes())
+                           return other->strides() == self.strides();
+                         return at::is_expandable_to(other->sizes(), self.sizes());
+                       });
+  }
+
+  // An input that is out itself may be overwritten, element for element, if nothing of it is read
+  // twice; one that is a part of it, or of which it is a part, not.
+  static void check_overlap(const FusedInputs& inputs, const at::Tensor& out) {
+    at::assert_no_internal_overlap(out);
+    for (int i = 0; i < inputs.count; ++i) {
+      if (!inputs.present[i]->is_same(out)) at::assert_no_partial_overlap(out, *inputs.present[i]);
+    }
+  }
+
+  static void iterate(const Operator& op, const FusedInputs& inputs,
+                      const CallParameters& parameters, at::Tensor& out) {
+    const at::Tensor& self = *inputs.present[0];
+    at::TensorIteratorConfig config;
+    config.set_check_mem_overlap(false).check_all_same_dtype(false).declare_static_dtype_and_device(
+        self.scalar_type(), self.device());
+    if (out.defined()) {
+      config.add_output(out);
+    } else {
+      config.add_owned_output(out);
+    }
+    for (int i = 0; i < inputs.count; ++i) config.add_const_input(*inputs.present[i]);
+    at::TensorIterator iterator = config.build();
+    if (!out.defined()) out = iterator.output();
+    if (iterator.numel() == 0) return;
+    Backend::run_fused(op, *engine_type(self.scalar_type()), parameters, inputs, iterator);
+  }
+};
+
+}  // namespace fastact

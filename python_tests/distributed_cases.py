@@ -351,6 +351,20 @@ def compiled(ranks):
         ranks.assert_is(leaf.grad, ops.mish_backward(torch.full_like(x, 2), x))
 
 
+def in_a_graph(ranks):
+    """On GPUs: recorded once, played again with other numbers."""
+    x = ranks.place(numbers(8, 4), ranks.line, [Shard(0)])
+    ops.gelu(x)  # the first call on a device checks its arithmetic
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = ops.gelu(x)
+    again = numbers(8, 4)
+    x.to_local().copy_(ranks.place(again, ranks.line, [Shard(0)]).to_local())
+    graph.replay()
+    ranks.assert_is(y, ops.gelu(again))
+
+
 # ---- forms of several tensors: operators of the test's own, of the shapes that such forms have
 
 
@@ -498,6 +512,8 @@ def run(ranks):
                     ranks.check(f"sums {shape} {name}", sums, ranks, mesh, placements, shape)
     shard_of_weight = (ranks.line, (Shard(1),), (Shard(0),), False)
     ranks.check("prelu, a shard of its weight", prelu, ranks, *shard_of_weight)
+    if ranks.device.type == "cuda":
+        ranks.check("in a CUDA graph", in_a_graph, ranks)
     for function in (in_strides, refused, out_of_another_placement, inference, compiled):
         ranks.check(function.__name__, function, ranks)
 

@@ -3,12 +3,13 @@
 import importlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 from conftest import missing_gpu
-from support import REPOSITORY, error_of, package_path, run_python
+from support import REPOSITORY, assert_same_bits, error_of, package_path, run_python
 
 import fastact  # isort: skip
 from fastact import _distributed  # isort: skip
@@ -51,6 +52,28 @@ def test_every_operator_on_every_mesh(group, tmp_path):
     for operator, row in table.items():
         for placement, (ours, theirs) in row.items():
             assert ours <= theirs, (operator, placement)
+
+
+def test_devices_in_threads():
+    """A thread for each of two GPUs, at the same time: the bits of the CPU on both."""
+    if reason := missing_gpu():
+        pytest.skip(reason)
+    if torch.cuda.device_count() < 2:
+        pytest.skip("expected 2 GPUs, but found 1")
+    ops = torch.ops.fastact
+    x = torch.randn(100003)
+    expected = [f(x) for f in (ops.gelu, ops.mish, lambda x: ops.silu_backward(x, x))]
+
+    def calls(device):
+        there = x.to(device)
+        for _ in range(50):
+            results = (ops.gelu(there), ops.mish(there), ops.silu_backward(there, there))
+            for result, exact in zip(results, expected):
+                assert result.device == torch.device(device)
+                assert_same_bits(result, exact)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(calls, ("cuda:0", "cuda:1") * 2))
 
 
 def test_every_operator_has_a_rule():

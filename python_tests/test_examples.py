@@ -124,6 +124,43 @@ print(len(kinds))
     assert kinds == len(OPERATORS) + 1 - 3  # and prelu; PyTorch lacks three
 
 
+def torchrun(processes, *command, code=0):
+    return python(
+        "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", processes, *command,
+        code=code,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_distributed(package, tmp_path):
+    """A process dies, and the run is resumed on another mesh, in another way."""
+    script = (EXAMPLES / "distributed" / "train.py", "--model", "swiglu", "--out", tmp_path)
+    first = torchrun(2, *script, "--epochs", 2, "--die-in", 2, code=1)
+    assert "from epoch 1\nepoch 1: loss" in first.stdout
+    assert "rank 1 dies in epoch 2, as it was told" in first.stdout
+    assert re.search(r"rank +: 1 \(local_rank: 1\)\n +exitcode +: 1 ", first.stderr)
+    flags = ("--epochs", 2, "--data", "fsdp", "--tensor", 2)
+    lines = torchrun(4, *script, *flags).stdout.splitlines()
+    assert lines[0] == "swiglu on 2 (fsdp) x 2 (tensor) processes, gloo, from epoch 2"
+    assert float(re.search(r"accuracy (.*)%", lines[2])[1]) > 80
+    assert re.search(r"one process's, of [1-9]\d*: FastAct 0, PyTorch \d+$", lines[3])
+
+
+def test_distributed_bits_in_uneven_parts(package, tmp_path):
+    """SELU in a tensor-parallel layer of 250 numbers on 4 processes."""
+    script = (EXAMPLES / "distributed" / "train.py", "--out", tmp_path)
+    lines = torchrun(4, *script, "--epochs", 1, "--tensor", 4).stdout.splitlines()
+    assert lines[0] == "selu on 1 (ddp) x 4 (tensor) processes, gloo, from epoch 1"
+    assert re.search(r"one process's, of [1-9]\d*: FastAct 0, PyTorch \d+$", lines[3])
+
+
+def test_the_page_on_many_gpus(package, tmp_path):
+    page = (EXAMPLES.parent / "docs" / "distributed.md").read_text()
+    script = tmp_path / "this_file.py"
+    script.write_text(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1])
+    torchrun(4, script)
+
+
 def test_aot_inductor(package, build, tmp_path):
     """The package gives the same bits in Python and in C++, and says what it misses elsewhere."""
     archive = tmp_path / "network.pt2"

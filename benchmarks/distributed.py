@@ -1,0 +1,120 @@
+"""Times a training step on several processes with FastAct's activation and with PyTorch's.
+
+    torchrun --standalone --nproc-per-node 2 benchmarks/distributed.py [--layers 8]
+
+Two steps of a stack of gated units in bfloat16, silu(x W) * x V and a matrix product: under FSDP2,
+where each process has its own batch, and under tensor parallelism, where the activation is a
+DTensor's. FastAct and PyTorch take turns, a step each. It prints the medians, their quartiles and
+the ratio of the medians. Without a GPU for each process it runs small layers on CPUs, to try the
+script itself.
+"""
+
+import argparse
+import functools
+import os
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import fastact
+
+
+class Gated(nn.Module):
+    def __init__(self, activation: nn.Module, width: int, hidden: int):
+        super().__init__()
+        self.gate, self.up = (nn.Linear(width, hidden, bias=False) for _ in range(2))
+        self.down = nn.Linear(hidden, width, bias=False)
+        self.activation = activation
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+def make(how: str, activation: nn.Module, sizes: tuple[int, int], layers: int, device):
+    """The same weights for every activation."""
+    torch.manual_seed(0)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    with device:
+        model = nn.Sequential(*(Gated(activation, *sizes) for _ in range(layers))).bfloat16()
+    if how == "FSDP2":
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    in_parts = functools.partial(ColwiseParallel, use_local_output=False)
+    plan = {"*.gate": in_parts(), "*.up": in_parts(), "*.down": RowwiseParallel()}
+    return parallelize_module(model, mesh, plan)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+    model(x).float().square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def seconds(function, device: torch.device) -> float:
+    def wait():
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    dist.barrier()
+    wait()
+    start = time.perf_counter()
+    function()
+    wait()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=40, help="of each, in turns")
+    options = parser.parse_args()
+    if "LOCAL_RANK" not in os.environ:
+        parser.error("expected to be started by torchrun, as the first lines of this file say")
+    local = int(os.environ["LOCAL_RANK"])
+    if torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
+        device, sizes, rows = torch.device("cuda", local), (4096, 14336), 8192
+        torch.cuda.set_device(device)
+        name = torch.cuda.get_device_name(device)
+    else:
+        device, sizes, rows, name = torch.device("cpu"), (128, 448), 256, "CPU"
+        torch.set_num_threads(1)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    if dist.get_rank() == 0:
+        print(f"{dist.get_world_size()} x {name}, torch {torch.__version__}, {dist.get_backend()}")
+        print(f"{options.layers} layers of {sizes[0]} to {sizes[1]}, {rows} rows, bfloat16")
+    x = torch.randn(rows, sizes[0], device=device, dtype=torch.bfloat16)
+    activations = {"PyTorch": nn.SiLU(), "FastAct": fastact.nn.SiLU()}
+    for how in ("FSDP2", "tensor parallel"):
+        steps = {}
+        for who, activation in activations.items():
+            model = make(how, activation, sizes, options.layers, device)
+            optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+            steps[who] = functools.partial(step, model, optimizer, x)
+        times = {who: [] for who in steps}
+        for turn in range(options.steps + 5):
+            # Each is first in every second turn.
+            for who in list(steps)[:: 1 if turn % 2 else -1]:
+                taken = seconds(steps[who], device)
+                if turn >= 5:
+                    times[who].append(taken * 1e3)
+        if dist.get_rank() == 0:
+            medians = {who: statistics.median(all_times) for who, all_times in times.items()}
+            for who, all_times in times.items():
+                low, _, high = statistics.quantiles(all_times, n=4)
+                print(f"{how}, {who}: {medians[who]:.2f} ms ({low:.2f} to {high:.2f})")
+            print(
+                f"{how}: PyTorch's time / FastAct's {medians['PyTorch'] / medians['FastAct']:.3f}"
+            )
+        del steps
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

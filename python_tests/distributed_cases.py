@@ -564,6 +564,9 @@ def main(rank, backend, world, port, folder):
     if rank == 0:
         (folder / "table.json").write_text(json.dumps(ranks.table))
     dist.destroy_process_group()
+    # One that ends by itself may abort in gloo's threads, after its work (seen with torch 2.11
+    # and torch.relu alone: 3 of 8 runs).
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -281,6 +281,8 @@ def main() -> None:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     train(options, device)
     dist.destroy_process_group()
+    # A process that ends by itself may abort in gloo's threads, after its work (seen with 2.11).
+    os._exit(0)
 
 
 if __name__ == "__main__":

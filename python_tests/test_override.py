@@ -505,6 +505,8 @@ def test_models_that_were_made_before(device, tmp_path):
         torch.jit.freeze(scripted),
         torch.jit.optimize_for_inference(torch.jit.freeze(scripted)),
     ]
+    if device == "cuda":  # where TorchScript's fuser writes kernels of its own
+        models = models[:2]
     ours = torch.ops.fastact
     with torch.no_grad():
         y = network[2](ours.selu(network[0](x)))

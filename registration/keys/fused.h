@@ -38,12 +38,12 @@ struct FusedInputs {
 };
 
 template <class B>
-concept IsFusedBackend = IsBackend<B> &&
-    requires(const Operator& op, DType type, const CallParameters& parameters,
-             const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
-  // The kernel, over the operands that there are as the iterator has them.
-  B::run_fused(op, type, parameters, inputs, iterator);
-};
+concept IsFusedBackend =
+    IsBackend<B> && requires(const Operator& op, DType type, const CallParameters& parameters,
+                             const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
+      // The kernel, over the operands that there are as the iterator has them.
+      B::run_fused(op, type, parameters, inputs, iterator);
+    };
 
 template <IsFusedBackend Backend>
 struct FusedPointwise {

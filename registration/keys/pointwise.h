@@ -17,19 +17,19 @@ namespace fastact {
 
 // A device, to Pointwise.
 template <class B>
-concept IsBackend = requires(const at::Tensor& like, c10::MemoryFormat format, const Operator& op,
-                             const KernelId& id, const CallParameters& parameters,
-                             const at::Tensor& out, TensorPointers tensors,
-                             at::TensorIteratorBase& iterator) {
-  // Fresh memory: contiguous in that format, or with like's strides.
-  { B::empty(like, format) } -> std::same_as<at::Tensor>;
-  { B::empty_strided(like) } -> std::same_as<at::Tensor>;
-  // Whether ATen converts tensors of several types before it chooses the result's strides.
-  { B::converts_first(like) } -> std::same_as<bool>;
-  // The kernel, over operands that are all dense in one order, or as the iterator says.
-  B::run_dense(op, id, parameters, out, tensors);
-  B::run(op, id, parameters, iterator);
-};
+concept IsBackend =
+    requires(const at::Tensor& like, c10::MemoryFormat format, const Operator& op,
+             const KernelId& id, const CallParameters& parameters, const at::Tensor& out,
+             TensorPointers tensors, at::TensorIteratorBase& iterator) {
+      // Fresh memory: contiguous in that format, or with like's strides.
+      { B::empty(like, format) } -> std::same_as<at::Tensor>;
+      { B::empty_strided(like) } -> std::same_as<at::Tensor>;
+      // Whether ATen converts tensors of several types before it chooses the result's strides.
+      { B::converts_first(like) } -> std::same_as<bool>;
+      // The kernel, over operands that are all dense in one order, or as the iterator says.
+      B::run_dense(op, id, parameters, out, tensors);
+      B::run(op, id, parameters, iterator);
+    };
 
 // Which of the operator's inputs is the iterator's at `position`. Where the first one's strides
 // leave the layout of a new result open, the next one's decide.

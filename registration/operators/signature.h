@@ -41,6 +41,7 @@ using TensorArgument =
     std::conditional_t<(Position < Required), const at::Tensor&, const std::optional<at::Tensor>&>;
 
 // Between an argument and the uniform form, where an absent tensor is an undefined one.
+// NOLINTNEXTLINE(bugprone-return-const-ref-from-parameter): a kernel's arguments outlive its call
 inline const at::Tensor& tensor_of(const at::Tensor& argument) { return argument; }
 inline const at::Tensor& tensor_of(const std::optional<at::Tensor>& argument) {
   static const at::Tensor& absent = *new at::Tensor();
@@ -199,10 +200,9 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : publ
 
   at::Tensor functional(const c10::DispatchKeySet* keys, TensorPointers tensors,
                         const CallParameters& parameters) const override {
-    return expand(
-        parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) {
-          return functional_.dispatch(keys, argument_of<I, kRequired>(*tensors[I])..., p...);
-        });
+    return expand(parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) {
+      return functional_.dispatch(keys, argument_of<I, kRequired>(*tensors[I])..., p...);
+    });
   }
 
   at::Tensor& in_place(const c10::DispatchKeySet* keys, at::Tensor& self,
@@ -219,7 +219,7 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : publ
                     const CallParameters& parameters, at::Tensor& to) const override {
     if constexpr (kHasOut<Tensors, Optional>) {
       return expand(
-          parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p)->at::Tensor & {
+          parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) -> at::Tensor& {
             return out_.dispatch(keys, argument_of<I, kRequired>(*tensors[I])..., p..., to);
           });
     }
@@ -234,10 +234,9 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : publ
   template <class Function>
   static decltype(auto) expand(const CallParameters& parameters, const Function& f) {
     return [&]<class... P>(Types<P...>) -> decltype(auto) {
-      return [&]<size_t... J>(std::index_sequence<J...>)->decltype(auto) {
+      return [&]<size_t... J>(std::index_sequence<J...>) -> decltype(auto) {
         return f(std::make_index_sequence<Tensors>{}, parameter_at<P>(parameters, J)...);
-      }
-      (std::index_sequence_for<P...>{});
+      }(std::index_sequence_for<P...>{});
     }(typename ParameterTypes<Numbers, HasFlag>::type{});
   }
 
@@ -260,11 +259,11 @@ concept ImplementsInPlace = requires(c10::DispatchKeySet keys, const Operator& o
   { I::in_place(keys, op, self, parameters) } -> std::same_as<at::Tensor&>;
 };
 template <class I>
-concept ImplementsOut = requires(c10::DispatchKeySet keys, const Operator& op,
-                                 TensorPointers tensors, const CallParameters& parameters,
-                                 at::Tensor& out) {
-  { I::out(keys, op, tensors, parameters, out) } -> std::same_as<at::Tensor&>;
-};
+concept ImplementsOut =
+    requires(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+             const CallParameters& parameters, at::Tensor& out) {
+      { I::out(keys, op, tensors, parameters, out) } -> std::same_as<at::Tensor&>;
+    };
 template <class I>
 concept IsImplementation = ImplementsFunctional<I> || ImplementsInPlace<I> || ImplementsOut<I>;
 

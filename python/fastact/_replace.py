@@ -10,30 +10,30 @@ from torch import fx
 
 from fastact import functional, nn
 
-# What other libraries call their activations: the function that computes each.
-_OTHERS: dict[str, dict[str, Callable]] = {
+# What other libraries call their activations: the name of the function that computes each.
+_OTHERS: dict[str, dict[str, str]] = {
     "timm.layers.activations": {
-        "Swish": functional.silu,
-        "Mish": functional.mish,
-        "Sigmoid": functional.sigmoid,
-        "Tanh": functional.tanh,
-        "HardSwish": functional.hardswish,
-        "HardSigmoid": functional.hardsigmoid,
-        "GELU": functional.gelu,
-        "GELUTanh": functional.gelu_tanh,
-        "QuickGELU": functional.quick_gelu,
+        "Swish": "silu",
+        "Mish": "mish",
+        "Sigmoid": "sigmoid",
+        "Tanh": "tanh",
+        "HardSwish": "hardswish",
+        "HardSigmoid": "hardsigmoid",
+        "GELU": "gelu",
+        "GELUTanh": "gelu_tanh",
+        "QuickGELU": "quick_gelu",
     },
     "transformers.activations": {
-        "GELUActivation": functional.gelu,
-        "NewGELUActivation": functional.gelu_tanh,
-        "GELUTanh": functional.gelu_tanh,
-        "PytorchGELUTanh": functional.gelu_tanh,
-        "AccurateGELUActivation": functional.gelu_tanh,
-        "FastGELUActivation": functional.gelu_tanh,
-        "QuickGELUActivation": functional.quick_gelu,
-        "SiLUActivation": functional.silu,
-        "MishActivation": functional.mish,
-        "ReLUSquaredActivation": functional.squared_relu,
+        "GELUActivation": "gelu",
+        "NewGELUActivation": "gelu_tanh",
+        "GELUTanh": "gelu_tanh",
+        "PytorchGELUTanh": "gelu_tanh",
+        "AccurateGELUActivation": "gelu_tanh",
+        "FastGELUActivation": "gelu_tanh",
+        "QuickGELUActivation": "quick_gelu",
+        "SiLUActivation": "silu",
+        "MishActivation": "mish",
+        "ReLUSquaredActivation": "squared_relu",
     },
 }
 
@@ -179,10 +179,10 @@ def _replace_module(module: torch.nn.Module) -> str | None:
     kind = type(module)
     if _is_replaced(module):
         return None
-    function = _OTHERS.get(kind.__module__, {}).get(kind.__name__)
-    if function is not None:
-        _become(module, _forward_of(function))
-        return f"fastact.functional.{function.__name__}"
+    name = _OTHERS.get(kind.__module__, {}).get(kind.__name__)
+    if name in functional.__all__:  # a build may have some of the activations alone
+        _become(module, _forward_of(getattr(functional, name)))
+        return f"fastact.functional.{name}"
     base = _base_in_torch(kind)
     if base is None:
         return None

@@ -104,6 +104,10 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
                                    "_double_backward", "_triple_backward"}) {
       expected.push_back("fastact::" + name + form);
     }
+    for (const char* const prefix : {"fused_", "_fused_"}) {
+      expected.push_back("fastact::" + (prefix + name));
+      expected.push_back("fastact::" + (prefix + name) + ".out");
+    }
   }
   std::vector<std::string> found;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {

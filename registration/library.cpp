@@ -17,7 +17,7 @@ namespace {
 std::string numbers(const Operator& op) {
   std::string text;
   for (const Parameter& parameter : op.parameters()) {
-    text.append(", float ").append(parameter.name);
+    text.append(", float ").append(op.argument_name(parameter));
     if (parameter.default_value.has_value())
       text.append("=").append(literal(*parameter.default_value));
   }

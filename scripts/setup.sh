@@ -43,8 +43,11 @@ if [[ -z $compiler ]]; then
 fi
 [[ -n $compiler ]] || fail "a C++20 compiler (g++ 11, clang 14 or newer) is needed, but none was found."
 # Unquoted on purpose: CXX may carry arguments, such as "ccache g++".
-printf '#include <concepts>\n#include <bit>\ntemplate <std::integral T> T f(T x) { return std::rotl(x, 1u); }\n' |
-  $compiler -std=c++20 -fsyntax-only -x c++ - 2>/dev/null ||
+$compiler -std=c++20 -fsyntax-only -x c++ - 2>/dev/null <<'SOURCE' ||
+#include <concepts>
+#include <bit>
+template <std::integral T> T f(T x) { return std::rotl(x, 1u); }
+SOURCE
   fail "a C++20 compiler (g++ 11, clang 14 or newer) is needed, but $compiler is not one: $($compiler --version 2>&1 | head -1)"
 
 # --- the environment ----------------------------------------------------------------------------

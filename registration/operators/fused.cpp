@@ -159,13 +159,6 @@ void for_each_composite(const Visit& visit) {
   }
 }
 
-// elu's parameter `scale` multiplies its result.
-std::string name_of(const Operator& op, const Parameter& parameter) {
-  const std::string name(parameter.name);
-  const auto is_input = [&](const char* input) { return name == input; };
-  return std::ranges::any_of(op.inputs, is_input) ? "output_" + name : name;
-}
-
 // "(Tensor self, Tensor? scale=None, ..., float alpha=1.0, *, int dim=-1". A parameter
 // without a default cannot stand behind arguments with one but as a keyword.
 std::string composite_arguments(const Operator& op) {
@@ -175,10 +168,10 @@ std::string composite_arguments(const Operator& op) {
   std::string keywords = ", *";
   for (const Parameter& parameter : op.parameters()) {
     if (parameter.default_value.has_value()) {
-      text.append(", float ").append(name_of(op, parameter));
+      text.append(", float ").append(op.argument_name(parameter));
       text.append("=").append(literal(*parameter.default_value));
     } else {
-      keywords.append(", float ").append(name_of(op, parameter));
+      keywords.append(", float ").append(op.argument_name(parameter));
     }
   }
   return text + keywords + ", int dim=-1";

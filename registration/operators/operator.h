@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DispatchKeySet.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -112,6 +113,11 @@ class Operator : public Descriptor {
   [[nodiscard]] bool takes_is_result() const { return form_from_result >= 0; }
   [[nodiscard]] std::span<const Parameter> parameters() const {
     return activation == nullptr ? std::span<const Parameter>() : activation->parameters;
+  }
+  // What the schema calls it. elu's `scale` multiplies its result, a fused form's multiplies self.
+  [[nodiscard]] std::string argument_name(const Parameter& parameter) const {
+    const bool taken = std::ranges::find(inputs, parameter.name) != inputs.end();
+    return (taken ? "output_" : "") + std::string(parameter.name);
   }
 
   [[nodiscard]] KernelId kernel_id(DType dtype, const CallParameters& parameters) const {

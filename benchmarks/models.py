@@ -2,6 +2,7 @@
 
     python benchmarks/models.py                          this machine's GPU, or its CPU
     python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
+    python benchmarks/models.py --libraries              torchvision's and timm's, if installed
     python benchmarks/models.py --calls                  single calls, on 8 numbers
     python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md
 
@@ -28,10 +29,11 @@ from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E4
 
 import fastact  # noqa: E402
 from fastact import _info  # noqa: E402
-from networks import NETWORKS  # noqa: E402
+from networks import NETWORKS, library_networks  # noqa: E402
 
-# Width and side of the images, and the batch.
+# Width, side of the images, and the batch; a library's networks have their own width.
 SIZES = {"cpu": (32, 32, 8), "cuda": (128, 64, 64)}
+LIBRARY_SIZES = {"cpu": (None, 64, 8), "cuda": (None, 224, 64)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 START, END = "<!-- models: written by `make bench-models ARGS=--report` -->", "<!-- models: end -->"
 
@@ -75,9 +77,10 @@ def contestants(model, x, training: bool, compiles: bool, switch: Switch) -> dic
 def measure(options: argparse.Namespace) -> dict:
     device = options.device
     clock = CudaClock() if device == "cuda" else CpuClock()
-    width, side, batch = SIZES[device]
+    sizes = (LIBRARY_SIZES if options.libraries else SIZES)[device]
+    width, side, batch = sizes
     switch, rows = Switch(), []
-    for network in NETWORKS:
+    for network in library_networks() if options.libraries else NETWORKS:
         if options.network and network.name not in options.network:
             continue
         for name in options.dtype or DTYPES:
@@ -99,7 +102,7 @@ def measure(options: argparse.Namespace) -> dict:
     name = torch.cuda.get_device_name() if device == "cuda" else _info.cpu_name()
     return {
         "machine": name, "torch": torch.__version__, "threads": torch.get_num_threads(),
-        "device": device, "sizes": SIZES[device], "rows": rows,
+        "device": device, "sizes": sizes, "rows": rows,
     }  # fmt: skip
 
 
@@ -154,7 +157,7 @@ def table(results: list[dict]) -> str:
         width, side, batch = result["sizes"]
         parts.append(
             f"{result['machine']}, {result['threads']} threads, torch {result['torch']}; batch "
-            f"{batch}, images of {side} x {side}, width {width}:\n"
+            f"{batch}, images of {side} x {side}{f', width {width}' if width else ''}:\n"
         )
         parts.append("| | " + " | ".join(titles) + " |")
         parts.append("| --- |" + " ---: |" * len(columns))
@@ -185,7 +188,10 @@ def main() -> None:
     )
     found = "cuda" if _info.gpus() else "cpu"
     parser.add_argument("--device", choices=("cpu", "cuda"), default=found)
-    parser.add_argument("--network", action="append", choices=[n.name for n in NETWORKS])
+    parser.add_argument("--libraries", action="store_true", help="torchvision's and timm's models")
+    parser.add_argument(
+        "--network", action="append", choices=[n.name for n in (*NETWORKS, *library_networks())]
+    )
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--compile", action="store_true", help="compiled models, too")
     parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
@@ -195,6 +201,8 @@ def main() -> None:
     if options.report:
         report(options.report)
         return
+    if options.libraries and not library_networks():
+        parser.error("expected torchvision and timm to be installed for --libraries")
     if options.calls:
         measure_calls(options)
         return

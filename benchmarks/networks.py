@@ -1,10 +1,11 @@
 """Whole models of the families that people use, small enough to be built anywhere.
 
-Each is written with PyTorch's own operators, as modules and as calls of functions. `width` and
-`side` scale it. torchvision and timm have no release for every torch that FastAct supports, so the
-models are not theirs.
+Each of NETWORKS is written with PyTorch's own operators, as modules and as calls of functions.
+`width` and `side` scale it. torchvision and timm have no release for every torch that FastAct
+supports; library_networks() are theirs, where both are installed.
 """
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -179,11 +180,16 @@ def mlp(w: int, act: Callable) -> nn.Module:
 class Network:
     name: str
     make: Callable[[int], nn.Module]
+    least_side: int = 16
+
+    def model(self, width: int, side: int) -> nn.Module:
+        return self.make(width)
 
     def build(self, width: int, side: int) -> tuple[nn.Module, Callable[[int], Tensor]]:
         """The model for inference, and a maker of inputs for a batch; the same at each call."""
+        side = max(side, self.least_side)
         torch.manual_seed(0)
-        model = self.make(width)
+        model = self.model(width, side)
 
         def inputs(batch: int) -> Tensor:
             return torch.randn(batch, 3, side, side, generator=torch.Generator().manual_seed(1))
@@ -212,3 +218,58 @@ NETWORKS = (
     Network("mlp_softplus", lambda w: mlp(w, nn.Softplus)),
     Network("mlp_logsigmoid", lambda w: mlp(w, nn.LogSigmoid)),
 )
+
+
+@dataclass(frozen=True)
+class LibraryNetwork(Network):
+    """One that a library makes for images of a size, in the library's own width.
+
+    Its numbers are as large as a trained one's: build()'s images are the batch norms' statistics,
+    and a head that starts with zeros, as vit_b_16's, has weights. Nothing is dropped in training,
+    so that it can be repeated in another type.
+    """
+
+    least_side: int = 64
+
+    def model(self, width: int, side: int) -> nn.Module:
+        model = self.make(side)
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = 1.0
+            elif type(module).__name__ in ("Dropout", "StochasticDepth"):
+                module.p = 0.0
+            elif isinstance(module, nn.Linear) and not module.weight.any():
+                nn.init.xavier_uniform_(module.weight)
+        return model
+
+
+def library_networks() -> tuple[Network, ...]:
+    """Of torchvision and timm, with random weights; none where one of the two is not installed.
+
+    timm's models have the activation that they are built with; Mish and SELU are in none of its
+    configurations of today.
+    """
+    if not all(importlib.util.find_spec(name) for name in ("torchvision", "timm")):
+        return ()
+    import timm
+    from torchvision import models
+
+    def of_timm(name: str, **options: object) -> Callable[[int], nn.Module]:
+        return lambda side: timm.create_model(name, scriptable=True, **options)
+
+    return (
+        LibraryNetwork("resnet50", lambda side: models.resnet50()),
+        LibraryNetwork("mobilenet_v3_large", lambda side: models.mobilenet_v3_large()),
+        LibraryNetwork("efficientnet_b0", lambda side: models.efficientnet_b0()),
+        LibraryNetwork("convnext_tiny", lambda side: models.convnext_tiny()),
+        LibraryNetwork("vit_b_16", lambda side: models.vit_b_16(image_size=side)),
+        LibraryNetwork("swin_t", lambda side: models.swin_t()),
+        LibraryNetwork("densenet121", lambda side: models.densenet121()),
+        LibraryNetwork("timm.cspdarknet53 (mish)", of_timm("cspdarknet53", act_layer=nn.Mish)),
+        LibraryNetwork("timm.resnet26 (selu)", of_timm("resnet26", act_layer=nn.SELU)),
+        LibraryNetwork("timm.tresnet_m", of_timm("tresnet_m")),
+        LibraryNetwork("timm.hardcorenas_a", of_timm("hardcorenas_a")),
+        LibraryNetwork("timm.regnety_008", of_timm("regnety_008")),
+        LibraryNetwork("timm.efficientnetv2_rw_t", of_timm("efficientnetv2_rw_t")),
+        LibraryNetwork("timm.poolformer_s12", of_timm("poolformer_s12")),
+    )

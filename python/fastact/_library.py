@@ -14,13 +14,7 @@ def load() -> str:
     path = _find(torch.__version__)
     if not hasattr(torch.ops.fastact, "build_info"):
         _check_cuda(torch.version.cuda)
-        try:
-            torch.ops.load_library(str(path))
-        except OSError as error:
-            # torch says that it could not load, the dynamic linker why.
-            raise ImportError(
-                f"fastact: expected {path} to load, but got: {error.__cause__ or error}"
-            ) from error
+        open_library(path)
     # Operators that are there came from this library, or from one that somebody loaded before.
     if not hasattr(torch.ops.fastact, "build_info"):
         raise ImportError(
@@ -29,6 +23,17 @@ def load() -> str:
         )
     _check_version(torch.ops.fastact.build_info())
     return str(path)
+
+
+def open_library(path: Path) -> None:
+    """Raises ImportError with the dynamic linker's reason."""
+    try:
+        torch.ops.load_library(str(path))
+    except OSError as error:
+        # torch says that it could not load, the dynamic linker why.
+        raise ImportError(
+            f"fastact: expected {path} to load, but got: {error.__cause__ or error}"
+        ) from error
 
 
 def _find(torch_version: str) -> Path:

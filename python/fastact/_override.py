@@ -5,6 +5,8 @@ from pathlib import Path
 
 import torch
 
+from fastact._library import open_library
+
 _lock = threading.Lock()
 
 
@@ -34,12 +36,7 @@ def _load(path: Path) -> None:
         raise ImportError(
             f"fastact: expected {path}, but there is no such file: install fastact again"
         )
-    try:
-        torch.ops.load_library(str(path))
-    except OSError as error:
-        raise ImportError(
-            f"fastact: expected {path} to load, but got: {error.__cause__ or error}"
-        ) from error
+    open_library(path)
     if not hasattr(torch.ops.fastact_aten, "begin"):
         raise ImportError(
             f"fastact: expected {path} and the libfastact.so that this process has loaded to be of "

@@ -4,6 +4,7 @@ operators."""
 
 import itertools
 import math
+import re
 import warnings
 
 import mpmath
@@ -272,6 +273,77 @@ def test_halves_of_one_tensor(act, dtype, device):
             assert_same_bits(fused(act, x, gate=gate), expected)
 
 
+def packed(act, x, out=None, **options):
+    op = getattr(torch.ops.fastact, f"{act.name}_and_mul")
+    out = {} if out is None else {"out": out}
+    return op(x, *act.parameters.values(), **options, **out)
+
+
+def halves(x, gate_first):
+    """What goes through the activation, and what it is multiplied by."""
+    a, b = x.chunk(2, -1)
+    return (a, b) if gate_first else (b, a)
+
+
+def test_packed_halves(act, dtype, device):
+    """The operator on the halves of a last dimension, in both orders and any layout."""
+    for shape, layout in (((6, 14), None), ((2, 3, 1000), None), ((2, 6), "t"), ((0, 4), None)):
+        x = values(*shape, dtype=dtype, device=device)
+        x = x.t() if layout else x
+        for gate_first in (True, False):
+            self, gate = halves(x, gate_first)
+            expected = fused(act, self.contiguous(), gate=gate.contiguous())
+            with untouched(x):
+                assert_same_bits(packed(act, x, gate_first=gate_first).contiguous(), expected)
+            out = torch.empty_like(expected)
+            assert packed(act, x, out=out, gate_first=gate_first) is out
+            assert_same_bits(out, expected)
+    assert_same_bits(packed(act, x), packed(act, x, gate_first=True))
+
+
+def test_packed_halves_are_glus(device):
+    """torch.glu's gate is the second half, vLLM's silu_and_mul's the first one."""
+    x = values(5, 6, dtype=torch.float64, device=device)
+    fastact = torch.ops.fastact
+    close(fastact.sigmoid_and_mul(x, gate_first=False), torch.nn.functional.glu(x))
+    close(fastact.silu_and_mul(x), torch.nn.functional.silu(x[:, :3]) * x[:, 3:])
+
+
+@acts
+@pytest.mark.parametrize("gate_first", (True, False), ids=("gate_first", "gate_second"))
+def test_packed_halves_and_pytorch(act, device, gate_first, fresh_compiler):
+    x = smooth_values(act, 3, 8, device=device, requires_grad=True)
+
+    def function(x):
+        return packed(act, x, gate_first=gate_first)
+
+    assert gradcheck(function, x, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, x)
+    with no_vmap_fallback():
+        batched = vmap(function, in_dims=1)(torch.stack((x.detach(), x.detach() + 1), 1))
+    assert_same_bits(batched, torch.stack((function(x), function(x.detach() + 1))))
+    op = getattr(torch.ops.fastact, f"{act.name}_and_mul").default
+    torch.library.opcheck(op, (x, *act.parameters.values()), {"gate_first": gate_first})
+    assert function(x.to("meta")).shape == (3, 4)
+    compiled = torch.compile(function, fullgraph=True, dynamic=True)
+    assert_same_bits(compiled(x), function(x))
+
+
+def test_errors_of_packed_halves(device):
+    fastact = torch.ops.fastact
+    for shape, text in (((3, 5), "to have an even size, but got 5"), ((), "but got a 0-D tensor")):
+        error = error_of(fastact.silu_and_mul, values(*shape, device=device))
+        assert type(error) is RuntimeError and text in first_line(error)
+        assert first_line(error).startswith("fastact::silu_and_mul: expected self")
+    with pytest.raises(NotImplementedError, match="expected self to be float32"):
+        fastact.silu_and_mul(values(4, device=device).int())
+    with pytest.raises((RuntimeError, ValueError), match="expected lambd to be at least 0"):
+        fastact.softshrink_and_mul(values(4, device=device), lambd=-1.0)
+    x = values(4, 6, device=device)
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        fastact.silu_and_mul(x.clone().requires_grad_(), out=torch.empty_like(x[:, :3]))
+
+
 @acts
 def test_broadcasts(act, device, dtype):
     shapes = ((4, 1, 3), (5, 1), (3,), (4, 5, 1), ())
@@ -492,6 +564,18 @@ def test_schemas():
         assert schema.endswith(", int dim=-1) -> Tensor")
         out = str(getattr(torch.ops.fastact, f"fused_{act.name}").out._schema)
         assert out.endswith(", int dim=-1, Tensor(a!) out) -> Tensor(a!)")
+        written = str(getattr(torch.ops.fastact, f"fused_{act.name}_").default._schema)
+        assert written == schema.replace("(Tensor self", "_(Tensor(a!) self").replace(
+            "-> Tensor", "-> Tensor(a!)"
+        )
+        numbers = "".join(f", float {n}" for n in parameters_of(act))
+        halves = getattr(torch.ops.fastact, f"{act.name}_and_mul")
+        text = re.sub(r"=[-.\d]+", "", str(halves.default._schema))
+        assert text == (
+            f"fastact::{act.name}_and_mul(Tensor self{numbers}, *, bool gate_first=True) -> Tensor"
+        )
+        for op in (halves.default, halves.out):
+            assert op.tags == [torch.Tag.pt2_compliant_tag]
 
 
 # ---- out= and errors
@@ -516,6 +600,61 @@ def test_out(act, dtype, device):
     version = x._version
     assert fused(act, x, out=x, **operands) is x and x._version == version + 1
     assert_same_bits(x, expected)
+
+
+def in_place(act, x, dim=-1, **operands):
+    op = getattr(torch.ops.fastact, f"fused_{act.name}_")
+    return op(x, **operands, **parameters_of(act), dim=dim)
+
+
+# PyTorch cannot tell that windows overlap.
+@two_acts
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "overlapping_windows"])
+def test_in_place(act, device, layout):
+    x = make(layout, torch.float32, device)
+    operands = {
+        "bias": values(*x.shape[-1:], dtype=x.dtype, device=device),
+        "gate": values(*x.shape, dtype=x.dtype, device=device),
+    }
+    expected = fused(act, x, **operands)
+    if layout.startswith("expanded"):
+        with pytest.raises(RuntimeError, match="more than one element|overlap"):
+            in_place(act, x, **operands)
+        return
+    version, before = x._version, geometry(x)
+    with untouched(*operands.values()):
+        assert in_place(act, x, **operands) is x
+    assert x._version == version + 1 and geometry(x) == before
+    assert_same_bits(x, expected)
+
+
+def test_in_place_where_no_derivative_is_wanted(device, fresh_compiler):
+    """What its derivatives need is overwritten, so it refuses, and leaves self as it was."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "selu")
+    x, bias = values(4, 3, device=device), values(3, device=device)
+    expected = fused(act, x, bias=bias)
+    wanted = bias.clone().requires_grad_()
+    start = "fastact::fused_selu_: expected no derivative to be wanted, .* but got "
+    with untouched(x):
+        with pytest.raises(RuntimeError, match=start + "bias that requires grad"):
+            in_place(act, x, bias=wanted)
+        with pytest.raises(RuntimeError, match=start + "self that requires grad"):
+            in_place(act, x.requires_grad_())
+        x.requires_grad_(False)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(bias, torch.ones_like(bias))
+            with pytest.raises(RuntimeError, match=start + "bias with a tangent"):
+                in_place(act, x, bias=dual)
+        with pytest.raises(RuntimeError, match="to broadcast to self's shape .4, 3., but got the"):
+            in_place(act, x, residual=values(2, 4, 3, device=device))
+        functional = torch.func.functionalize(lambda x: in_place(act, x.clone(), bias=bias))
+        assert_same_bits(functional(x), expected)
+        compiled = torch.compile(lambda x: in_place(act, x.clone(), bias=bias), fullgraph=True)
+        assert_same_bits(compiled(x), expected)
+    with torch.no_grad():
+        assert_same_bits(in_place(act, x.clone(), bias=wanted), expected)
+    with torch.inference_mode():
+        assert_same_bits(in_place(act, x, bias=bias), expected)
 
 
 def test_errors(device):

@@ -1,14 +1,20 @@
-// The fused operators (ops/forms/fused.h): fused_<activation>, which brings scale and bias into a
-// shape that broadcasts, and the elementwise _fused_<activation>, which it calls.
+// The fused operators (ops/forms/fused.h): the elementwise _fused_<activation>, and what calls it.
+// fused_<activation> brings scale and bias into a shape that broadcasts; <activation>_and_mul takes
+// the two halves of one tensor.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/split_with_sizes.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "registration/build_info.h"
 #include "registration/operators/operator.h"
@@ -83,20 +89,25 @@ DerivativeRule rule(std::string op, std::vector<int> arguments) {
   return result;
 }
 
-// ---- fused_<activation>
+// ---- fused_<activation> and <activation>_and_mul
+
+std::string fused_name(const Operator& op) { return op.name.substr(1); }
+std::string packed_name(const Operator& op) {
+  return std::string(op.activation->name) + "_and_mul";
+}
 
 // scale or bias: one in one dimension lies along self's dimension `dim`.
 at::Tensor along(const Operator& op, int input, const at::Tensor& vector, const at::Tensor& self,
                  int64_t dim) {
   const int64_t rank = self.dim();
   const int64_t last = std::max<int64_t>(rank, 1) - 1;
-  TORCH_CHECK_INDEX(-last - 1 <= dim && dim <= last, "fastact::", op.name.substr(1),
+  TORCH_CHECK_INDEX(-last - 1 <= dim && dim <= last, "fastact::", fused_name(op),
                     ": expected dim to be from ", -last - 1, " to ", last, ", but got ", dim);
   const int64_t position = dim < 0 ? dim + last + 1 : dim;
   if (!vector.defined() || vector.dim() != 1 || position == last) return vector;
   const c10::SymInt size = vector.sym_numel();
   TORCH_CHECK(size == 1 || self.sym_size(position) == 1 || size == self.sym_size(position),
-              "fastact::", op.name.substr(1), ": expected ", op.inputs[input],
+              "fastact::", fused_name(op), ": expected ", op.inputs[input],
               " to have 1 element or ", self.sym_size(position),
               ", as many as self has along dimension ", position, ", but got ", size);
   c10::SymDimVector shape(rank - position, 1);
@@ -119,6 +130,45 @@ struct ElementwiseCall {
   const at::Tensor* tensors[kFusedInputs];
 };
 
+// The same of the halves of self's last dimension, of which the first or the second one is the
+// gate of a gated unit: what goes through the activation. As views, whose backward pass is one
+// concatenation.
+struct HalvesCall {
+  HalvesCall(const Operator& op, const at::Tensor& self, bool gate_first) {
+    TORCH_CHECK(self.dim() > 0, "fastact::", packed_name(op),
+                ": expected self to have a last dimension, of two halves, but got a 0-D tensor");
+    const c10::SymInt size = self.sym_size(-1);
+    TORCH_CHECK(size % 2 == 0, "fastact::", packed_name(op),
+                ": expected self's last dimension to have an even size, but got ", size);
+    halves = at::split_with_sizes_symint(self, {size / 2, size / 2}, -1);
+    tensors[kSelf] = &halves[gate_first ? 0 : 1];
+    tensors[kGate] = &halves[gate_first ? 1 : 0];
+  }
+
+  std::vector<at::Tensor> halves;
+  const at::Tensor* tensors[kFusedInputs] = {nullptr, &tensor_of(std::nullopt),
+                                             &tensor_of(std::nullopt), &tensor_of(std::nullopt),
+                                             nullptr};
+};
+
+// An in-place call overwrites self, of which z is computed again in a backward pass, and does not
+// resize it.
+void check_in_place(const Operator& op, TensorPointers tensors) {
+  const c10::SymIntArrayRef shape = tensors[kSelf]->sym_sizes();
+  for (int i = 0; i < kFusedInputs; ++i) {
+    if (!tensors[i]->defined()) continue;
+    TORCH_CHECK(at::is_expandable_to(tensors[i]->sym_sizes(), shape), "fastact::", fused_name(op),
+                "_: expected ", op.inputs[i], " to broadcast to self's shape ", shape,
+                ", but got the shape ", tensors[i]->sym_sizes());
+    const bool requires_grad = at::GradMode::is_enabled() && tensors[i]->requires_grad();
+    TORCH_CHECK(!requires_grad && !tensors[i]->_fw_grad(/*level=*/0).defined(),
+                "fastact::", fused_name(op),
+                "_: expected no derivative to be wanted, as it needs self, which is "
+                "overwritten, but got ",
+                op.inputs[i], requires_grad ? " that requires grad" : " with a tangent");
+  }
+}
+
 using Optional = const std::optional<at::Tensor>&;
 
 template <class Numbers>
@@ -133,6 +183,15 @@ struct Composite<Types<P...>> {
       return op->call(call.tensors, collect(parameters...));
     }
   };
+  struct InPlace {
+    const Operator* op;
+    at::Tensor& operator()(at::Tensor& self, Optional scale, Optional bias, Optional residual,
+                           Optional gate, P... parameters, int64_t dim) const {
+      const ElementwiseCall call(*op, self, scale, bias, residual, gate, dim);
+      check_in_place(*op, call.tensors);
+      return op->write(nullptr, call.tensors, collect(parameters...), self);
+    }
+  };
   struct Out {
     const Operator* op;
     at::Tensor& operator()(const at::Tensor& self, Optional scale, Optional bias, Optional residual,
@@ -141,9 +200,24 @@ struct Composite<Types<P...>> {
       return op->write(nullptr, call.tensors, collect(parameters...), out);
     }
   };
+  struct Packed {
+    const Operator* op;
+    at::Tensor operator()(const at::Tensor& self, P... parameters, bool gate_first) const {
+      const HalvesCall call(*op, self, gate_first);
+      return op->call(call.tensors, collect(parameters...));
+    }
+  };
+  struct PackedOut {
+    const Operator* op;
+    at::Tensor& operator()(const at::Tensor& self, P... parameters, bool gate_first,
+                           at::Tensor& out) const {
+      const HalvesCall call(*op, self, gate_first);
+      return op->write(nullptr, call.tensors, collect(parameters...), out);
+    }
+  };
 };
 
-// visit(name, Composite's functor) for both forms of every fused operator.
+// visit(name, Composite's functor) for each form of every fused operator.
 template <class Visit>
 void for_each_composite(const Visit& visit) {
   for (const Operator* op : operators()) {
@@ -152,17 +226,20 @@ void for_each_composite(const Visit& visit) {
                          [&]<int Tensors, int Numbers, bool HasFlag, int Absent>(
                              Signature<Tensors, Numbers, HasFlag, Absent>) {
                            using Typed = Composite<typename ParameterTypes<Numbers, HasFlag>::type>;
-                           const std::string name = op->name.substr(1);
+                           const std::string name = fused_name(*op);
                            visit(name, typename Typed::Functional{op});
+                           visit(name + "_", typename Typed::InPlace{op});
                            visit(name + ".out", typename Typed::Out{op});
+                           visit(packed_name(*op), typename Typed::Packed{op});
+                           visit(packed_name(*op) + ".out", typename Typed::PackedOut{op});
                          });
   }
 }
 
-// "(Tensor self, Tensor? scale=None, ..., float alpha=1.0, *, int dim=-1". A parameter
-// without a default cannot stand behind arguments with one but as a keyword.
-std::string composite_arguments(const Operator& op) {
-  std::string text = "(Tensor self";
+// ", Tensor? scale=None, ..., float alpha=1.0, *, int dim=-1". A parameter without a default cannot
+// stand behind arguments with one but as a keyword.
+std::string fused_arguments(const Operator& op) {
+  std::string text;
   for (int i = 1; i < kFusedInputs; ++i)
     text.append(", Tensor? ").append(op.inputs[i]).append("=None");
   std::string keywords = ", *";
@@ -198,18 +275,27 @@ Descriptor fused_operator(const Activation& activation, int family) {
 }
 
 TORCH_LIBRARY_FRAGMENT(fastact, library) {
+  const auto define = [&](const std::string& schema) {
+    library.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
+  };
   for (const Operator* op : operators()) {
     if (!op->is_fused) continue;
-    const std::string name = op->name.substr(1);
-    library.def((name + composite_arguments(*op) + ") -> Tensor").c_str(),
-                {at::Tag::pt2_compliant_tag});
-    library.def(
-        (name + ".out" + composite_arguments(*op) + ", Tensor(a!) out) -> Tensor(a!)").c_str(),
-        {at::Tag::pt2_compliant_tag});
+    for (const auto& [name, arguments] :
+         {std::pair(fused_name(*op), fused_arguments(*op)),
+          std::pair(packed_name(*op), parameter_arguments(*op) + ", *, bool gate_first=True")}) {
+      define(name + "(Tensor self" + arguments + ") -> Tensor");
+      define(name + ".out(Tensor self" + arguments + ", Tensor(a!) out) -> Tensor(a!)");
+    }
+    define(fused_name(*op) + "_(Tensor(a!) self" + fused_arguments(*op) + ") -> Tensor(a!)");
   }
 }
 
 TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
+  for_each_composite(
+      [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
+}
+
+TORCH_LIBRARY_IMPL(fastact, Functionalize, library) {
   for_each_composite(
       [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
 }

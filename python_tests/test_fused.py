@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import oracle
 from op_table import ACTIVATIONS, REPRESENTATIVES
@@ -431,6 +432,135 @@ def test_gradients_are_those_of_the_operations(act, dtype, device):
                 a, b = a[fits], b[fits]
                 near = (a.double() - b).abs() <= tolerance * (b.abs() + 0.02 * size)
                 assert near.float().mean() > 0.97 or not len(b)
+
+
+def gradients_of(act, tensors, names, g, dim=-1, composed=False):
+    """By every tensor: in one pass, where there is a kernel, or composed of operators, as where
+    they are differentiated again."""
+    leaves = [t.detach().requires_grad_() for t in tensors]
+    result = fused(act, leaves[0], dim=dim, **dict(zip(names, leaves[1:])))
+    found = torch.autograd.grad(result, leaves, g, create_graph=composed)
+    return {n: t.detach() for n, t in zip(("self", *names), found)}
+
+
+GRADIENT_LAYOUTS = {
+    # shape, dim, how the tensors lie
+    "rows": ((70, 33), -1, lambda t: t),
+    "long_rows": ((3, 4500), -1, lambda t: t),
+    "vector": ((9,), -1, lambda t: t),
+    "batch": ((3, 4, 1, 20), -1, lambda t: t),
+    "channels": ((5, 6, 7, 9), 1, lambda t: t),
+    "large_images": ((2, 3, 70, 61), 1, lambda t: t),
+    "channels_last": ((5, 6, 7, 9), 1, lambda t: t.to(memory_format=torch.channels_last)),
+    "transposed": ((20, 31), 0, lambda t: t.t().contiguous().t()),
+    "half": ((37, 20), -1, lambda t: torch.cat((t, t), 1)[:, 20:]),
+    "every_second": ((9, 20), -1, lambda t: t.repeat_interleave(2, 1)[:, ::2]),
+}
+
+
+@two_acts
+@pytest.mark.parametrize("layout", GRADIENT_LAYOUTS)
+@pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
+def test_gradients_in_one_pass(act, dtype, device, layout, wide_vectors):
+    """Element for element the bits of what operators compose. scale's and bias's are sums: to
+    those of float64, as near as float32's are."""
+    shape, dim, lay = GRADIENT_LAYOUTS[layout]
+    vector = torch.float32 if wide_vectors and dtype.itemsize == 2 else dtype
+    # Not so large that a sum overflows.
+    full = {
+        name: lay(torch.randn(shape).to(dtype).to(device))
+        for name in ("self", "residual", "gate", "grad_output")
+    }
+    vectors = {n: torch.randn(shape[dim]).to(vector).to(device) for n in ("scale", "bias")}
+    for names in SETS:
+        tensors = [(full | vectors)[name] for name in ("self", *names)]
+        with untouched(*tensors, full["grad_output"]):
+            ours = gradients_of(act, tensors, names, full["grad_output"], dim)
+        theirs = gradients_of(act, tensors, names, full["grad_output"], dim, composed=True)
+        # addcmul() rounds twice, the fused form once.
+        same = not {"scale", "bias"} <= set(names)
+        for name in ("self", "residual", "gate"):
+            if name in ours and same:
+                assert_same_bits(ours[name], theirs[name])
+            elif name in ours:
+                error = (ours[name].double() - theirs[name].double()).abs()
+                limit = {2: 2e-2, 4: 1e-5, 8: 1e-14}[dtype.itemsize]
+                near = error <= limit * (1 + theirs[name].double().abs())
+                assert near.float().mean() > 0.99  # next to a jump of the slope another one
+        wide_tensors = [t.double() for t in tensors]
+        exact = gradients_of(act, wide_tensors, names, full["grad_output"].double(), dim, True)
+        terms = math.prod(shape) // shape[dim]
+        for name in set(names) & {"scale", "bias"}:
+            a, b = ours[name], exact[name]
+            assert a.dtype == vector and a.shape == b.shape
+            eps = torch.finfo(vector).eps + 4 * torch.finfo(torch.float32).eps
+            eps = 1e-14 if dtype == torch.float64 else eps
+            assert ((a.double() - b).abs() <= eps * (b.abs() + 20 * terms**0.5)).all(), (
+                name,
+                names,
+            )
+
+
+def test_a_backward_pass_is_one_kernel():
+    """On the CPU, and nothing beside it but to bring sums to their types."""
+    calls = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            calls.append(function._schema.name)
+            return function(*arguments, **(keywords or {}))
+
+    x, bias, gate, g = (torch.randn(*s, requires_grad=True) for s in ((8, 6), (6,), (8, 6), (8, 6)))
+    result = torch.ops.fastact.fused_silu(x, bias=bias, gate=gate)
+    with Record():
+        torch.autograd.grad(result, (x, bias, gate), g)
+    assert calls[0] == "fastact::_fused_silu_backward"
+    assert set(calls[1:]) <= {"aten::_to_copy", "aten::detach"}
+
+
+def test_gradients_of_what_the_kernel_does_not_take(device):
+    """They are composed, or a gradient that is one number everywhere is copied."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    x, dense = (torch.randn(4, 5, 6, device=device) for _ in range(2))
+    for operands, g in (
+        ({"residual": torch.randn(5, 1)}, dense),
+        ({"scale": torch.randn(4, 1, 1), "bias": torch.randn(6)}, dense),
+        ({"bias": torch.randn(5, 6)}, dense),
+        ({"bias": torch.randn(1), "gate": torch.randn(4, 5, 6)}, dense),
+        ({"bias": torch.randn(6)}, torch.ones(1).expand(4, 5, 6)),
+        ({"gate": torch.randn(2, 4, 5, 6)}, torch.randn(2, 4, 5, 6)),
+        ({"gate": torch.randn(6, 5, 4).permute(2, 1, 0)}, dense),
+    ):
+        tensors = [x, *(t.to(device) for t in operands.values())]
+        ours = gradients_of(act, tensors, tuple(operands), g.to(device))
+        theirs = gradients_of(act, tensors, tuple(operands), g.to(device), composed=True)
+        for name, t in ours.items():
+            close(t, theirs[name])
+
+
+def test_sums_do_not_depend_on_threads_or_columns():
+    """scale's and bias's gradients: the same bits with one thread and several, alone and among
+    other columns."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    names = ("scale", "bias")
+    for shape, dim in (((3000, 130), -1), ((40, 5, 60, 70), 1)):
+        tensors = [torch.randn(shape), torch.randn(shape[dim]), torch.randn(shape[dim])]
+        g = torch.randn(shape)
+        before = torch.get_num_threads()
+        try:
+            results = []
+            for threads in (1, 2, 3):
+                torch.set_num_threads(threads)
+                results.append(gradients_of(act, tensors, names, g, dim))
+        finally:
+            torch.set_num_threads(before)
+        own = [t.narrow(dim if t.dim() > 1 else 0, 2, 3).contiguous() for t in (*tensors, g)]
+        alone = gradients_of(act, own[:3], names, own[3], dim)
+        for name in names:
+            for result in results[1:]:
+                assert_same_bits(result[name], results[0][name])
+            assert_same_bits(alone[name], results[0][name][2:5])
+            assert results[0][name].abs().max() > 1
 
 
 @acts

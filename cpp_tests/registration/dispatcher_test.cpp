@@ -109,6 +109,7 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
       expected.push_back("fastact::" + (prefix + name) + ".out");
     }
     expected.push_back("fastact::fused_" + name + "_");
+    expected.push_back("fastact::_fused_" + name + "_backward");
     for (const char* const overload : {"", ".out"})
       expected.push_back("fastact::" + name + "_and_mul" + overload);
   }

@@ -1,6 +1,8 @@
-// The fused operators (ops/forms/fused.h): the elementwise _fused_<activation>, and what calls it.
-// fused_<activation> brings scale and bias into a shape that broadcasts; <activation>_and_mul takes
-// the two halves of one tensor.
+// The fused operators (ops/forms/fused.h): the elementwise _fused_<activation>, its gradients, and
+// what calls it. fused_<activation> brings scale and bias into a shape that broadcasts;
+// <activation>_and_mul takes the two halves of one tensor.
+#include "registration/operators/fused.h"
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
@@ -11,6 +13,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,53 +26,13 @@
 namespace fastact {
 namespace {
 
-constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
-constexpr int kScale = static_cast<int>(FusedInput::kScale);
-constexpr int kBias = static_cast<int>(FusedInput::kBias);
-constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
-constexpr int kGate = static_cast<int>(FusedInput::kGate);
+using Optional = const std::optional<at::Tensor>&;
 
 // ---- Derivatives, in operators that have derivatives: of 16 bits all of it in float32
 
 // The rules name the activation's operators, for gradients().
 const Operator& value_of(const Operator& op) { return *op.derivatives[kGate].op; }
 const Operator& backward_of(const Operator& op) { return *op.derivatives[kSelf].op; }
-
-// Operator::gradients; not summed where an input broadcasts.
-void gradients(const Operator& op, const CallParameters& parameters, const at::Tensor& incoming,
-               const at::Tensor* inputs, const std::vector<bool>& needed, at::Tensor* gradients) {
-  const c10::ScalarType element = inputs[kSelf].scalar_type();
-  const c10::ScalarType type = element == at::kDouble ? at::kDouble : at::kFloat;
-  at::Tensor numbers[kFusedInputs];
-  for (int i = 0; i < kFusedInputs; ++i) {
-    if (inputs[i].defined()) numbers[i] = inputs[i].to(type);
-  }
-  const auto& [self, scale, bias, residual, gate] = numbers;
-  at::Tensor z = self;
-  if (scale.defined()) {
-    z = bias.defined() ? at::addcmul(bias, z, scale) : at::mul(z, scale);
-  } else if (bias.defined()) {
-    z = at::add(z, bias);
-  }
-  if (residual.defined()) z = at::add(z, residual);
-
-  const bool takes_output = op.activation->traits.saves == Saves::kOutput;
-  const bool needs_slope = needed[kSelf] || needed[kScale] || needed[kBias] || needed[kResidual];
-  const at::Tensor* const argument[] = {&z};
-  at::Tensor value;
-  if (needed[kGate] || (needs_slope && takes_output))
-    value = value_of(op).call(argument, parameters);
-  at::Tensor g = incoming.to(type);
-  if (needed[kGate]) gradients[kGate] = at::mul(g, value);
-  if (!needs_slope) return;
-  if (gate.defined()) g = at::mul(g, gate);
-  const at::Tensor* const arguments[] = {&g, takes_output ? &value : &z};
-  const at::Tensor slope = backward_of(op).call(arguments, parameters);
-  if (needed[kSelf]) gradients[kSelf] = scale.defined() ? at::mul(slope, scale) : slope;
-  if (needed[kScale]) gradients[kScale] = at::mul(slope, self);
-  if (needed[kBias]) gradients[kBias] = slope;
-  if (needed[kResidual]) gradients[kResidual] = slope;
-}
 
 // By one input, for forward mode.
 template <int Input>
@@ -78,7 +41,7 @@ at::Tensor derivative_by(const Operator& op, const CallParameters& parameters,
   std::vector<bool> needed(kFusedInputs);
   needed[Input] = true;
   at::Tensor result[kFusedInputs];
-  gradients(op, parameters, incoming, inputs, needed, result);
+  compose_fused_gradients(op, parameters, incoming, inputs, needed, result);
   return result[Input];
 }
 
@@ -88,6 +51,85 @@ DerivativeRule rule(std::string op, std::vector<int> arguments) {
   result.composition = &derivative_by<Input>;
   return result;
 }
+
+// ---- Gradients at once
+
+// By the index of the activation. The names have to stay.
+const LazyOperator<FusedBackward>& backward_operator(const Operator& op) {
+  static const auto& all = *[] {
+    auto* const list = new std::deque<LazyOperator<FusedBackward>>();
+    for (const Activation& activation : activations()) {
+      auto* const name = new std::string("fastact::_fused_" + std::string(activation.name));
+      list->emplace_back(name->append("_backward").c_str(), "");
+    }
+    return list;
+  }();
+  return all[op.family];
+}
+
+// Whether a key has a kernel for these tensors, and nothing looks at how it gets there: no
+// derivative of the gradients is wanted, nothing is traced or batched.
+bool has_kernel(const at::Tensor& incoming, const at::Tensor* inputs) {
+  if (at::GradMode::is_enabled()) return false;
+  static constexpr c10::DispatchKeySet kWrapped(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
+       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::Batched, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate,
+       c10::DispatchKey::ZeroTensor});
+  const auto is_plain = [&](const at::Tensor& tensor) {
+    return !tensor.defined() ||
+           (tensor.is_cpu() && tensor.layout() == at::kStrided &&
+            !tensor.key_set().has_any(kWrapped) && !tensor._fw_grad(/*level=*/0).defined());
+  };
+  return is_plain(incoming) && std::all_of(inputs, inputs + kFusedInputs, is_plain);
+}
+
+// Operator::gradients.
+void gradients(const Operator& op, const CallParameters& parameters, const at::Tensor& incoming,
+               const at::Tensor* inputs, const std::vector<bool>& needed, at::Tensor* gradients) {
+  if (!has_kernel(incoming, inputs)) {
+    compose_fused_gradients(op, parameters, incoming, inputs, needed, gradients);
+    return;
+  }
+  FusedMask mask;
+  std::ranges::copy(needed, mask.begin());
+  const auto optional = [&](int i) { return argument_of<1, 1>(inputs[i]); };
+  FusedTensors result = backward_operator(op).dispatch(
+      nullptr, incoming, inputs[kSelf], optional(kScale), optional(kBias), optional(kResidual),
+      optional(kGate), at::ArrayRef<double>(parameters.numbers.values, op.parameters().size()),
+      mask);
+  std::apply(
+      [&](auto&... tensors) {
+        int i = 0;
+        ((gradients[i++] = std::move(tensors)), ...);
+      },
+      result);
+}
+
+// For tensors without a kernel.
+struct ComposedBackward {
+  const Operator* op;
+
+  FusedTensors operator()(const at::Tensor& grad_output, const at::Tensor& self, Optional scale,
+                          Optional bias, Optional residual, Optional gate,
+                          at::ArrayRef<double> numbers, FusedMask mask) const {
+    CallParameters parameters;
+    std::ranges::copy(numbers, parameters.numbers.values);
+    const at::Tensor inputs[] = {self, tensor_of(scale), tensor_of(bias), tensor_of(residual),
+                                 tensor_of(gate)};
+    FusedTensors result;
+    std::apply(
+        [&](auto&... tensors) {
+          at::Tensor gradients[kFusedInputs];
+          compose_fused_gradients(*op, parameters, grad_output, inputs,
+                                  std::vector<bool>(mask.begin(), mask.end()), gradients);
+          int i = 0;
+          ((tensors = std::move(gradients[i++])), ...);
+        },
+        result);
+    return result;
+  }
+};
 
 // ---- fused_<activation> and <activation>_and_mul
 
@@ -168,8 +210,6 @@ void check_in_place(const Operator& op, TensorPointers tensors) {
                 op.inputs[i], requires_grad ? " that requires grad" : " with a tangent");
   }
 }
-
-using Optional = const std::optional<at::Tensor>&;
 
 template <class Numbers>
 struct Composite;
@@ -256,6 +296,44 @@ std::string fused_arguments(const Operator& op) {
 
 }  // namespace
 
+std::string fused_backward_name(const Operator& op) { return op.name + "_backward"; }
+
+void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs,
+                             const std::vector<bool>& needed, at::Tensor* gradients) {
+  const c10::ScalarType element = inputs[kSelf].scalar_type();
+  const c10::ScalarType type = element == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor numbers[kFusedInputs];
+  for (int i = 0; i < kFusedInputs; ++i) {
+    if (inputs[i].defined()) numbers[i] = inputs[i].to(type);
+  }
+  const auto& [self, scale, bias, residual, gate] = numbers;
+  at::Tensor z = self;
+  if (scale.defined()) {
+    z = bias.defined() ? at::addcmul(bias, z, scale) : at::mul(z, scale);
+  } else if (bias.defined()) {
+    z = at::add(z, bias);
+  }
+  if (residual.defined()) z = at::add(z, residual);
+
+  const bool takes_output = op.activation->traits.saves == Saves::kOutput;
+  const bool needs_slope = needed[kSelf] || needed[kScale] || needed[kBias] || needed[kResidual];
+  const at::Tensor* const argument[] = {&z};
+  at::Tensor value;
+  if (needed[kGate] || (needs_slope && takes_output))
+    value = value_of(op).call(argument, parameters);
+  at::Tensor g = incoming.to(type);
+  if (needed[kGate]) gradients[kGate] = at::mul(g, value);
+  if (!needs_slope) return;
+  if (gate.defined()) g = at::mul(g, gate);
+  const at::Tensor* const arguments[] = {&g, takes_output ? &value : &z};
+  const at::Tensor slope = backward_of(op).call(arguments, parameters);
+  if (needed[kSelf]) gradients[kSelf] = scale.defined() ? at::mul(slope, scale) : slope;
+  if (needed[kScale]) gradients[kScale] = at::mul(slope, self);
+  if (needed[kBias]) gradients[kBias] = slope;
+  if (needed[kResidual]) gradients[kResidual] = slope;
+}
+
 Descriptor fused_operator(const Activation& activation, int family) {
   const std::string name(activation.name);
   Descriptor result;
@@ -286,11 +364,17 @@ TORCH_LIBRARY_FRAGMENT(fastact, library) {
       define(name + "(Tensor self" + arguments + ") -> Tensor");
       define(name + ".out(Tensor self" + arguments + ", Tensor(a!) out) -> Tensor(a!)");
     }
+    define(fused_backward_name(*op) +
+           "(Tensor grad_output, Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, "
+           "Tensor? gate, float[] parameters, bool[5] output_mask) -> "
+           "(Tensor, Tensor, Tensor, Tensor, Tensor)");
     define(fused_name(*op) + "_(Tensor(a!) self" + fused_arguments(*op) + ") -> Tensor(a!)");
   }
 }
 
 TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
+  for (const Operator* op : operators())
+    if (op->is_fused) library.impl(fused_backward_name(*op).c_str(), ComposedBackward{op});
   for_each_composite(
       [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
 }

@@ -397,7 +397,11 @@ def test_gradients(act, device, names):
 
 
 @two_acts
-@pytest.mark.parametrize("names", (INPUTS, ("bias",), ("gate",)), ids="+".join)
+@pytest.mark.parametrize(
+    "names",
+    (INPUTS, ("bias",), ("gate",), ("residual",), ("bias", "residual", "gate")),
+    ids="+".join,
+)
 def test_second_derivatives(act, device, names):
     x, operands = smooth(act, (2, 3), names, device)
 
@@ -487,13 +491,30 @@ def test_gradients_in_one_pass(act, dtype, device, layout, wide_vectors):
                 limit = {2: 2e-2, 4: 1e-5, 8: 1e-14}[dtype.itemsize]
                 near = error <= limit * (1 + theirs[name].double().abs())
                 assert near.float().mean() > 0.99  # next to a jump of the slope another one
-        wide_tensors = [t.double() for t in tensors]
-        exact = gradients_of(act, wide_tensors, names, full["grad_output"].double(), dim, True)
+        operands = dict(zip(("self", *names), tensors))
+        z = operands["self"]
+        if "residual" in names and "scale" not in names:  # z is what is saved
+            if "bias" in names:
+                others = [d for d in range(len(shape)) if d != dim % len(shape)]
+                lying = operands.pop("bias").to(dtype)
+                for d in others:
+                    lying = lying.unsqueeze(d)
+                z = z + lying
+            operands["self"] = z + operands.pop("residual")
+        wide_tensors = [t.double() for t in operands.values()]
+        rest = tuple(operands)[1:]
+        exact = gradients_of(act, wide_tensors, rest, full["grad_output"].double(), dim, True)
+        if "bias" in names and "bias" not in exact:
+            exact["bias"] = exact["self"].movedim(dim, 0).reshape(shape[dim], -1).sum(1)
         terms = math.prod(shape) // shape[dim]
         for name in set(names) & {"scale", "bias"}:
             a, b = ours[name], exact[name]
             assert a.dtype == vector and a.shape == b.shape
-            eps = torch.finfo(vector).eps + 4 * torch.finfo(torch.float32).eps
+            # A bias of self's size is not a sum, and has self's gradient.
+            eps = (
+                torch.finfo(dtype if terms == 1 else vector).eps
+                + 4 * torch.finfo(torch.float32).eps
+            )
             eps = 1e-14 if dtype == torch.float64 else eps
             assert ((a.double() - b).abs() <= eps * (b.abs() + 20 * terms**0.5)).all(), (
                 name,
@@ -582,26 +603,64 @@ def test_forward_mode(act, device):
         close(*results)
 
 
-@acts
-def test_saved_tensors(act, device):
-    """The operands and nothing else: what the operations one by one save, or less, but where there
-    is a residual and neither scale nor gate."""
-    x, operands = smooth(act, (5, 3), ("scale", "bias", "gate"), device)
+def bytes_saved(function):
+    saved = {}
 
-    def bytes_saved(f):
-        saved = {}
+    def pack(t):
+        saved[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
 
-        def pack(t):
-            saved[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
-            return t
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        result = function()
+    del result
+    return sum(saved.values())
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            f()
-        return sum(saved.values())
 
-    ours = bytes_saved(lambda: fused(act, x, **operands))
-    s, b, g = operands.values()
-    assert ours <= bytes_saved(lambda: act.op(x * s + b) * g)
+@pytest.mark.parametrize(
+    "act",
+    [a for a in ACTIVATIONS if a.name in ("relu", "hardshrink", "tanh", "selu", "silu")],
+    ids=lambda act: act.id,
+)
+@sets
+def test_saved_bytes(act, device, names):
+    """Whatever is wanted, at most what the operations one by one save, but for vectors."""
+    for wanted in itertools.product((False, True), repeat=1 + len(names)):
+        x, operands = drawn((64, 32), names, torch.float32, device)
+        for t, is_wanted in zip((x, *operands.values()), wanted):
+            t.requires_grad_(is_wanted)
+
+        def one_by_one():
+            z = x * operands["scale"] if "scale" in names else x
+            for name in ("bias", "residual"):
+                z = z + operands[name] if name in names else z
+            y = act.aten(z)
+            return y * operands["gate"] if "gate" in names else y
+
+        vectors = 4 * 32 * len({"scale", "bias"} & set(names))
+        ours = bytes_saved(lambda: fused(act, x, **operands))
+        assert ours <= bytes_saved(one_by_one) + vectors, wanted
+
+
+@pytest.mark.parametrize("name", ("relu", "selu", "silu"))
+def test_gradients_with_a_frozen_scale(device, name):
+    """z is saved then, and what it is made of is not: gradients of both orders, of 16 bits, too."""
+    (act,) = (a for a in ACTIVATIONS if a.name == name)
+    x, operands = smooth(act, (3, 4), ("scale", "bias", "residual", "gate"), device)
+    scale = torch.full((4,), 1.25, dtype=torch.float64, device=device)
+
+    def function(x, bias, residual, gate):
+        return fused(act, x, scale=scale, bias=bias, residual=residual, gate=gate)
+
+    tensors = (x, operands["bias"], operands["residual"], operands["gate"])
+    assert gradcheck(function, tensors)
+    assert gradgradcheck(function, tensors)
+    half = [t.detach().bfloat16().requires_grad_() for t in tensors]
+    result = fused(act, half[0], scale.float(), half[1], *half[2:])
+    found = torch.autograd.grad(result.sum(), half)
+    expected = torch.autograd.grad(function(*tensors).sum(), tensors)
+    for a, b in zip(found, expected):
+        assert a.dtype == torch.bfloat16
+        close(a.double(), b, rtol=3e-2, atol=3e-2)
 
 
 @acts
@@ -665,13 +724,14 @@ def test_compile(act, device, fresh_compiler):
 
 def test_compiled_autograd(device, fresh_compiler):
     (act,) = (a for a in REPRESENTATIVES if a.name == "selu")
-    x, operands = smooth(act, (6, 8), ("bias", "gate"), device, torch.float32)
-    wanted = (x, *operands.values())
-    expected = torch.autograd.grad(fused(act, x, **operands).sum(), wanted)
-    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
-        fused(act, x, **operands).sum().backward()
-    for t, gradient in zip(wanted, expected):
-        close(t.grad, gradient)
+    for names in (("bias", "gate"), ("bias", "residual")):
+        x, operands = smooth(act, (6, 8), names, device, torch.float32)
+        wanted = (x, *operands.values())
+        expected = torch.autograd.grad(fused(act, x, **operands).sum(), wanted)
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            fused(act, x, **operands).sum().backward()
+        for t, gradient in zip(wanted, expected):
+            close(t.grad, gradient)
 
 
 def test_torchscript(device):

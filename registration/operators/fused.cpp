@@ -8,6 +8,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/split_with_sizes.h>
 #include <torch/library.h>
@@ -54,6 +55,26 @@ DerivativeRule rule(std::string op, std::vector<int> arguments) {
 
 // ---- Gradients at once
 
+// Descriptor::saves_argument. A scale's gradient takes self.
+bool saves_argument(const Operator& /*op*/, TensorPointers tensors) {
+  const auto numel = [&](int i) {
+    return tensors[i]->defined() ? tensors[i]->sym_numel() : c10::SymInt(0);
+  };
+  if (tensors[kScale]->defined() && tensors[kScale]->requires_grad()) return false;
+  const c10::SymInt largest = std::max({numel(kSelf), numel(kBias), numel(kResidual)});
+  return numel(kSelf) + numel(kBias) + numel(kResidual) >= largest * 2;
+}
+
+// Descriptor::argument, rounded after each operation, as PyTorch's operations have it.
+at::Tensor argument(TensorPointers tensors) {
+  at::Tensor z = *tensors[kSelf];
+  const c10::ScalarType type = z.scalar_type();
+  if (tensors[kScale]->defined()) z = at::mul(z, tensors[kScale]->to(type));
+  for (const int i : {kBias, kResidual})
+    if (tensors[i]->defined()) z = at::add(z, tensors[i]->to(type));
+  return z;
+}
+
 // By the index of the activation. The names have to stay.
 const LazyOperator<FusedBackward>& backward_operator(const Operator& op) {
   static const auto& all = *[] {
@@ -93,7 +114,20 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
   }
   FusedMask mask;
   std::ranges::copy(needed, mask.begin());
-  const auto optional = [&](int i) { return argument_of<1, 1>(inputs[i]); };
+  // Of z itself, self's gradient is the slope, and what was added to it is -0.0, to which it is
+  // summed.
+  const bool is_argument = parameters.from_result;
+  const bool sums_bias = is_argument && needed[kBias] && inputs[kBias].defined();
+  at::Tensor none;
+  if (is_argument) {
+    mask = {needed[kSelf] || needed[kBias] || needed[kResidual], false, sums_bias, false,
+            needed[kGate]};
+    if (sums_bias) none = at::full_like(inputs[kBias], -0.0);
+  }
+  const auto optional = [&](int i) {
+    if (!is_argument || i == kGate) return argument_of<1, 1>(inputs[i]);
+    return i == kBias && sums_bias ? std::optional(none) : std::nullopt;
+  };
   FusedTensors result = backward_operator(op).dispatch(
       nullptr, incoming, inputs[kSelf], optional(kScale), optional(kBias), optional(kResidual),
       optional(kGate), at::ArrayRef<double>(parameters.numbers.values, op.parameters().size()),
@@ -104,6 +138,12 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
         ((gradients[i++] = std::move(tensors)), ...);
       },
       result);
+  if (!is_argument) return;
+  const at::Tensor slope = std::move(gradients[kSelf]);
+  gradients[kSelf] = at::Tensor();
+  for (const int i : {kSelf, kBias, kResidual})
+    if (needed[i] && !gradients[i].defined()) gradients[i] = slope;
+  if (needed[kSelf] && inputs[kScale].defined()) gradients[kSelf] = at::mul(slope, inputs[kScale]);
 }
 
 // For tensors without a kernel.
@@ -309,25 +349,30 @@ void compose_fused_gradients(const Operator& op, const CallParameters& parameter
   }
   const auto& [self, scale, bias, residual, gate] = numbers;
   at::Tensor z = self;
-  if (scale.defined()) {
-    z = bias.defined() ? at::addcmul(bias, z, scale) : at::mul(z, scale);
-  } else if (bias.defined()) {
-    z = at::add(z, bias);
+  // Of a fused form it says that this is z already; of the activation's operators something else.
+  const bool is_argument = parameters.from_result;
+  CallParameters own = parameters;
+  own.from_result = false;
+  if (!is_argument) {
+    if (scale.defined()) {
+      z = bias.defined() ? at::addcmul(bias, z, scale) : at::mul(z, scale);
+    } else if (bias.defined()) {
+      z = at::add(z, bias);
+    }
+    if (residual.defined()) z = at::add(z, residual);
   }
-  if (residual.defined()) z = at::add(z, residual);
 
   const bool takes_output = op.activation->traits.saves == Saves::kOutput;
   const bool needs_slope = needed[kSelf] || needed[kScale] || needed[kBias] || needed[kResidual];
   const at::Tensor* const argument[] = {&z};
   at::Tensor value;
-  if (needed[kGate] || (needs_slope && takes_output))
-    value = value_of(op).call(argument, parameters);
+  if (needed[kGate] || (needs_slope && takes_output)) value = value_of(op).call(argument, own);
   at::Tensor g = incoming.to(type);
   if (needed[kGate]) gradients[kGate] = at::mul(g, value);
   if (!needs_slope) return;
   if (gate.defined()) g = at::mul(g, gate);
   const at::Tensor* const arguments[] = {&g, takes_output ? &value : &z};
-  const at::Tensor slope = backward_of(op).call(arguments, parameters);
+  const at::Tensor slope = backward_of(op).call(arguments, own);
   if (needed[kSelf]) gradients[kSelf] = scale.defined() ? at::mul(slope, scale) : slope;
   if (needed[kScale]) gradients[kScale] = at::mul(slope, self);
   if (needed[kBias]) gradients[kBias] = slope;
@@ -344,6 +389,8 @@ Descriptor fused_operator(const Activation& activation, int family) {
   result.out = "out";
   result.is_fused = true;
   result.gradients = &gradients;
+  result.saves_argument = &saves_argument;
+  result.argument = &argument;
   const std::vector<int> of_backward = {DerivativeRule::kIncoming, kSelf};
   result.derivatives = {
       rule<kSelf>(name + "_backward", of_backward), rule<kScale>(name + "_backward", of_backward),

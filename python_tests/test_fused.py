@@ -3,9 +3,11 @@ bits of every layout, set of operands and instruction set, derivatives, and what
 operators."""
 
 import itertools
+import json
 import math
 import re
 import warnings
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -15,16 +17,19 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import fused_digests
 import oracle
 from op_table import ACTIVATIONS, REPRESENTATIVES
 from oracle import FORMATS, LongDouble, ulp_of, wide
 from support import (
     LAYOUTS,
     assert_same_bits,
+    build_info,
     error_of,
     first_line,
     make,
     no_vmap_fallback,
+    run_python,
     smooth_values,
     untouched,
     values,
@@ -655,7 +660,8 @@ def test_gradients_with_a_frozen_scale(device, name):
     assert gradcheck(function, tensors)
     assert gradgradcheck(function, tensors)
     half = [t.detach().bfloat16().requires_grad_() for t in tensors]
-    result = fused(act, half[0], scale.float(), half[1], *half[2:])
+    operands = dict(zip(("bias", "residual", "gate"), half[1:]), scale=scale.float())
+    result = fused(act, half[0], **operands)
     found = torch.autograd.grad(result.sum(), half)
     expected = torch.autograd.grad(function(*tensors).sum(), tensors)
     for a, b in zip(found, expected):
@@ -878,6 +884,30 @@ def test_errors(device):
         fused(act, x.clone().requires_grad_(), out=torch.empty_like(x))
     with pytest.raises((RuntimeError, ValueError), match="expected lambd to be at least 0"):
         torch.ops.fastact.fused_softshrink(x, lambd=-1.0)
+
+
+# ---- the same bits everywhere
+
+
+def test_digests(device):
+    """Of values, on every device, and of gradients, whose sums have this order on a CPU."""
+    recorded = json.loads(fused_digests.RECORD.read_text())
+    found = fused_digests.digests(device)
+    assert set(found) == set(recorded)
+    for key, parts in found.items():
+        assert parts == {part: recorded[key][part] for part in parts}, key
+        assert set(parts) == {"values", "gradients"} or device != "cpu"
+
+
+@pytest.mark.kernels
+def test_instruction_sets_agree():
+    """Each in a process of its own."""
+    script = "import fused_digests; fused_digests.main([])"
+    for name in build_info()["cpu instruction sets"].split():
+        environment = {"FASTACT_CPU_ISA": name, "PYTHONPATH": str(Path(__file__).parent)}
+        report = json.loads(run_python("-c", script, environment=environment))
+        assert report["cpu instruction set in use"] == name
+        assert report["digests"] == json.loads(fused_digests.RECORD.read_text()), name
 
 
 # ---- a GPU

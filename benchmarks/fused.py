@@ -4,6 +4,7 @@ bytes. The contestants take turns, one sample of each a round.
     python benchmarks/fused.py                      on the GPU if there is one, 3 minutes at most
     python benchmarks/fused.py --device cpu --threads 1 --size 22
     python benchmarks/fused.py --op silu --dtype bfloat16 --seconds 2
+    python benchmarks/fused.py --backward           every operand's gradient, after a forward pass
 """
 
 import argparse
@@ -15,6 +16,7 @@ sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 sys.path.append(str(ROOT / "python" / "fastact"))  # how contestants take turns
 
 import torch  # noqa: E402
+import torch._functorch.config  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn  # noqa: E402
 
 from op_table import OPERATORS  # noqa: E402
@@ -77,6 +79,40 @@ def one_by_one(act, x, vectors, dim):
     return call
 
 
+def gradients(function, tensors):
+    """A call that computes the gradients by all of the tensors."""
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in tensors]
+        result = function(*leaves)
+        incoming = torch.randn_like(result)
+    return lambda: torch.autograd.grad(result, leaves, incoming, retain_graph=True)
+
+
+def backward_contestants(act, form: str, elements: int, dtype: torch.dtype, device: str):
+    x, vectors, dim = operands(form, elements, dtype, device)
+    op = getattr(torch.ops.fastact, f"fused_{act.name}")
+    torch._dynamo.reset()
+
+    def eager(x, *others):
+        return one_by_one(act, x, dict(zip(vectors, others)), dim)(x)
+
+    def fused(x, *others):
+        return op(x, **dict(zip(vectors, others)), dim=dim)
+
+    tensors = (x, *vectors.values())
+    large = sum(t.numel() == x.numel() for t in tensors)
+    # Where there is no scale, residual's gradient is self's.
+    written = large - ("residual" in vectors and "scale" not in vectors)
+    source = torch.zeros((1 + large + written) * elements // 2, dtype=dtype, device=device)
+    target = torch.zeros_like(source)
+    return {
+        "fastact": Contestant(gradients(fused, tensors)),
+        "pytorch": Contestant(gradients(eager, tensors)),
+        "compile": Contestant(gradients(torch.compile(eager), tensors)),
+        "copy": Contestant(lambda: target.copy_(source)),
+    }
+
+
 def contestants(act, form: str, elements: int, dtype: torch.dtype, device: str):
     x, vectors, dim = operands(form, elements, dtype, device)
     op = getattr(torch.ops.fastact, f"fused_{act.name}")
@@ -106,6 +142,7 @@ def main() -> None:
     parser.add_argument("--form", action="append", choices=FORMS)
     parser.add_argument("--size", type=int, help="2^N elements (default: 26 on a GPU, else 22)")
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--backward", action="store_true", help="gradients, in place of values")
     parser.add_argument("--seconds", type=float, default=1.0, help="for a line")
     chosen = parser.parse_args()
     device = chosen.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -113,6 +150,9 @@ def main() -> None:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.ops.load_library(str(library_path()))
+    # A backward pass of torch.compile's may be called again.
+    torch._functorch.config.donated_buffer = False
+    make = backward_contestants if chosen.backward else contestants
     where = (
         torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
     )
@@ -125,9 +165,7 @@ def main() -> None:
         for name in chosen.op or ("relu", "selu", "silu", "gelu"):
             for dtype in chosen.dtype or ("float32", "bfloat16"):
                 for form in chosen.form or FORMS:
-                    present = contestants(
-                        named[name], form, elements, getattr(torch, dtype), device
-                    )
+                    present = make(named[name], form, elements, getattr(torch, dtype), device)
                     times = in_turn(present, clock, chosen.seconds)
                     ours = times["fastact"]
                     ratios = [times[k].median / ours.median for k in ("copy", "pytorch", "compile")]

@@ -3,8 +3,11 @@ bits of every layout, set of operands and instruction set, derivatives, and what
 operators."""
 
 import itertools
+import json
 import math
+import re
 import warnings
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -12,17 +15,21 @@ import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import fused_digests
 import oracle
 from op_table import ACTIVATIONS, REPRESENTATIVES
 from oracle import FORMATS, LongDouble, ulp_of, wide
 from support import (
     LAYOUTS,
     assert_same_bits,
+    build_info,
     error_of,
     first_line,
     make,
     no_vmap_fallback,
+    run_python,
     smooth_values,
     untouched,
     values,
@@ -272,6 +279,77 @@ def test_halves_of_one_tensor(act, dtype, device):
             assert_same_bits(fused(act, x, gate=gate), expected)
 
 
+def packed(act, x, out=None, **options):
+    op = getattr(torch.ops.fastact, f"{act.name}_and_mul")
+    out = {} if out is None else {"out": out}
+    return op(x, *act.parameters.values(), **options, **out)
+
+
+def halves(x, gate_first):
+    """What goes through the activation, and what it is multiplied by."""
+    a, b = x.chunk(2, -1)
+    return (a, b) if gate_first else (b, a)
+
+
+def test_packed_halves(act, dtype, device):
+    """The operator on the halves of a last dimension, in both orders and any layout."""
+    for shape, layout in (((6, 14), None), ((2, 3, 1000), None), ((2, 6), "t"), ((0, 4), None)):
+        x = values(*shape, dtype=dtype, device=device)
+        x = x.t() if layout else x
+        for gate_first in (True, False):
+            self, gate = halves(x, gate_first)
+            expected = fused(act, self.contiguous(), gate=gate.contiguous())
+            with untouched(x):
+                assert_same_bits(packed(act, x, gate_first=gate_first).contiguous(), expected)
+            out = torch.empty_like(expected)
+            assert packed(act, x, out=out, gate_first=gate_first) is out
+            assert_same_bits(out, expected)
+    assert_same_bits(packed(act, x), packed(act, x, gate_first=True))
+
+
+def test_packed_halves_are_glus(device):
+    """torch.glu's gate is the second half, vLLM's silu_and_mul's the first one."""
+    x = values(5, 6, dtype=torch.float64, device=device)
+    fastact = torch.ops.fastact
+    close(fastact.sigmoid_and_mul(x, gate_first=False), torch.nn.functional.glu(x))
+    close(fastact.silu_and_mul(x), torch.nn.functional.silu(x[:, :3]) * x[:, 3:])
+
+
+@acts
+@pytest.mark.parametrize("gate_first", (True, False), ids=("gate_first", "gate_second"))
+def test_packed_halves_and_pytorch(act, device, gate_first, fresh_compiler):
+    x = smooth_values(act, 3, 8, device=device, requires_grad=True)
+
+    def function(x):
+        return packed(act, x, gate_first=gate_first)
+
+    assert gradcheck(function, x, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(function, x)
+    with no_vmap_fallback():
+        batched = vmap(function, in_dims=1)(torch.stack((x.detach(), x.detach() + 1), 1))
+    assert_same_bits(batched, torch.stack((function(x), function(x.detach() + 1))))
+    op = getattr(torch.ops.fastact, f"{act.name}_and_mul").default
+    torch.library.opcheck(op, (x, *act.parameters.values()), {"gate_first": gate_first})
+    assert function(x.to("meta")).shape == (3, 4)
+    compiled = torch.compile(function, fullgraph=True, dynamic=True)
+    assert_same_bits(compiled(x), function(x))
+
+
+def test_errors_of_packed_halves(device):
+    fastact = torch.ops.fastact
+    for shape, text in (((3, 5), "to have an even size, but got 5"), ((), "but got a 0-D tensor")):
+        error = error_of(fastact.silu_and_mul, values(*shape, device=device))
+        assert type(error) is RuntimeError and text in first_line(error)
+        assert first_line(error).startswith("fastact::silu_and_mul: expected self")
+    with pytest.raises(NotImplementedError, match="expected self to be float32"):
+        fastact.silu_and_mul(values(4, device=device).int())
+    with pytest.raises((RuntimeError, ValueError), match="expected lambd to be at least 0"):
+        fastact.softshrink_and_mul(values(4, device=device), lambd=-1.0)
+    x = values(4, 6, device=device)
+    with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
+        fastact.silu_and_mul(x.clone().requires_grad_(), out=torch.empty_like(x[:, :3]))
+
+
 @acts
 def test_broadcasts(act, device, dtype):
     shapes = ((4, 1, 3), (5, 1), (3,), (4, 5, 1), ())
@@ -324,7 +402,11 @@ def test_gradients(act, device, names):
 
 
 @two_acts
-@pytest.mark.parametrize("names", (INPUTS, ("bias",), ("gate",)), ids="+".join)
+@pytest.mark.parametrize(
+    "names",
+    (INPUTS, ("bias",), ("gate",), ("residual",), ("bias", "residual", "gate")),
+    ids="+".join,
+)
 def test_second_derivatives(act, device, names):
     x, operands = smooth(act, (2, 3), names, device)
 
@@ -361,6 +443,152 @@ def test_gradients_are_those_of_the_operations(act, dtype, device):
                 assert near.float().mean() > 0.97 or not len(b)
 
 
+def gradients_of(act, tensors, names, g, dim=-1, composed=False):
+    """By every tensor: in one pass, where there is a kernel, or composed of operators, as where
+    they are differentiated again."""
+    leaves = [t.detach().requires_grad_() for t in tensors]
+    result = fused(act, leaves[0], dim=dim, **dict(zip(names, leaves[1:])))
+    found = torch.autograd.grad(result, leaves, g, create_graph=composed)
+    return {n: t.detach() for n, t in zip(("self", *names), found)}
+
+
+GRADIENT_LAYOUTS = {
+    # shape, dim, how the tensors lie
+    "rows": ((70, 33), -1, lambda t: t),
+    "long_rows": ((3, 4500), -1, lambda t: t),
+    "vector": ((9,), -1, lambda t: t),
+    "batch": ((3, 4, 1, 20), -1, lambda t: t),
+    "channels": ((5, 6, 7, 9), 1, lambda t: t),
+    "large_images": ((2, 3, 70, 61), 1, lambda t: t),
+    "channels_last": ((5, 6, 7, 9), 1, lambda t: t.to(memory_format=torch.channels_last)),
+    "transposed": ((20, 31), 0, lambda t: t.t().contiguous().t()),
+    "half": ((37, 20), -1, lambda t: torch.cat((t, t), 1)[:, 20:]),
+    "every_second": ((9, 20), -1, lambda t: t.repeat_interleave(2, 1)[:, ::2]),
+}
+
+
+@two_acts
+@pytest.mark.parametrize("layout", GRADIENT_LAYOUTS)
+@pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
+def test_gradients_in_one_pass(act, dtype, device, layout, wide_vectors):
+    """Element for element the bits of what operators compose. scale's and bias's are sums: to
+    those of float64, as near as float32's are."""
+    shape, dim, lay = GRADIENT_LAYOUTS[layout]
+    vector = torch.float32 if wide_vectors and dtype.itemsize == 2 else dtype
+    # Not so large that a sum overflows.
+    full = {
+        name: lay(torch.randn(shape).to(dtype).to(device))
+        for name in ("self", "residual", "gate", "grad_output")
+    }
+    vectors = {n: torch.randn(shape[dim]).to(vector).to(device) for n in ("scale", "bias")}
+    for names in SETS:
+        tensors = [(full | vectors)[name] for name in ("self", *names)]
+        with untouched(*tensors, full["grad_output"]):
+            ours = gradients_of(act, tensors, names, full["grad_output"], dim)
+        theirs = gradients_of(act, tensors, names, full["grad_output"], dim, composed=True)
+        # addcmul() rounds twice, the fused form once.
+        same = not {"scale", "bias"} <= set(names)
+        for name in ("self", "residual", "gate"):
+            if name in ours and same:
+                assert_same_bits(ours[name], theirs[name])
+            elif name in ours:
+                error = (ours[name].double() - theirs[name].double()).abs()
+                limit = {2: 2e-2, 4: 1e-5, 8: 1e-14}[dtype.itemsize]
+                near = error <= limit * (1 + theirs[name].double().abs())
+                assert near.float().mean() > 0.99  # next to a jump of the slope another one
+        operands = dict(zip(("self", *names), tensors))
+        z = operands["self"]
+        if "residual" in names and "scale" not in names:  # z is what is saved
+            if "bias" in names:
+                others = [d for d in range(len(shape)) if d != dim % len(shape)]
+                lying = operands.pop("bias").to(dtype)
+                for d in others:
+                    lying = lying.unsqueeze(d)
+                z = z + lying
+            operands["self"] = z + operands.pop("residual")
+        wide_tensors = [t.double() for t in operands.values()]
+        rest = tuple(operands)[1:]
+        exact = gradients_of(act, wide_tensors, rest, full["grad_output"].double(), dim, True)
+        if "bias" in names and "bias" not in exact:
+            exact["bias"] = exact["self"].movedim(dim, 0).reshape(shape[dim], -1).sum(1)
+        terms = math.prod(shape) // shape[dim]
+        for name in set(names) & {"scale", "bias"}:
+            a, b = ours[name], exact[name]
+            assert a.dtype == vector and a.shape == b.shape
+            # A bias of self's size is not a sum, and has self's gradient.
+            eps = (
+                torch.finfo(dtype if terms == 1 else vector).eps
+                + 4 * torch.finfo(torch.float32).eps
+            )
+            eps = 1e-14 if dtype == torch.float64 else eps
+            assert ((a.double() - b).abs() <= eps * (b.abs() + 20 * terms**0.5)).all(), (
+                name,
+                names,
+            )
+
+
+def test_a_backward_pass_is_one_kernel():
+    """On the CPU, and nothing beside it but to bring sums to their types."""
+    calls = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            calls.append(function._schema.name)
+            return function(*arguments, **(keywords or {}))
+
+    x, bias, gate, g = (torch.randn(*s, requires_grad=True) for s in ((8, 6), (6,), (8, 6), (8, 6)))
+    result = torch.ops.fastact.fused_silu(x, bias=bias, gate=gate)
+    with Record():
+        torch.autograd.grad(result, (x, bias, gate), g)
+    assert calls[0] == "fastact::_fused_silu_backward"
+    assert set(calls[1:]) <= {"aten::_to_copy", "aten::detach"}
+
+
+def test_gradients_of_what_the_kernel_does_not_take(device):
+    """They are composed, or a gradient that is one number everywhere is copied."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    x, dense = (torch.randn(4, 5, 6, device=device) for _ in range(2))
+    for operands, g in (
+        ({"residual": torch.randn(5, 1)}, dense),
+        ({"scale": torch.randn(4, 1, 1), "bias": torch.randn(6)}, dense),
+        ({"bias": torch.randn(5, 6)}, dense),
+        ({"bias": torch.randn(1), "gate": torch.randn(4, 5, 6)}, dense),
+        ({"bias": torch.randn(6)}, torch.ones(1).expand(4, 5, 6)),
+        ({"gate": torch.randn(2, 4, 5, 6)}, torch.randn(2, 4, 5, 6)),
+        ({"gate": torch.randn(6, 5, 4).permute(2, 1, 0)}, dense),
+    ):
+        tensors = [x, *(t.to(device) for t in operands.values())]
+        ours = gradients_of(act, tensors, tuple(operands), g.to(device))
+        theirs = gradients_of(act, tensors, tuple(operands), g.to(device), composed=True)
+        for name, t in ours.items():
+            close(t, theirs[name])
+
+
+def test_sums_do_not_depend_on_threads_or_columns():
+    """scale's and bias's gradients: the same bits with one thread and several, alone and among
+    other columns."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    names = ("scale", "bias")
+    for shape, dim in (((3000, 130), -1), ((40, 5, 60, 70), 1)):
+        tensors = [torch.randn(shape), torch.randn(shape[dim]), torch.randn(shape[dim])]
+        g = torch.randn(shape)
+        before = torch.get_num_threads()
+        try:
+            results = []
+            for threads in (1, 2, 3):
+                torch.set_num_threads(threads)
+                results.append(gradients_of(act, tensors, names, g, dim))
+        finally:
+            torch.set_num_threads(before)
+        own = [t.narrow(dim if t.dim() > 1 else 0, 2, 3).contiguous() for t in (*tensors, g)]
+        alone = gradients_of(act, own[:3], names, own[3], dim)
+        for name in names:
+            for result in results[1:]:
+                assert_same_bits(result[name], results[0][name])
+            assert_same_bits(alone[name], results[0][name][2:5])
+            assert results[0][name].abs().max() > 1
+
+
 @acts
 def test_forward_mode(act, device):
     x, operands = smooth(act, (5, 3), INPUTS, device)
@@ -380,26 +608,65 @@ def test_forward_mode(act, device):
         close(*results)
 
 
-@acts
-def test_saved_tensors(act, device):
-    """The operands and nothing else: what the operations one by one save, or less, but where there
-    is a residual and neither scale nor gate."""
-    x, operands = smooth(act, (5, 3), ("scale", "bias", "gate"), device)
+def bytes_saved(function):
+    saved = {}
 
-    def bytes_saved(f):
-        saved = {}
+    def pack(t):
+        saved[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
 
-        def pack(t):
-            saved[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
-            return t
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        result = function()
+    del result
+    return sum(saved.values())
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            f()
-        return sum(saved.values())
 
-    ours = bytes_saved(lambda: fused(act, x, **operands))
-    s, b, g = operands.values()
-    assert ours <= bytes_saved(lambda: act.op(x * s + b) * g)
+@pytest.mark.parametrize(
+    "act",
+    [a for a in ACTIVATIONS if a.name in ("relu", "hardshrink", "tanh", "selu", "silu")],
+    ids=lambda act: act.id,
+)
+@sets
+def test_saved_bytes(act, device, names):
+    """Whatever is wanted, at most what the operations one by one save, but for vectors."""
+    for wanted in itertools.product((False, True), repeat=1 + len(names)):
+        x, operands = drawn((64, 32), names, torch.float32, device)
+        for t, is_wanted in zip((x, *operands.values()), wanted):
+            t.requires_grad_(is_wanted)
+
+        def one_by_one():
+            z = x * operands["scale"] if "scale" in names else x
+            for name in ("bias", "residual"):
+                z = z + operands[name] if name in names else z
+            y = act.aten(z)
+            return y * operands["gate"] if "gate" in names else y
+
+        vectors = 4 * 32 * len({"scale", "bias"} & set(names))
+        ours = bytes_saved(lambda: fused(act, x, **operands))
+        assert ours <= bytes_saved(one_by_one) + vectors, wanted
+
+
+@pytest.mark.parametrize("name", ("relu", "selu", "silu"))
+def test_gradients_with_a_frozen_scale(device, name):
+    """z is saved then, and what it is made of is not: gradients of both orders, of 16 bits, too."""
+    (act,) = (a for a in ACTIVATIONS if a.name == name)
+    x, operands = smooth(act, (3, 4), ("scale", "bias", "residual", "gate"), device)
+    scale = torch.full((4,), 1.25, dtype=torch.float64, device=device)
+
+    def function(x, bias, residual, gate):
+        return fused(act, x, scale=scale, bias=bias, residual=residual, gate=gate)
+
+    tensors = (x, operands["bias"], operands["residual"], operands["gate"])
+    assert gradcheck(function, tensors)
+    assert gradgradcheck(function, tensors)
+    half = [t.detach().bfloat16().requires_grad_() for t in tensors]
+    operands = dict(zip(("bias", "residual", "gate"), half[1:]), scale=scale.float())
+    result = fused(act, half[0], **operands)
+    found = torch.autograd.grad(result.sum(), half)
+    expected = torch.autograd.grad(function(*tensors).sum(), tensors)
+    for a, b in zip(found, expected):
+        assert a.dtype == torch.bfloat16
+        close(a.double(), b, rtol=3e-2, atol=3e-2)
 
 
 @acts
@@ -463,13 +730,14 @@ def test_compile(act, device, fresh_compiler):
 
 def test_compiled_autograd(device, fresh_compiler):
     (act,) = (a for a in REPRESENTATIVES if a.name == "selu")
-    x, operands = smooth(act, (6, 8), ("bias", "gate"), device, torch.float32)
-    wanted = (x, *operands.values())
-    expected = torch.autograd.grad(fused(act, x, **operands).sum(), wanted)
-    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
-        fused(act, x, **operands).sum().backward()
-    for t, gradient in zip(wanted, expected):
-        close(t.grad, gradient)
+    for names in (("bias", "gate"), ("bias", "residual")):
+        x, operands = smooth(act, (6, 8), names, device, torch.float32)
+        wanted = (x, *operands.values())
+        expected = torch.autograd.grad(fused(act, x, **operands).sum(), wanted)
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            fused(act, x, **operands).sum().backward()
+        for t, gradient in zip(wanted, expected):
+            close(t.grad, gradient)
 
 
 def test_torchscript(device):
@@ -492,6 +760,18 @@ def test_schemas():
         assert schema.endswith(", int dim=-1) -> Tensor")
         out = str(getattr(torch.ops.fastact, f"fused_{act.name}").out._schema)
         assert out.endswith(", int dim=-1, Tensor(a!) out) -> Tensor(a!)")
+        written = str(getattr(torch.ops.fastact, f"fused_{act.name}_").default._schema)
+        assert written == schema.replace("(Tensor self", "_(Tensor(a!) self").replace(
+            "-> Tensor", "-> Tensor(a!)"
+        )
+        numbers = "".join(f", float {n}" for n in parameters_of(act))
+        halves = getattr(torch.ops.fastact, f"{act.name}_and_mul")
+        text = re.sub(r"=[-.\d]+", "", str(halves.default._schema))
+        assert text == (
+            f"fastact::{act.name}_and_mul(Tensor self{numbers}, *, bool gate_first=True) -> Tensor"
+        )
+        for op in (halves.default, halves.out):
+            assert op.tags == [torch.Tag.pt2_compliant_tag]
 
 
 # ---- out= and errors
@@ -516,6 +796,61 @@ def test_out(act, dtype, device):
     version = x._version
     assert fused(act, x, out=x, **operands) is x and x._version == version + 1
     assert_same_bits(x, expected)
+
+
+def in_place(act, x, dim=-1, **operands):
+    op = getattr(torch.ops.fastact, f"fused_{act.name}_")
+    return op(x, **operands, **parameters_of(act), dim=dim)
+
+
+# PyTorch cannot tell that windows overlap.
+@two_acts
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "overlapping_windows"])
+def test_in_place(act, device, layout):
+    x = make(layout, torch.float32, device)
+    operands = {
+        "bias": values(*x.shape[-1:], dtype=x.dtype, device=device),
+        "gate": values(*x.shape, dtype=x.dtype, device=device),
+    }
+    expected = fused(act, x, **operands)
+    if layout.startswith("expanded"):
+        with pytest.raises(RuntimeError, match="more than one element|overlap"):
+            in_place(act, x, **operands)
+        return
+    version, before = x._version, geometry(x)
+    with untouched(*operands.values()):
+        assert in_place(act, x, **operands) is x
+    assert x._version == version + 1 and geometry(x) == before
+    assert_same_bits(x, expected)
+
+
+def test_in_place_where_no_derivative_is_wanted(device, fresh_compiler):
+    """What its derivatives need is overwritten, so it refuses, and leaves self as it was."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "selu")
+    x, bias = values(4, 3, device=device), values(3, device=device)
+    expected = fused(act, x, bias=bias)
+    wanted = bias.clone().requires_grad_()
+    start = "fastact::fused_selu_: expected no derivative to be wanted, .* but got "
+    with untouched(x):
+        with pytest.raises(RuntimeError, match=start + "bias that requires grad"):
+            in_place(act, x, bias=wanted)
+        with pytest.raises(RuntimeError, match=start + "self that requires grad"):
+            in_place(act, x.requires_grad_())
+        x.requires_grad_(False)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(bias, torch.ones_like(bias))
+            with pytest.raises(RuntimeError, match=start + "bias with a tangent"):
+                in_place(act, x, bias=dual)
+        with pytest.raises(RuntimeError, match="to broadcast to self's shape .4, 3., but got the"):
+            in_place(act, x, residual=values(2, 4, 3, device=device))
+        functional = torch.func.functionalize(lambda x: in_place(act, x.clone(), bias=bias))
+        assert_same_bits(functional(x), expected)
+        compiled = torch.compile(lambda x: in_place(act, x.clone(), bias=bias), fullgraph=True)
+        assert_same_bits(compiled(x), expected)
+    with torch.no_grad():
+        assert_same_bits(in_place(act, x.clone(), bias=wanted), expected)
+    with torch.inference_mode():
+        assert_same_bits(in_place(act, x, bias=bias), expected)
 
 
 def test_errors(device):
@@ -549,6 +884,30 @@ def test_errors(device):
         fused(act, x.clone().requires_grad_(), out=torch.empty_like(x))
     with pytest.raises((RuntimeError, ValueError), match="expected lambd to be at least 0"):
         torch.ops.fastact.fused_softshrink(x, lambd=-1.0)
+
+
+# ---- the same bits everywhere
+
+
+def test_digests(device):
+    """Of values, on every device, and of gradients, whose sums have this order on a CPU."""
+    recorded = json.loads(fused_digests.RECORD.read_text())
+    found = fused_digests.digests(device)
+    assert set(found) == set(recorded)
+    for key, parts in found.items():
+        assert parts == {part: recorded[key][part] for part in parts}, key
+        assert set(parts) == {"values", "gradients"} or device != "cpu"
+
+
+@pytest.mark.kernels
+def test_instruction_sets_agree():
+    """Each in a process of its own."""
+    script = "import fused_digests; fused_digests.main([])"
+    for name in build_info()["cpu instruction sets"].split():
+        environment = {"FASTACT_CPU_ISA": name, "PYTHONPATH": str(Path(__file__).parent)}
+        report = json.loads(run_python("-c", script, environment=environment))
+        assert report["cpu instruction set in use"] == name
+        assert report["digests"] == json.loads(fused_digests.RECORD.read_text()), name
 
 
 # ---- a GPU

@@ -13,17 +13,6 @@
 namespace fastact {
 namespace {
 
-// ", float alpha=1.0, float scale=1.0", or nothing.
-std::string numbers(const Operator& op) {
-  std::string text;
-  for (const Parameter& parameter : op.parameters()) {
-    text.append(", float ").append(op.argument_name(parameter));
-    if (parameter.default_value.has_value())
-      text.append("=").append(literal(*parameter.default_value));
-  }
-  return text;
-}
-
 // "(Tensor grad_output, Tensor self, float alpha=1.0, bool is_result=False", up to the closing
 // parenthesis.
 std::string arguments(const Operator& op) {
@@ -32,7 +21,7 @@ std::string arguments(const Operator& op) {
     text.append(text.empty() ? "(Tensor " : op.is_fused ? ", Tensor? " : ", Tensor ");
     text.append(input);
   }
-  text += numbers(op);
+  text += parameter_arguments(op);
   return op.takes_is_result() ? text + ", bool is_result=False" : text;
 }
 
@@ -58,7 +47,8 @@ void define(torch::Library& library, const Operator& op) {
     define(library, out_name(op) + arguments(op) + out, /*is_out=*/true);
   }
   if (op.has_in_place)
-    define(library, in_place_name(op) + "(Tensor(a!) self" + numbers(op) + ") -> Tensor(a!)");
+    define(library,
+           in_place_name(op) + "(Tensor(a!) self" + parameter_arguments(op) + ") -> Tensor(a!)");
 }
 
 }  // namespace

@@ -108,6 +108,10 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
       expected.push_back("fastact::" + (prefix + name));
       expected.push_back("fastact::" + (prefix + name) + ".out");
     }
+    expected.push_back("fastact::fused_" + name + "_");
+    expected.push_back("fastact::_fused_" + name + "_backward");
+    for (const char* const overload : {"", ".out"})
+      expected.push_back("fastact::" + name + "_and_mul" + overload);
   }
   std::vector<std::string> found;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {

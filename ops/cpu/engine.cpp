@@ -14,16 +14,16 @@ namespace fastact::cpu {
 
 // Each instruction set's, see fused.cpp.
 namespace baseline {
-FusedKernel fused_kernel(DType dtype);
+FusedKernels fused_kernels(DType dtype);
 }
 #if FASTACT_HAS_AVX2
 namespace avx2 {
-FusedKernel fused_kernel(DType dtype);
+FusedKernels fused_kernels(DType dtype);
 }
 #endif
 #if FASTACT_HAS_AVX512
 namespace avx512 {
-FusedKernel fused_kernel(DType dtype);
+FusedKernels fused_kernels(DType dtype);
 }
 #endif
 
@@ -100,18 +100,18 @@ Kernel find_number_kernel(int activation, int order, DType dtype, InstructionSet
   return (*kNumberTables[activation].by_set[static_cast<int>(set)])[{order, dtype}];
 }
 
-FusedKernel find_fused_kernel(DType dtype, InstructionSet set) {
+FusedKernels find_fused_kernels(DType dtype, InstructionSet set) {
   switch (set) {
 #if FASTACT_HAS_AVX2
     case InstructionSet::kAvx2:
-      return avx2::fused_kernel(dtype);
+      return avx2::fused_kernels(dtype);
 #endif
 #if FASTACT_HAS_AVX512
     case InstructionSet::kAvx512:
-      return avx512::fused_kernel(dtype);
+      return avx512::fused_kernels(dtype);
 #endif
     default:
-      return baseline::fused_kernel(dtype);
+      return baseline::fused_kernels(dtype);
   }
 }
 

@@ -42,7 +42,8 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
   if (op.gradients != nullptr) {
     op.gradients(op, parameters, incoming, inputs, needed, gradients.data());
     for (int i = 0; i < op.num_inputs(); ++i) {
-      if (!gradients[i].defined()) continue;
+      // An input that was not saved: torch's engine does the same by what it knows of it.
+      if (!gradients[i].defined() || !inputs[i].defined()) continue;
       // Summed before it is rounded to the input's type.
       gradients[i] = at::sum_to(gradients[i], inputs[i].sym_sizes()).to(inputs[i].scalar_type());
     }
@@ -76,7 +77,7 @@ at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::T
 
 void DerivativeNode::save(int position, const at::Tensor& tensor, bool is_output, bool is_view) {
   saved_[position] = autograd::SavedVariable(tensor, is_output, is_view);
-  saved_is_output_ = is_output;
+  is_output_[position] = is_output;
 }
 
 std::string DerivativeNode::name() const {
@@ -123,7 +124,7 @@ void DerivativeNode::compiled_args(autograd::CompiledNodeArgs& args) const {
   args.collect(op_.name);
   args.collect(parameters_.from_result);
   for (const double number : parameters_.numbers.values) args.collect(number);
-  for (int i = 0; i < op_.num_inputs(); ++i) args.collect(saved_[i], saved_is_output_);
+  for (int i = 0; i < op_.num_inputs(); ++i) args.collect(saved_[i], is_output_[i]);
 }
 
 autograd::variable_list DerivativeNode::apply_with_saved(const autograd::variable_list& gradients,

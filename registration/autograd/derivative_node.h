@@ -54,7 +54,7 @@ class DerivativeNode : public torch::autograd::TraceableFunction {
   const Operator& op_;
   const CallParameters parameters_;
   torch::autograd::SavedVariable saved_[kMaxInputs];
-  bool saved_is_output_ = false;
+  bool is_output_[kMaxInputs] = {};
 };
 
 #if FASTACT_INTRUSIVE_NODES

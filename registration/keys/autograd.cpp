@@ -24,6 +24,26 @@ void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensor
   }
 }
 
+// The same of a fused form, of which `argument` stands for z if it is defined, and what z is made
+// of is not kept then: but scale, which self's gradient takes, and a bias that is summed to.
+void save_fused(DerivativeNode& node, const Operator& op, TensorPointers tensors,
+                const at::Tensor& argument) {
+  constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
+  constexpr int kBias = static_cast<int>(FusedInput::kBias);
+  constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
+  constexpr int kGate = static_cast<int>(FusedInput::kGate);
+  bool is_slope_used = false;
+  for (int i = 0; i < kGate; ++i) is_slope_used |= node.should_compute_output(i);
+  for (int i = 0; i < op.num_inputs(); ++i) {
+    if (i == kGate && !is_slope_used) continue;
+    if (argument.defined()) {
+      if (i == kSelf || i == kResidual) continue;
+      if (i == kBias && tensors[i]->sym_numel() >= argument.sym_numel()) continue;
+    }
+    node.save(i, *tensors[i]);
+  }
+}
+
 // Whether a compiler is tracing. It takes over mutation itself, and knows how to undo a copy_, but
 // not this library's node on a mutated input.
 bool is_traced(const at::Tensor& tensor) {
@@ -40,17 +60,30 @@ struct Autograd {
       requires_grad |= tensors[i]->requires_grad();
       tangent |= has_tangent(*tensors[i]);
     }
+    requires_grad &= autograd::GradMode::is_enabled();
+    CallParameters node_parameters = parameters;
+    node_parameters.from_result |=
+        requires_grad && op.is_fused && !is_traced(*tensors[0]) && op.saves_argument(op, tensors);
+    const bool saves_argument = op.is_fused && node_parameters.from_result;
+    const bool saves_result =
+        op.saves_result(parameters) || (saves_argument && op.result_stands_for_argument(tensors));
+    at::Tensor argument;
+    if (saves_argument && !saves_result) argument = op.argument(tensors);
     at::Tensor out;
     {
       const at::AutoDispatchBelowADInplaceOrView guard;
       const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
       out = op.functional(&below, tensors, parameters);
     }
-    const bool saves_result = op.saves_result(parameters);
     DerivativeNodePointer node;
-    if (requires_grad && autograd::GradMode::is_enabled()) {
-      node = make_derivative_node(op, parameters, tensors);
-      if (!saves_result) save_inputs(*node, op, tensors);
+    if (requires_grad) {
+      node = make_derivative_node(op, node_parameters, tensors);
+      if (op.is_fused) {
+        save_fused(*node, op, tensors, saves_result ? out : argument);
+        if (argument.defined()) node->save(0, argument);
+      } else if (!saves_result) {
+        save_inputs(*node, op, tensors);
+      }
       set_derivative_history(out, node);
     }
     if (tangent) {
@@ -61,7 +94,7 @@ struct Autograd {
         primals[i] = tensors[i]->_fw_primal(/*level=*/0);
         tangents[i] = tensors[i]->_fw_grad(/*level=*/0);
       }
-      if (saves_result) primals[0] = out;
+      if (saves_result && !op.is_fused) primals[0] = out;
       const at::Tensor sum = jvp(op, parameters, out, primals, tangents);
       out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0,
                        /*is_inplace_op=*/false);

@@ -83,7 +83,7 @@ struct Cpu {
                                  .parameters = parameters.numbers,
                                  .inputs = inputs.set,
                                  .wide = inputs.wide};
-    const cpu::FusedKernel kernel = cpu::find_fused_kernel(type, set);
+    const cpu::FusedKernel kernel = cpu::find_fused_kernels(type, set).forward;
     iterator.for_each([&](char** data, const int64_t* strides, int64_t size0, int64_t size1) {
       kernel(call, data, strides, size0, size1);
     });

@@ -1,14 +1,24 @@
-// The fused operators (ops/forms/fused.h): fused_<activation>, which brings scale and bias into a
-// shape that broadcasts, and the elementwise _fused_<activation>, which it calls.
+// The fused operators (ops/forms/fused.h): the elementwise _fused_<activation>, its gradients, and
+// what calls it. fused_<activation> brings scale and bias into a shape that broadcasts;
+// <activation>_and_mul takes the two halves of one tensor.
+#include "registration/operators/fused.h"
+
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/split_with_sizes.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "registration/build_info.h"
 #include "registration/operators/operator.h"
@@ -17,53 +27,13 @@
 namespace fastact {
 namespace {
 
-constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
-constexpr int kScale = static_cast<int>(FusedInput::kScale);
-constexpr int kBias = static_cast<int>(FusedInput::kBias);
-constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
-constexpr int kGate = static_cast<int>(FusedInput::kGate);
+using Optional = const std::optional<at::Tensor>&;
 
 // ---- Derivatives, in operators that have derivatives: of 16 bits all of it in float32
 
 // The rules name the activation's operators, for gradients().
 const Operator& value_of(const Operator& op) { return *op.derivatives[kGate].op; }
 const Operator& backward_of(const Operator& op) { return *op.derivatives[kSelf].op; }
-
-// Operator::gradients; not summed where an input broadcasts.
-void gradients(const Operator& op, const CallParameters& parameters, const at::Tensor& incoming,
-               const at::Tensor* inputs, const std::vector<bool>& needed, at::Tensor* gradients) {
-  const c10::ScalarType element = inputs[kSelf].scalar_type();
-  const c10::ScalarType type = element == at::kDouble ? at::kDouble : at::kFloat;
-  at::Tensor numbers[kFusedInputs];
-  for (int i = 0; i < kFusedInputs; ++i) {
-    if (inputs[i].defined()) numbers[i] = inputs[i].to(type);
-  }
-  const auto& [self, scale, bias, residual, gate] = numbers;
-  at::Tensor z = self;
-  if (scale.defined()) {
-    z = bias.defined() ? at::addcmul(bias, z, scale) : at::mul(z, scale);
-  } else if (bias.defined()) {
-    z = at::add(z, bias);
-  }
-  if (residual.defined()) z = at::add(z, residual);
-
-  const bool takes_output = op.activation->traits.saves == Saves::kOutput;
-  const bool needs_slope = needed[kSelf] || needed[kScale] || needed[kBias] || needed[kResidual];
-  const at::Tensor* const argument[] = {&z};
-  at::Tensor value;
-  if (needed[kGate] || (needs_slope && takes_output))
-    value = value_of(op).call(argument, parameters);
-  at::Tensor g = incoming.to(type);
-  if (needed[kGate]) gradients[kGate] = at::mul(g, value);
-  if (!needs_slope) return;
-  if (gate.defined()) g = at::mul(g, gate);
-  const at::Tensor* const arguments[] = {&g, takes_output ? &value : &z};
-  const at::Tensor slope = backward_of(op).call(arguments, parameters);
-  if (needed[kSelf]) gradients[kSelf] = scale.defined() ? at::mul(slope, scale) : slope;
-  if (needed[kScale]) gradients[kScale] = at::mul(slope, self);
-  if (needed[kBias]) gradients[kBias] = slope;
-  if (needed[kResidual]) gradients[kResidual] = slope;
-}
 
 // By one input, for forward mode.
 template <int Input>
@@ -72,7 +42,7 @@ at::Tensor derivative_by(const Operator& op, const CallParameters& parameters,
   std::vector<bool> needed(kFusedInputs);
   needed[Input] = true;
   at::Tensor result[kFusedInputs];
-  gradients(op, parameters, incoming, inputs, needed, result);
+  compose_fused_gradients(op, parameters, incoming, inputs, needed, result);
   return result[Input];
 }
 
@@ -83,20 +53,143 @@ DerivativeRule rule(std::string op, std::vector<int> arguments) {
   return result;
 }
 
-// ---- fused_<activation>
+// ---- Gradients at once
+
+// Descriptor::saves_argument. A scale's gradient takes self.
+bool saves_argument(const Operator& /*op*/, TensorPointers tensors) {
+  const auto numel = [&](int i) {
+    return tensors[i]->defined() ? tensors[i]->sym_numel() : c10::SymInt(0);
+  };
+  if (tensors[kScale]->defined() && tensors[kScale]->requires_grad()) return false;
+  const c10::SymInt largest = std::max({numel(kSelf), numel(kBias), numel(kResidual)});
+  return numel(kSelf) + numel(kBias) + numel(kResidual) >= largest * 2;
+}
+
+// Descriptor::argument, rounded after each operation, as PyTorch's operations have it.
+at::Tensor argument(TensorPointers tensors) {
+  at::Tensor z = *tensors[kSelf];
+  const c10::ScalarType type = z.scalar_type();
+  if (tensors[kScale]->defined()) z = at::mul(z, tensors[kScale]->to(type));
+  for (const int i : {kBias, kResidual})
+    if (tensors[i]->defined()) z = at::add(z, tensors[i]->to(type));
+  return z;
+}
+
+// By the index of the activation. The names have to stay.
+const LazyOperator<FusedBackward>& backward_operator(const Operator& op) {
+  static const auto& all = *[] {
+    auto* const list = new std::deque<LazyOperator<FusedBackward>>();
+    for (const Activation& activation : activations()) {
+      auto* const name = new std::string("fastact::_fused_" + std::string(activation.name));
+      list->emplace_back(name->append("_backward").c_str(), "");
+    }
+    return list;
+  }();
+  return all[op.family];
+}
+
+// Whether a key has a kernel for these tensors, and nothing looks at how it gets there: no
+// derivative of the gradients is wanted, nothing is traced or batched.
+bool has_kernel(const at::Tensor& incoming, const at::Tensor* inputs) {
+  if (at::GradMode::is_enabled()) return false;
+  static constexpr c10::DispatchKeySet kWrapped(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
+       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+       c10::DispatchKey::Batched, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate,
+       c10::DispatchKey::ZeroTensor});
+  const auto is_plain = [&](const at::Tensor& tensor) {
+    return !tensor.defined() ||
+           (tensor.is_cpu() && tensor.layout() == at::kStrided &&
+            !tensor.key_set().has_any(kWrapped) && !tensor._fw_grad(/*level=*/0).defined());
+  };
+  return is_plain(incoming) && std::all_of(inputs, inputs + kFusedInputs, is_plain);
+}
+
+// Operator::gradients.
+void gradients(const Operator& op, const CallParameters& parameters, const at::Tensor& incoming,
+               const at::Tensor* inputs, const std::vector<bool>& needed, at::Tensor* gradients) {
+  if (!has_kernel(incoming, inputs)) {
+    compose_fused_gradients(op, parameters, incoming, inputs, needed, gradients);
+    return;
+  }
+  FusedMask mask;
+  std::ranges::copy(needed, mask.begin());
+  // Of z itself, self's gradient is the slope, and what was added to it is -0.0, to which it is
+  // summed.
+  const bool is_argument = parameters.from_result;
+  const bool sums_bias = is_argument && needed[kBias] && inputs[kBias].defined();
+  at::Tensor none;
+  if (is_argument) {
+    mask = {needed[kSelf] || needed[kBias] || needed[kResidual], false, sums_bias, false,
+            needed[kGate]};
+    if (sums_bias) none = at::full_like(inputs[kBias], -0.0);
+  }
+  const auto optional = [&](int i) {
+    if (!is_argument || i == kGate) return argument_of<1, 1>(inputs[i]);
+    return i == kBias && sums_bias ? std::optional(none) : std::nullopt;
+  };
+  FusedTensors result = backward_operator(op).dispatch(
+      nullptr, incoming, inputs[kSelf], optional(kScale), optional(kBias), optional(kResidual),
+      optional(kGate), at::ArrayRef<double>(parameters.numbers.values, op.parameters().size()),
+      mask);
+  std::apply(
+      [&](auto&... tensors) {
+        int i = 0;
+        ((gradients[i++] = std::move(tensors)), ...);
+      },
+      result);
+  if (!is_argument) return;
+  const at::Tensor slope = std::move(gradients[kSelf]);
+  gradients[kSelf] = at::Tensor();
+  for (const int i : {kSelf, kBias, kResidual})
+    if (needed[i] && !gradients[i].defined()) gradients[i] = slope;
+  if (needed[kSelf] && inputs[kScale].defined()) gradients[kSelf] = at::mul(slope, inputs[kScale]);
+}
+
+// For tensors without a kernel.
+struct ComposedBackward {
+  const Operator* op;
+
+  FusedTensors operator()(const at::Tensor& grad_output, const at::Tensor& self, Optional scale,
+                          Optional bias, Optional residual, Optional gate,
+                          at::ArrayRef<double> numbers, FusedMask mask) const {
+    CallParameters parameters;
+    std::ranges::copy(numbers, parameters.numbers.values);
+    const at::Tensor inputs[] = {self, tensor_of(scale), tensor_of(bias), tensor_of(residual),
+                                 tensor_of(gate)};
+    FusedTensors result;
+    std::apply(
+        [&](auto&... tensors) {
+          at::Tensor gradients[kFusedInputs];
+          compose_fused_gradients(*op, parameters, grad_output, inputs,
+                                  std::vector<bool>(mask.begin(), mask.end()), gradients);
+          int i = 0;
+          ((tensors = std::move(gradients[i++])), ...);
+        },
+        result);
+    return result;
+  }
+};
+
+// ---- fused_<activation> and <activation>_and_mul
+
+std::string fused_name(const Operator& op) { return op.name.substr(1); }
+std::string packed_name(const Operator& op) {
+  return std::string(op.activation->name) + "_and_mul";
+}
 
 // scale or bias: one in one dimension lies along self's dimension `dim`.
 at::Tensor along(const Operator& op, int input, const at::Tensor& vector, const at::Tensor& self,
                  int64_t dim) {
   const int64_t rank = self.dim();
   const int64_t last = std::max<int64_t>(rank, 1) - 1;
-  TORCH_CHECK_INDEX(-last - 1 <= dim && dim <= last, "fastact::", op.name.substr(1),
+  TORCH_CHECK_INDEX(-last - 1 <= dim && dim <= last, "fastact::", fused_name(op),
                     ": expected dim to be from ", -last - 1, " to ", last, ", but got ", dim);
   const int64_t position = dim < 0 ? dim + last + 1 : dim;
   if (!vector.defined() || vector.dim() != 1 || position == last) return vector;
   const c10::SymInt size = vector.sym_numel();
   TORCH_CHECK(size == 1 || self.sym_size(position) == 1 || size == self.sym_size(position),
-              "fastact::", op.name.substr(1), ": expected ", op.inputs[input],
+              "fastact::", fused_name(op), ": expected ", op.inputs[input],
               " to have 1 element or ", self.sym_size(position),
               ", as many as self has along dimension ", position, ", but got ", size);
   c10::SymDimVector shape(rank - position, 1);
@@ -119,7 +212,44 @@ struct ElementwiseCall {
   const at::Tensor* tensors[kFusedInputs];
 };
 
-using Optional = const std::optional<at::Tensor>&;
+// The same of the halves of self's last dimension, of which the first or the second one is the
+// gate of a gated unit: what goes through the activation. As views, whose backward pass is one
+// concatenation.
+struct HalvesCall {
+  HalvesCall(const Operator& op, const at::Tensor& self, bool gate_first) {
+    TORCH_CHECK(self.dim() > 0, "fastact::", packed_name(op),
+                ": expected self to have a last dimension, of two halves, but got a 0-D tensor");
+    const c10::SymInt size = self.sym_size(-1);
+    TORCH_CHECK(size % 2 == 0, "fastact::", packed_name(op),
+                ": expected self's last dimension to have an even size, but got ", size);
+    halves = at::split_with_sizes_symint(self, {size / 2, size / 2}, -1);
+    tensors[kSelf] = &halves[gate_first ? 0 : 1];
+    tensors[kGate] = &halves[gate_first ? 1 : 0];
+  }
+
+  std::vector<at::Tensor> halves;
+  const at::Tensor* tensors[kFusedInputs] = {nullptr, &tensor_of(std::nullopt),
+                                             &tensor_of(std::nullopt), &tensor_of(std::nullopt),
+                                             nullptr};
+};
+
+// An in-place call overwrites self, of which z is computed again in a backward pass, and does not
+// resize it.
+void check_in_place(const Operator& op, TensorPointers tensors) {
+  const c10::SymIntArrayRef shape = tensors[kSelf]->sym_sizes();
+  for (int i = 0; i < kFusedInputs; ++i) {
+    if (!tensors[i]->defined()) continue;
+    TORCH_CHECK(at::is_expandable_to(tensors[i]->sym_sizes(), shape), "fastact::", fused_name(op),
+                "_: expected ", op.inputs[i], " to broadcast to self's shape ", shape,
+                ", but got the shape ", tensors[i]->sym_sizes());
+    const bool requires_grad = at::GradMode::is_enabled() && tensors[i]->requires_grad();
+    TORCH_CHECK(!requires_grad && !tensors[i]->_fw_grad(/*level=*/0).defined(),
+                "fastact::", fused_name(op),
+                "_: expected no derivative to be wanted, as it needs self, which is "
+                "overwritten, but got ",
+                op.inputs[i], requires_grad ? " that requires grad" : " with a tangent");
+  }
+}
 
 template <class Numbers>
 struct Composite;
@@ -133,6 +263,15 @@ struct Composite<Types<P...>> {
       return op->call(call.tensors, collect(parameters...));
     }
   };
+  struct InPlace {
+    const Operator* op;
+    at::Tensor& operator()(at::Tensor& self, Optional scale, Optional bias, Optional residual,
+                           Optional gate, P... parameters, int64_t dim) const {
+      const ElementwiseCall call(*op, self, scale, bias, residual, gate, dim);
+      check_in_place(*op, call.tensors);
+      return op->write(nullptr, call.tensors, collect(parameters...), self);
+    }
+  };
   struct Out {
     const Operator* op;
     at::Tensor& operator()(const at::Tensor& self, Optional scale, Optional bias, Optional residual,
@@ -141,9 +280,24 @@ struct Composite<Types<P...>> {
       return op->write(nullptr, call.tensors, collect(parameters...), out);
     }
   };
+  struct Packed {
+    const Operator* op;
+    at::Tensor operator()(const at::Tensor& self, P... parameters, bool gate_first) const {
+      const HalvesCall call(*op, self, gate_first);
+      return op->call(call.tensors, collect(parameters...));
+    }
+  };
+  struct PackedOut {
+    const Operator* op;
+    at::Tensor& operator()(const at::Tensor& self, P... parameters, bool gate_first,
+                           at::Tensor& out) const {
+      const HalvesCall call(*op, self, gate_first);
+      return op->write(nullptr, call.tensors, collect(parameters...), out);
+    }
+  };
 };
 
-// visit(name, Composite's functor) for both forms of every fused operator.
+// visit(name, Composite's functor) for each form of every fused operator.
 template <class Visit>
 void for_each_composite(const Visit& visit) {
   for (const Operator* op : operators()) {
@@ -152,17 +306,20 @@ void for_each_composite(const Visit& visit) {
                          [&]<int Tensors, int Numbers, bool HasFlag, int Absent>(
                              Signature<Tensors, Numbers, HasFlag, Absent>) {
                            using Typed = Composite<typename ParameterTypes<Numbers, HasFlag>::type>;
-                           const std::string name = op->name.substr(1);
+                           const std::string name = fused_name(*op);
                            visit(name, typename Typed::Functional{op});
+                           visit(name + "_", typename Typed::InPlace{op});
                            visit(name + ".out", typename Typed::Out{op});
+                           visit(packed_name(*op), typename Typed::Packed{op});
+                           visit(packed_name(*op) + ".out", typename Typed::PackedOut{op});
                          });
   }
 }
 
-// "(Tensor self, Tensor? scale=None, ..., float alpha=1.0, *, int dim=-1". A parameter
-// without a default cannot stand behind arguments with one but as a keyword.
-std::string composite_arguments(const Operator& op) {
-  std::string text = "(Tensor self";
+// ", Tensor? scale=None, ..., float alpha=1.0, *, int dim=-1". A parameter without a default cannot
+// stand behind arguments with one but as a keyword.
+std::string fused_arguments(const Operator& op) {
+  std::string text;
   for (int i = 1; i < kFusedInputs; ++i)
     text.append(", Tensor? ").append(op.inputs[i]).append("=None");
   std::string keywords = ", *";
@@ -179,6 +336,49 @@ std::string composite_arguments(const Operator& op) {
 
 }  // namespace
 
+std::string fused_backward_name(const Operator& op) { return op.name + "_backward"; }
+
+void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs,
+                             const std::vector<bool>& needed, at::Tensor* gradients) {
+  const c10::ScalarType element = inputs[kSelf].scalar_type();
+  const c10::ScalarType type = element == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor numbers[kFusedInputs];
+  for (int i = 0; i < kFusedInputs; ++i) {
+    if (inputs[i].defined()) numbers[i] = inputs[i].to(type);
+  }
+  const auto& [self, scale, bias, residual, gate] = numbers;
+  at::Tensor z = self;
+  // Of a fused form it says that this is z already; of the activation's operators something else.
+  const bool is_argument = parameters.from_result;
+  CallParameters own = parameters;
+  own.from_result = false;
+  if (!is_argument) {
+    if (scale.defined()) {
+      z = bias.defined() ? at::addcmul(bias, z, scale) : at::mul(z, scale);
+    } else if (bias.defined()) {
+      z = at::add(z, bias);
+    }
+    if (residual.defined()) z = at::add(z, residual);
+  }
+
+  const bool takes_output = op.activation->traits.saves == Saves::kOutput;
+  const bool needs_slope = needed[kSelf] || needed[kScale] || needed[kBias] || needed[kResidual];
+  const at::Tensor* const argument[] = {&z};
+  at::Tensor value;
+  if (needed[kGate] || (needs_slope && takes_output)) value = value_of(op).call(argument, own);
+  at::Tensor g = incoming.to(type);
+  if (needed[kGate]) gradients[kGate] = at::mul(g, value);
+  if (!needs_slope) return;
+  if (gate.defined()) g = at::mul(g, gate);
+  const at::Tensor* const arguments[] = {&g, takes_output ? &value : &z};
+  const at::Tensor slope = backward_of(op).call(arguments, own);
+  if (needed[kSelf]) gradients[kSelf] = scale.defined() ? at::mul(slope, scale) : slope;
+  if (needed[kScale]) gradients[kScale] = at::mul(slope, self);
+  if (needed[kBias]) gradients[kBias] = slope;
+  if (needed[kResidual]) gradients[kResidual] = slope;
+}
+
 Descriptor fused_operator(const Activation& activation, int family) {
   const std::string name(activation.name);
   Descriptor result;
@@ -189,6 +389,8 @@ Descriptor fused_operator(const Activation& activation, int family) {
   result.out = "out";
   result.is_fused = true;
   result.gradients = &gradients;
+  result.saves_argument = &saves_argument;
+  result.argument = &argument;
   const std::vector<int> of_backward = {DerivativeRule::kIncoming, kSelf};
   result.derivatives = {
       rule<kSelf>(name + "_backward", of_backward), rule<kScale>(name + "_backward", of_backward),
@@ -198,18 +400,33 @@ Descriptor fused_operator(const Activation& activation, int family) {
 }
 
 TORCH_LIBRARY_FRAGMENT(fastact, library) {
+  const auto define = [&](const std::string& schema) {
+    library.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
+  };
   for (const Operator* op : operators()) {
     if (!op->is_fused) continue;
-    const std::string name = op->name.substr(1);
-    library.def((name + composite_arguments(*op) + ") -> Tensor").c_str(),
-                {at::Tag::pt2_compliant_tag});
-    library.def(
-        (name + ".out" + composite_arguments(*op) + ", Tensor(a!) out) -> Tensor(a!)").c_str(),
-        {at::Tag::pt2_compliant_tag});
+    for (const auto& [name, arguments] :
+         {std::pair(fused_name(*op), fused_arguments(*op)),
+          std::pair(packed_name(*op), parameter_arguments(*op) + ", *, bool gate_first=True")}) {
+      define(name + "(Tensor self" + arguments + ") -> Tensor");
+      define(name + ".out(Tensor self" + arguments + ", Tensor(a!) out) -> Tensor(a!)");
+    }
+    define(fused_backward_name(*op) +
+           "(Tensor grad_output, Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, "
+           "Tensor? gate, float[] parameters, bool[5] output_mask) -> "
+           "(Tensor, Tensor, Tensor, Tensor, Tensor)");
+    define(fused_name(*op) + "_(Tensor(a!) self" + fused_arguments(*op) + ") -> Tensor(a!)");
   }
 }
 
 TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
+  for (const Operator* op : operators())
+    if (op->is_fused) library.impl(fused_backward_name(*op).c_str(), ComposedBackward{op});
+  for_each_composite(
+      [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
+}
+
+TORCH_LIBRARY_IMPL(fastact, Functionalize, library) {
   for_each_composite(
       [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
 }

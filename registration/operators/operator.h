@@ -19,6 +19,7 @@ namespace fastact {
 // What a call carries beside its tensors.
 struct CallParameters {
   Parameters numbers;
+  // is_result of a derivative. Of a fused form's gradients: that `self` is z, or stands for it.
   bool from_result = false;
 };
 
@@ -95,6 +96,11 @@ struct Descriptor {
                              const at::Tensor& incoming, const at::Tensor* inputs,
                              const std::vector<bool>& needed, at::Tensor* gradients);
   Gradients gradients = nullptr;
+
+  // For a fused form, whose backward pass would save several tensors of the result's size where z
+  // does: whether it is so, and z, with its history.
+  bool (*saves_argument)(const Operator& op, TensorPointers tensors) = nullptr;
+  at::Tensor (*argument)(TensorPointers tensors) = nullptr;
 };
 
 class Operator : public Descriptor {
@@ -128,6 +134,14 @@ class Operator : public Descriptor {
   [[nodiscard]] bool saves_result(const CallParameters& parameters) const {
     return is_value && activation->traits.saves != Saves::kInput &&
            activation->result_suffices(parameters.numbers.values);
+  }
+  // Whether a fused form's result serves its derivatives in z's place: that of its activation does,
+  // and it is that.
+  [[nodiscard]] bool result_stands_for_argument(TensorPointers tensors) const {
+    constexpr int kScale = static_cast<int>(FusedInput::kScale);
+    constexpr int kGate = static_cast<int>(FusedInput::kGate);
+    return activation->traits.saves == Saves::kResultAsInput && !tensors[kScale]->defined() &&
+           !tensors[kGate]->defined();
   }
   // Whether the in-place form, which has no more than its result, can do with that.
   [[nodiscard]] bool in_place_saves_result(const CallParameters& parameters) const {

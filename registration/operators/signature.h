@@ -9,6 +9,7 @@
 #include <atomic>
 #include <concepts>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -297,6 +298,17 @@ struct Kernels<Implementation, std::index_sequence<I...>, Types<P...>, Required>
 
 inline std::string in_place_name(const Operator& op) { return op.name + "_"; }
 inline std::string out_name(const Operator& op) { return op.name + "." + op.out; }
+
+// What a schema has of an operator's parameters: ", float alpha=1.0, float scale=1.0", or nothing.
+inline std::string parameter_arguments(const Operator& op) {
+  std::string text;
+  for (const Parameter& parameter : op.parameters()) {
+    text.append(", float ").append(op.argument_name(parameter));
+    if (parameter.default_value.has_value())
+      text.append("=").append(literal(*parameter.default_value));
+  }
+  return text;
+}
 
 // visit(name, is_mutable) for every form of every operator, for kernels that are boxed.
 template <class Visit>

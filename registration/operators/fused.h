@@ -1,0 +1,44 @@
+// What the fused operators' gradients are called and made of, for a dispatch key that has them in
+// one pass.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "registration/operators/operator.h"
+
+namespace fastact {
+
+// The positions of the inputs.
+inline constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
+inline constexpr int kScale = static_cast<int>(FusedInput::kScale);
+inline constexpr int kBias = static_cast<int>(FusedInput::kBias);
+inline constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
+inline constexpr int kGate = static_cast<int>(FusedInput::kGate);
+
+using FusedMask = std::array<bool, kFusedInputs>;
+using FusedTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+// _fused_<activation>_backward(grad_output, self, scale, bias, residual, gate, parameters,
+// output_mask): the gradients that the mask asks for, in the order of the inputs; undefined ones
+// for others. They may not be summed yet where an input broadcasts.
+using FusedBackward = FusedTensors(const at::Tensor&, const at::Tensor&,
+                                   const std::optional<at::Tensor>&,
+                                   const std::optional<at::Tensor>&,
+                                   const std::optional<at::Tensor>&,
+                                   const std::optional<at::Tensor>&, at::ArrayRef<double>,
+                                   FusedMask);
+
+std::string fused_backward_name(const Operator& op);
+
+// The same in operators that have derivatives. `inputs` may be undefined.
+void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs,
+                             const std::vector<bool>& needed, at::Tensor* gradients);
+
+}  // namespace fastact

@@ -4,6 +4,7 @@
     python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
     python benchmarks/models.py --libraries              torchvision's and timm's, if installed
     python benchmarks/models.py --calls                  single calls, on 8 numbers
+    python benchmarks/models.py --forms --threads 1      what fuse_ fuses, activation by activation
     python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md
 
 Contestants take turns: PyTorch, PyTorch with FastAct's kernels in ATen's place (override), and with
@@ -13,8 +14,11 @@ inference; training is a forward and a backward pass. The result is build/bench/
 
 import argparse
 import copy
+import itertools
 import json
+import math
 import os
+import statistics
 import sys
 from pathlib import Path
 
@@ -22,14 +26,16 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = Path(os.environ.get("FASTACT_LIBRARY", ROOT / "build/lib/libfastact.so")).resolve()
 sys.path.append(str(LIBRARY.parents[1] / "python"))
 sys.path.append(str(ROOT / "python" / "fastact"))
+sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
 
 import fastact  # noqa: E402
-from fastact import _info  # noqa: E402
+from fastact import _fuse, _info  # noqa: E402
 from networks import NETWORKS, library_networks  # noqa: E402
+from op_table import OPERATORS  # noqa: E402
 
 # Width, side of the images, and the batch; a library's networks have their own width.
 SIZES = {"cpu": (32, 32, 8), "cuda": (128, 64, 64)}
@@ -132,6 +138,57 @@ def measure_calls(options: argparse.Namespace) -> None:
     switch.set(False)
 
 
+# What fuse_ looks for: batch, channels, side.
+FORMS = [parts for n in (1, 2, 3) for parts in itertools.combinations(_fuse.PARTS, n)]
+FORM_SIZES = [(1, 32, 16), (8, 32, 32), (8, 128, 32), (16, 64, 56)]
+
+
+def form_ratio(act, form: tuple, size: tuple, layout: torch.memory_format, seconds: float) -> float:
+    """PyTorch's time by that of the call in a fused graph, for float32."""
+    batch, channels, side = size
+    x, other, gate = (
+        torch.randn(batch, channels, side, side).to(memory_format=layout) for _ in range(3)
+    )
+    tensors = tuple(torch.rand(channels) + 0.5 for _ in range(4))
+    weight, bias, mean, variance = tensors
+    has_norm, has_residual, has_gate = (part in form for part in _fuse.PARTS)
+
+    def theirs() -> torch.Tensor:
+        y = F.batch_norm(x, mean, variance, weight, bias) if has_norm else x
+        y = act.aten(y + other if has_residual else y)
+        return y * gate if has_gate else y
+
+    ((scale, shift),) = _fuse.batch_norm_vectors((tensors,), (1e-5,))
+    norm, vectors = ((*tensors, 1e-5, (4,)), (scale, shift)) if has_norm else (None, None)
+    parameters = {"output_scale" if k == "scale" else k: v for k, v in act.parameters.items()}
+    operands = (norm, vectors, other if has_residual else None, gate if has_gate else None)
+    both = {
+        "PyTorch": Contestant(theirs),
+        "fuse_": Contestant(lambda: _fuse.fused("", act.name, parameters, x, *operands)),
+    }
+    with torch.inference_mode():
+        times = in_turn(both, CpuClock(), seconds)
+    return times["PyTorch"].median / times["fuse_"].median
+
+
+def measure_forms(options: argparse.Namespace) -> None:
+    """The ratios' geometric mean over FORM_SIZES in both memory formats, and the smallest."""
+    for act in OPERATORS:
+        if act.name not in _fuse.OPERATORS or options.op and act.name not in options.op:
+            continue
+        found = []
+        for form in FORMS:
+            ratios = [
+                form_ratio(act, form, size, layout, options.seconds)
+                for size in FORM_SIZES
+                for layout in (torch.contiguous_format, torch.channels_last)
+                if _fuse.NORM in form or math.prod(size) * size[2] >= _fuse.FEWEST_ON_CPU
+            ]
+            mean = statistics.geometric_mean(ratios)
+            found.append(f"{' + '.join(form)} {mean:.2f} (from {min(ratios):.2f})")
+        print(f"{act.name:14}" + "; ".join(found), flush=True)
+
+
 def ratio(times: dict, theirs: str, ours: str) -> str:
     """PyTorch's time by FastAct's; bold where FastAct is slower beyond the spread."""
     if ours not in times:
@@ -195,6 +252,9 @@ def main() -> None:
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--compile", action="store_true", help="compiled models, too")
     parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
+    parser.add_argument("--forms", action="store_true", help="fused forms beside PyTorch, on a CPU")
+    parser.add_argument("--op", action="append", help="of --forms, these activations")
+    parser.add_argument("--threads", type=int, help="of PyTorch's, on a CPU")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each cell")
     parser.add_argument("--report", nargs="+", type=Path, metavar="JSON")
     options = parser.parse_args()
@@ -203,6 +263,11 @@ def main() -> None:
         return
     if options.libraries and not library_networks():
         parser.error("expected torchvision and timm to be installed for --libraries")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    if options.forms:
+        measure_forms(options)
+        return
     if options.calls:
         measure_calls(options)
         return

@@ -54,11 +54,13 @@ def _functions() -> dict[object, Callable]:
 _FUNCTIONS = _functions()
 # Where a replaced module keeps its class; no part of the state_dict.
 _OWN_CLASS = "_fastact_own_class"
+# Where a fused module keeps the modules on whose mode its forward depends.
+_WATCHED = "_fastact_watched"
 
 
 @dataclass
 class Report:
-    """What `replace_` did: for each module by its name in the model, "" for the model itself."""
+    """What was done to each module, by its name in the model; "" is the model itself."""
 
     #: What computes its activations now.
     replaced: dict[str, str] = field(default_factory=dict)
@@ -94,34 +96,38 @@ class _Tracer(fx.Tracer):
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return _Proxy(node, self)
 
+    def get_fresh_qualname(self, prefix: str) -> str:
+        if prefix == "_tensor_constant":
+            raise _Untraceable("its forward makes tensors")
+        return super().get_fresh_qualname(prefix)
 
-def _traced(module: torch.nn.Module, training: bool) -> fx.Graph:
+
+def _traced(module: torch.nn.Module, tracer: fx.Tracer, training: bool) -> fx.Graph:
+    """The forward as a graph, in one of the two modes; raises _Untraceable."""
+    parameters = inspect.signature(type(module).forward).parameters.values()
+    if any(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+           for p in parameters):  # fmt: skip
+        raise _Untraceable("its forward has optional arguments")
     before, attributes = module.training, set(vars(module))
     module.training = training
     try:
-        return _Tracer().trace(module)
+        return tracer.trace(module)
+    except _Untraceable:
+        raise
+    except Exception as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise _Untraceable(f"it cannot be traced ({first_line})") from error
     finally:
         module.training = before
-        for name in set(vars(module)) - attributes:  # tensors that are constants of the trace
+        for name in set(vars(module)) - attributes:  # constants of the trace
             delattr(module, name)
 
 
 def _graph(module: torch.nn.Module) -> fx.Graph:
     """The forward as a graph that holds for training and for inference."""
-    parameters = inspect.signature(type(module).forward).parameters.values()
-    if any(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-           for p in parameters):  # fmt: skip
-        raise _Untraceable("its forward has optional arguments")
-    try:
-        graphs = [_traced(module, training) for training in (True, False)]
-    except _Untraceable:
-        raise
-    except Exception as error:
-        raise _Untraceable(f"it cannot be traced ({str(error).splitlines()[0]})") from error
+    graphs = [_traced(module, _Tracer(), training) for training in (True, False)]
     if str(graphs[0]) != str(graphs[1]):
         raise _Untraceable("its forward depends on module.training")
-    if any(n.op == "get_attr" and n.target.startswith("_tensor_constant") for n in graphs[0].nodes):
-        raise _Untraceable("its forward makes tensors")
     return graphs[0]
 
 
@@ -151,7 +157,7 @@ def _become(module: torch.nn.Module, forward: Callable) -> None:
 
 
 def _become_class(module: torch.nn.Module, kind: type) -> None:
-    module.__dict__[_OWN_CLASS] = type(module)
+    module.__dict__.setdefault(_OWN_CLASS, type(module))
     module.__class__ = kind
 
 
@@ -244,8 +250,9 @@ def _may_call(module: torch.nn.Module) -> bool:
 
 
 def restore_(model: torch.nn.Module) -> int:
-    """Undoes `replace_`: the number of modules that have PyTorch's operators again."""
+    """Undoes `replace_` and `fuse_`: the number of modules that have their own forward again."""
     replaced = [module for module in model.modules() if _OWN_CLASS in module.__dict__]
     for module in replaced:
         module.__class__ = module.__dict__.pop(_OWN_CLASS)
+        module.__dict__.pop(_WATCHED, None)
     return len(replaced)

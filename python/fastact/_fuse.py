@@ -1,0 +1,796 @@
+"""Fused operators in a model that was made without them: batch norm, additions, gates."""
+
+import contextlib
+import functools
+import inspect
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils import _pytree
+
+from fastact import functional, nn
+from fastact._replace import (
+    _FUNCTIONS,
+    _OTHERS,
+    _OWN_CLASS,
+    _WATCHED,
+    Report,
+    _base_in_torch,
+    _become,
+    _traced,
+    _Tracer,
+    _Untraceable,
+)
+
+# ---- What is fused where
+
+# The parts beside the activation, in the order in which the operator computes them.
+PARTS = NORM, RESIDUAL, GATE = "batch norm", "residual", "gate"
+_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+# What stays PyTorch's on a CPU: `python benchmarks/models.py --forms` measures it. On an AMD EPYC
+# with AVX-512, float32, PyTorch's operations took less than 1.2 times as long as the fused call in
+# the geometric mean of its sizes, with one thread or with two. All others took longer in both.
+_SHORT = frozenset({"sigmoid", "silu", "hardsigmoid", "hardswish", "gelu"})
+_NOT_FASTER_ON_CPU = {
+    (NORM,): _SHORT,
+    (RESIDUAL,): _SHORT | {"threshold"},
+    (GATE,): _SHORT | {"threshold", "softshrink", "relu6"},
+    (NORM, RESIDUAL): frozenset({"sigmoid", "silu"}),
+    (NORM, GATE): frozenset({"sigmoid", "silu", "hardswish"}),
+    (RESIDUAL, GATE): frozenset({"sigmoid", "silu", "hardswish", "gelu", "softshrink"}),
+    PARTS: frozenset({"sigmoid"}),
+}
+# A call from Python takes longer than PyTorch's two: with fewer elements they stay on a CPU. Batch
+# norm's own call takes longer than both.
+FEWEST_ON_CPU = 1 << 16
+
+
+def _is_faster(device: torch.device, name: str, parts: tuple[str, ...]) -> bool:
+    return device.type != "cpu" or name not in _NOT_FASTER_ON_CPU[parts]
+
+
+# ---- What a fused graph calls
+
+
+def batch_norm_vectors(norms, epsilons):
+    """scale and bias of each batch norm, from its weight, bias, mean and variance as they are now.
+
+    Computed at each call, in float32 for 16 bits: whatever has written to the buffers since,
+    a state_dict, an optimizer or a copy to another device, is heard.
+    """
+    found = [None] * len(norms)
+    kinds: dict[tuple, list[int]] = {}
+    for i, (_, _, mean, _) in enumerate(norms):
+        kinds.setdefault((mean.device, mean.dtype), []).append(i)
+    for places in kinds.values():
+        sizes = [norms[i][2].numel() for i in places]
+        # All in one, as a call for each would take longer than the arithmetic.
+        weight, bias, mean, variance = (
+            torch.cat([_vector(norms[i], part) for i in places]) for part in range(4)
+        )
+        if mean.dtype in (torch.bfloat16, torch.float16):
+            weight, bias, mean, variance = (t.float() for t in (weight, bias, mean, variance))
+        epsilon = epsilons[places[0]]
+        if any(epsilons[i] != epsilon for i in places):
+            every = [variance.new_full((n,), epsilons[i]) for i, n in zip(places, sizes)]
+            epsilon = torch.cat(every)
+        scale = weight * torch.rsqrt(variance + epsilon)
+        shift = torch.addcmul(bias, mean, scale, value=-1)
+        for i, *both in zip(places, scale.split(sizes), shift.split(sizes)):
+            found[i] = tuple(both)
+    return found
+
+
+def _vector(norm, part: int) -> Tensor:
+    """A batch norm without weight or bias has ones and zeros."""
+    if norm[part] is not None:
+        return norm[part]
+    return torch.zeros_like(norm[2]) if part else torch.ones_like(norm[2])
+
+
+# The sites that did not fuse, and why, while a sample runs.
+_unfused: ContextVar[dict[str, str] | None] = ContextVar("unfused", default=None)
+
+
+def fused(site, name, parameters, self, norm=None, vectors=None, residual=None, gate=None):
+    """One fused operator, or PyTorch's operations where the operator does not take the tensors."""
+    both = norm is None and isinstance(self, Tensor) and isinstance(residual, Tensor)
+    if both and residual.numel() > self.numel():
+        self, residual = residual, self
+    why = _unfit(name, self, norm, residual, gate)
+    if why is None:
+        scale, bias = vectors or (None, None)
+        if norm is None and residual is not None and residual.numel() < self.numel():
+            bias, residual = residual, None  # one for each channel, or broadcast otherwise
+            if bias.dim() == 1 and self.dim() > 1:
+                bias = bias.unsqueeze(0)
+        dim = 1 if norm is not None else -1
+        return OPERATORS[name](self, scale, bias, residual, gate, **parameters, dim=dim)
+    notes = _unfused.get()
+    if notes is not None:
+        notes[site] = why
+    if norm is not None:
+        weight, shift, mean, variance, epsilon, ranks = norm
+        if ranks and self.dim() not in ranks:  # as the module's own forward
+            wanted = " or ".join(f"{rank}D" for rank in ranks)
+            raise ValueError(f"expected {wanted} input (got {self.dim()}D input)")
+        self = torch.nn.functional.batch_norm(
+            self, mean, variance, weight, shift, False, 0.0, epsilon
+        )
+    if residual is not None:
+        self = self + residual
+    self = _ALONE[name](self, **parameters)
+    return self if gate is None else self * gate
+
+
+def _unfit(name, self, norm, residual, gate) -> str | None:
+    if not isinstance(self, Tensor) or self.dtype not in _TYPES or self.layout != torch.strided:
+        return "the operators take no such tensor"
+    if norm is not None and (self.dim() < 2 or norm[-1] and self.dim() not in norm[-1]):
+        return "batch norm does not take this number of dimensions"
+    for other in (residual, gate):
+        if other is None:
+            continue
+        if not isinstance(other, Tensor):
+            return "it adds or multiplies by a number"
+        if other.dtype != self.dtype or other.device != self.device:
+            return "its tensors have several types or devices"
+        if other.shape != self.shape and not _expands_to(other.shape, self.shape):
+            return "its activation is computed of a smaller tensor, which broadcasts"
+    if self.device.type == "cpu" and norm is None and self.numel() < FEWEST_ON_CPU:
+        return f"on a CPU it is faster from {FEWEST_ON_CPU} elements on"
+    if name == "softplus" and torch.is_autocast_enabled(self.device.type):
+        return "autocast computes softplus in float32"
+    return None
+
+
+def _expands_to(shape: torch.Size, wanted: torch.Size) -> bool:
+    return len(shape) <= len(wanted) and all(
+        a in (1, b) for a, b in zip(reversed(shape), reversed(wanted))
+    )
+
+
+def _operators() -> tuple[dict[str, Callable], dict[str, Callable]]:
+    """The fused operators of this build by the activation's name, and the activations alone."""
+    both: tuple[dict, dict] = ({}, {})
+    for name in map(_operator_name, functional.__all__):
+        if hasattr(torch.ops.fastact, f"fused_{name}"):
+            both[0][name] = getattr(torch.ops.fastact, f"fused_{name}").default
+            both[1][name] = getattr(torch.ops.fastact, name).default
+    return both
+
+
+def _operator_name(function: str) -> str:
+    """The operator of a function of fastact.functional, with its defaults."""
+    return {"logsigmoid": "log_sigmoid"}.get(function, function)
+
+
+OPERATORS, _ALONE = _operators()
+
+# ---- The trace
+
+
+def _has_hooks(module: torch.nn.Module) -> bool:
+    """Whether something is to be called beside its forward."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
+
+
+class _InliningTracer(_Tracer):
+    """Traces through the modules that are called, down to torch.nn's and to activations."""
+
+    def __init__(self, calls: Iterable[str]):
+        super().__init__()
+        self.calls = set(calls)  # modules that stay calls, by name
+        self.inside: list[str] = []  # where an exception came from
+        self.inlined: dict[str, torch.nn.Module] = {}
+
+    def is_leaf_module(self, module: torch.nn.Module, name: str) -> bool:
+        return (
+            name in self.calls
+            or module.training
+            or _has_hooks(module)
+            or _why_opaque(module) is not None
+            or _activation_name(module) is not None
+        )
+
+    def call_module(self, m, forward, args, kwargs):
+        name = self.path_of_module(m)
+        if self.is_leaf_module(m, name):
+            return super().call_module(m, forward, args, kwargs)
+        self.inside.append(name)
+        self.inlined[name] = m
+        result = super().call_module(m, forward, args, kwargs)
+        self.inside.pop()
+        return result
+
+
+def _is_torchs(module: torch.nn.Module) -> bool:
+    kind = _own_class(module)
+    return kind is not torch.nn.Sequential and kind.__module__.startswith(("torch.", nn.__name__))
+
+
+def _why_opaque(module: torch.nn.Module) -> str | None:
+    """Why a module's forward is not to be traced."""
+    if isinstance(module, torch.jit.ScriptModule) or _is_torchs(module):
+        return "it is torch's own"
+    if "forward" in vars(module):
+        return "its forward is set on the object"
+    return "it is fused already" if _WATCHED in vars(module) else None
+
+
+def _own_class(module: torch.nn.Module) -> type:
+    return vars(module).get(_OWN_CLASS, type(module))
+
+
+def _inlined(module: torch.nn.Module, report: Report, prefix: str) -> tuple[fx.Graph, dict]:
+    """The forward with those of its modules in it, and these modules; raises _Untraceable."""
+    if module.training:
+        raise _Untraceable("it is in training mode")
+    if (why := _why_opaque(module)) is not None:
+        raise _Untraceable(why)
+    calls: set[str] = set()
+    while True:
+        tracer = _InliningTracer(calls)
+        try:
+            graph = _traced(module, tracer, training=False)
+            break
+        except _Untraceable as reason:
+            if not tracer.inside or tracer.inside[-1] in calls:
+                raise
+            calls.add(tracer.inside[-1])
+            report.left[_join(prefix, tracer.inside[-1])] = str(reason)
+    return graph, tracer.inlined
+
+
+def _join(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}".strip(".")
+
+
+def _without_identities(graph: fx.Graph, module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Takes out what returns its input, as dropout at inference; the modules taken out."""
+    taken = []
+    for node in list(graph.nodes):
+        if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
+            continue
+        called = module.get_submodule(node.target)
+        kinds = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d)
+        if type(called) in kinds and not called.training and not _has_hooks(called):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+            taken.append(called)
+    return taken
+
+
+# ---- What a node is
+
+
+def _activation_name(module: torch.nn.Module) -> str | None:
+    """The function of fastact.functional that a module computes."""
+    kind = _own_class(module)
+    name = _OTHERS.get(kind.__module__, {}).get(kind.__name__)
+    if name is not None:
+        return name if name in functional.__all__ else None
+    base = kind if kind.__module__ == nn.__name__ else _base_in_torch(kind)
+    if base is None or not (kind is base or kind.forward is base.forward):
+        return None
+    return _BY_CLASS.get(base.__name__.lower())
+
+
+_BY_CLASS = {name.replace("_", ""): name for name in functional.__all__ if not name.endswith("_")}
+
+
+@dataclass
+class _Activation:
+    name: str  # the operator's
+    parameters: dict[str, float]
+    input: fx.Node
+    module: torch.nn.Module | None = None
+
+
+def _activation(node: fx.Node, module: torch.nn.Module) -> _Activation | None:
+    called, tensor = None, node.args[0] if node.args else None
+    if node.op == "call_module":
+        called = module.get_submodule(node.target)
+        function = _activation_name(called)
+        if function is None or _has_hooks(called) or len(node.args) != 1 or node.kwargs:
+            return None
+        given = {
+            p: getattr(called, p)
+            for p in itertools.islice(
+                inspect.signature(getattr(functional, function)).parameters, 1, None
+            )
+            if hasattr(called, p)
+        }
+    elif node.op in ("call_function", "call_method"):
+        bound = _bound(node)
+        if bound is None:
+            return None
+        function, given = bound
+        tensor = given.pop("input")
+    else:
+        return None
+    given.pop("inplace", None)
+    name = _operator_name(function)
+    if name == "gelu" and given.pop("approximate", "none") == "tanh":
+        name = "gelu_tanh"
+    if name not in OPERATORS or not isinstance(tensor, fx.Node):
+        return None
+    if not all(isinstance(value, (int, float)) for value in given.values()):
+        return None
+    return _Activation(name, {k: float(v) for k, v in given.items()}, tensor, called)
+
+
+def _bound(node: fx.Node) -> tuple[str, dict] | None:
+    """The function of fastact.functional that a call is, and its arguments by name."""
+    target = node.target
+    if isinstance(target, (torch._ops.OpOverloadPacket, torch._ops.OpOverload)):
+        schema = getattr(target, "default", target)._schema
+        names = [a.name for a in schema.arguments]
+        function = _BY_OPERATOR.get(schema.name)
+        if function is None or len(node.args) > len(names):
+            return None
+        given = dict(zip(names, node.args)) | node.kwargs
+        return (function, {"input": given.pop("self", None)} | given)
+    ours = _FUNCTIONS.get(target)
+    if ours is None and getattr(target, "__module__", None) == functional.__name__:
+        ours = target
+    if ours is None:
+        return None
+    try:
+        given = inspect.signature(ours).bind(*node.args, **node.kwargs).arguments
+    except TypeError:
+        return None
+    return ours.__name__.removesuffix("_"), dict(given)
+
+
+_BY_OPERATOR = {f"fastact::{_operator_name(function)}": function for function in functional.__all__}
+
+
+def _writes(node: fx.Node, module: torch.nn.Module) -> bool:
+    """Whether a call may write to one of its tensors."""
+    if node.op == "call_module":
+        called = module.get_submodule(node.target)
+        is_known = _is_torchs(called) or _activation_name(called) is not None
+        return bool(getattr(called, "inplace", False)) or not is_known
+    if node.op not in ("call_function", "call_method"):
+        return False
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    of_operator = getattr(node.target, "__module__", "") == "_operator" and name in _INPLACE
+    ends = name.endswith("_") and not name.endswith("__")
+    if getattr(node.target, "__module__", "") == torch.nn.functional.__name__:
+        place = list(inspect.signature(node.target).parameters).index
+        with contextlib.suppress(ValueError):
+            ends = ends or dict(enumerate(node.args)).get(place("inplace"), False)
+    flagged = bool(node.kwargs.get("inplace", False)) or "out" in node.kwargs
+    return of_operator or ends or name in ("__setitem__", "setitem") or flagged
+
+
+_INPLACE = {"iadd", "imul", "isub", "itruediv", "ipow", "ifloordiv", "imod", "iand", "ior", "ixor"}
+_SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
+_PRODUCTS = {operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "mul_", "multiply"}
+
+
+def _both(node: fx.Node, targets: set) -> tuple[fx.Node, fx.Node] | None:
+    """The two tensors of a sum or a product."""
+    if node.op not in ("call_function", "call_method") or node.target not in targets:
+        return None
+    if node.kwargs or len(node.args) != 2 or node.args[0] is node.args[1]:
+        return None
+    return node.args if all(isinstance(a, fx.Node) for a in node.args) else None
+
+
+@dataclass
+class _Norm:
+    input: fx.Node
+    tensors: tuple[str | None, ...]  # weight, bias, mean, variance: attributes
+    epsilon: float
+    ranks: tuple[int, ...]  # that the module takes; none: any
+    title: str
+    module: torch.nn.Module | None = None
+
+
+_RANKS = {"BatchNorm1d": (2, 3), "BatchNorm2d": (4,), "BatchNorm3d": (5,)}
+
+
+def _norm(node: fx.Node, module: torch.nn.Module) -> _Norm | None:
+    """Batch norm by its running statistics."""
+    if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
+        called = module.get_submodule(node.target)
+        kind = type(called)
+        if not isinstance(called, _BatchNorm) or _why_no_norm(called) is not None:
+            return None
+        names = ("weight", "bias", "running_mean", "running_var")
+        tensors = tuple(None if getattr(called, n) is None else f"{node.target}.{n}" for n in names)
+        ranks = next((_RANKS[k.__name__] for k in kind.__mro__ if k.__name__ in _RANKS), ())
+        return _Norm(node.args[0], tensors, called.eps, ranks, node.target, called)
+    if node.op == "call_function" and node.target is torch.nn.functional.batch_norm:
+        try:
+            bound = _NORM_SIGNATURE.bind(*node.args, **node.kwargs)
+        except TypeError:
+            return None
+        bound.apply_defaults()
+        given = bound.arguments
+        values = [given[n] for n in ("weight", "bias", "running_mean", "running_var")]
+        attributes = [isinstance(v, fx.Node) and v.op == "get_attr" for v in values]
+        is_known = all(a or v is None for a, v in zip(attributes, values)) and all(attributes[2:])
+        if given["training"] is not False or not is_known:
+            return None
+        tensors = tuple(None if v is None else v.target for v in values)
+        title = tensors[2].rpartition(".")[0]
+        return _Norm(given["input"], tensors, given["eps"], (), title)
+    return None
+
+
+def _why_no_norm(module: _BatchNorm) -> str | None:
+    """Why a batch norm is no multiplication and addition by its running statistics."""
+    if type(module).forward not in _NORM_FORWARDS:
+        return "its class overrides BatchNorm's forward"
+    if module.training or module.running_mean is None:
+        return "it computes the statistics of a batch"
+    return "it has hooks" if _has_hooks(module) else None
+
+
+_NORM_FORWARDS = (_BatchNorm.forward, torch.nn.SyncBatchNorm.forward)
+_NORM_SIGNATURE = inspect.signature(torch.nn.functional.batch_norm)
+
+# ---- Patterns
+
+
+@dataclass
+class _Site:
+    """What one fused operator takes the place of."""
+
+    activation: _Activation
+    nodes: tuple[fx.Node, ...]  # in the graph's order
+    self: fx.Node
+    norm: _Norm | None = None
+    residual: fx.Node | None = None
+    gate: fx.Node | None = None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        both = ((NORM, self.norm), (RESIDUAL, self.residual), (GATE, self.gate))
+        return tuple(title for title, part in both if part is not None)
+
+    @property
+    def key(self) -> str:
+        """Tells it from the others of its module."""
+        return "+".join(map(str, (self.nodes[-1], self.self, *self.parts)))
+
+    def __str__(self) -> str:
+        norm = [self.norm.title or "batch norm"] if self.norm else []
+        return f"fused_{self.activation.name} ({', '.join((*norm, *self.parts[len(norm) :]))})"
+
+
+def _is_only_for(node: fx.Node, user: fx.Node) -> bool:
+    return list(node.users) == [user]
+
+
+def _candidates(node: fx.Node, act: _Activation, module: torch.nn.Module) -> Iterator[_Site]:
+    """The most that can be fused with an activation first."""
+    before: list[tuple] = []  # nodes, self, norm, residual
+    source = act.input
+    if _is_only_for(source, node):
+        both = _both(source, _SUMS)
+        for x, residual in (both, both[::-1]) if both else ():
+            norm = _norm(x, module) if _is_only_for(x, source) else None
+            if norm is not None:
+                before.append(((x, source), norm.input, norm, residual))
+        if both:
+            before.append(((source,), *both[:1], None, both[1]))
+        norm = _norm(source, module)
+        if norm is not None:
+            before.append(((source,), norm.input, norm, None))
+    before.append(((), source, None, None))
+    after: list[tuple] = []
+    user = next(iter(node.users), None)
+    both = _both(user, _PRODUCTS) if user is not None and _is_only_for(node, user) else None
+    if both:
+        after.append(((user,), both[1] if both[0] is node else both[0]))
+    after.append(((), None))
+    for (nodes, x, norm, residual), (more, gate) in itertools.product(before, after):
+        if norm is not None or residual is not None or gate is not None:
+            yield _Site(act, (*nodes, node, *more), x, norm, residual, gate)
+
+
+# What returns memory of its own, to which nobody else has a reference.
+_FRESH = (
+    torch.nn.modules.conv._ConvNd,
+    torch.nn.Linear,
+    torch.nn.LayerNorm,
+    torch.nn.GroupNorm,
+    _BatchNorm,
+)
+
+
+def _hazard(site: _Site, module: torch.nn.Module) -> str | None:
+    """Why the order of reads and writes forbids to compute all of it at the last node."""
+    for node in site.nodes:
+        if not _writes(node, module) or not isinstance(node.args[0], fx.Node):
+            continue
+        written = node.args[0]
+        if written in site.nodes:
+            continue
+        called = module.get_submodule(written.target) if written.op == "call_module" else None
+        if not isinstance(called, _FRESH) or not _is_only_for(written, node):
+            return "it writes to a tensor that others may see"
+    between = itertools.takewhile(lambda n: n is not site.nodes[-1], _from(site.nodes[0]))
+    if any(_writes(n, module) for n in between if n not in site.nodes):
+        return "a tensor is written in between"
+    return None
+
+
+def _from(node: fx.Node) -> Iterator[fx.Node]:
+    while node.op != "root":
+        yield node
+        node = node.next
+
+
+@dataclass
+class _Plan:
+    """A module's forward with fused operators."""
+
+    module: torch.nn.Module
+    name: str
+    device: torch.device
+    forward: Callable | None = None
+    watched: list[torch.nn.Module] = field(default_factory=list)
+    sites: dict[str, tuple[str, _Site]] = field(default_factory=dict)  # where, and what
+    calls: list[str] = field(default_factory=list)  # modules that stay calls
+
+
+def _plan(module: torch.nn.Module, name: str, report: Report, without: set[str]) -> _Plan:
+    graph, inlined = _inlined(module, report, name)
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    device = next((t.device for t in tensors), torch.device("cpu"))
+    plan = _Plan(module, name, device, watched=[module, *inlined.values()])
+    plan.watched += _without_identities(graph, module)
+    taken: set[fx.Node] = set()
+    refused: dict[str, str] = {}  # batch norms
+    for node in list(graph.nodes):
+        act = _activation(node, module)
+        if act is None:
+            continue
+        where = _join(name, _place(node))
+        for site in _candidates(node, act, module):
+            if taken.intersection(site.nodes):
+                continue
+            what = f"{where}: {site.key}"
+            if what in without:
+                continue
+            why = _hazard(site, module)
+            if why is None and not _is_faster(device, act.name, site.parts):
+                why = f"{site} was not faster on a CPU"
+            if why is None:
+                plan.sites[what] = (where, site)
+                taken.update(site.nodes)
+                report.left.pop(where, None)
+                break
+            report.left.setdefault(where, why)
+            if site.norm is not None:
+                refused[site.norm.title] = why
+    for node in graph.nodes:
+        norm = _norm(node, module)
+        if norm is not None and node not in taken:
+            why = refused.get(norm.title, "no activation with a fused operator follows it")
+            report.left.setdefault(_join(name, norm.title), why)
+    _rewrite(graph, plan)
+    plan.calls = [n.target for n in graph.nodes if n.op == "call_module"]
+    return plan
+
+
+def _place(node: fx.Node) -> str:
+    """The module that a node is, or in whose forward it stands."""
+    if node.op == "call_module":
+        return node.target
+    stack = list(node.meta.get("nn_module_stack", {}).values())
+    return stack[-1][0] if stack else ""
+
+
+def _rewrite(graph: fx.Graph, plan: _Plan) -> None:
+    norms = [site.norm for _, site in plan.sites.values() if site.norm is not None]
+    first = next(n for n in graph.nodes if n.op != "placeholder")
+    read: list[tuple] = []
+    every = None
+    if norms:
+        with graph.inserting_before(first):
+            for norm in norms:
+                read.append(tuple(t and graph.get_attr(t) for t in norm.tensors))
+            epsilons = tuple(norm.epsilon for norm in norms)
+            every = graph.call_function(batch_norm_vectors, (tuple(read), epsilons))
+    index = 0
+    results: dict[fx.Node | None, fx.Node] = {}  # in whose place a fused operator is
+    for what, (_, site) in plan.sites.items():
+        last = site.nodes[-1]
+        norm = vectors = None
+        with graph.inserting_before(last):
+            if site.norm is not None:
+                vectors = graph.call_function(operator.getitem, (every, index))
+                norm = (*read[index], site.norm.epsilon, site.norm.ranks)
+                index += 1
+            act = site.activation
+            x, residual, gate = (results.get(n, n) for n in (site.self, site.residual, site.gate))
+            arguments = (what, act.name, act.parameters, x, norm, vectors, residual, gate)
+            results[last] = graph.call_function(fused, arguments)
+        last.replace_all_uses_with(results[last])
+        for node in reversed(site.nodes):
+            graph.erase_node(node)
+        plan.watched += [m for m in (act.module, site.norm and site.norm.module) if m is not None]
+    for node in list(graph.nodes):
+        if node.op == "get_attr" and not node.users:
+            graph.erase_node(node)
+    graph.lint()
+    if plan.sites:
+        plan.forward = type(fx.GraphModule(plan.module, graph)).forward
+
+
+def _apply(plan: _Plan) -> None:
+    own = type(plan.module).forward
+    ours = plan.forward
+
+    @functools.wraps(own)
+    def forward(self, *args, **kwargs):
+        watched = self._fastact_watched
+        if watched[0].training or any(m.training or _has_hooks(m) for m in watched[1:]):
+            return own(self, *args, **kwargs)
+        return ours(self, *args, **kwargs)
+
+    _become(plan.module, forward)
+    vars(plan.module)[_WATCHED] = plan.watched
+
+
+# ---- The whole model
+
+
+def _fuse(model: torch.nn.Module, without: set[str]) -> tuple[list[_Plan], Report]:
+    report, plans = Report(), []
+    seen: set[int] = set()
+
+    def visit(name: str, module: torch.nn.Module) -> None:
+        if id(module) in seen:
+            return
+        seen.add(id(module))
+        if isinstance(module, torch.jit.ScriptModule):
+            report.left[name] = "it is a graph already"
+            return
+        below: Iterable[str] = (n for n, _ in module.named_children())
+        try:
+            plan = _plan(module, name, report, without)
+            if plan.sites:
+                _apply(plan)
+                plans.append(plan)
+            below = plan.calls
+        except _Untraceable as reason:
+            if isinstance(module, _BatchNorm) and (why := _why_no_norm(module)) is not None:
+                report.left[name] = why
+            elif not _is_torchs(module) and _activation_name(module) is None:
+                report.left[name] = str(reason)
+        for child in below:
+            visit(_join(name, child), module.get_submodule(child))
+
+    visit("", model)
+    for plan in plans:
+        for where, site in plan.sites.values():
+            before = report.replaced.get(where)
+            report.replaced[where] = f"{before}, {site}" if before else str(site)
+            report.left.pop(where, None)
+    return plans, report
+
+
+@contextlib.contextmanager
+def _noting() -> Iterator[dict[str, str]]:
+    notes: dict[str, str] = {}
+    token = _unfused.set(notes)
+    try:
+        yield notes
+    finally:
+        _unfused.reset(token)
+
+
+def _results(model: torch.nn.Module, sample) -> list[Tensor]:
+    """The tensors that a model returns for a copy of a sample."""
+    args, kwargs = (sample if isinstance(sample, tuple) else (sample,)), {}
+    if isinstance(sample, dict):
+        args, kwargs = (), sample
+    copied = _pytree.tree_map_only(Tensor, torch.clone, (args, kwargs))
+    with torch.no_grad():
+        found = model(*copied[0], **copied[1])
+    return [t for t in _pytree.tree_leaves(found) if isinstance(t, Tensor)]
+
+
+def _bound_of(expected: Tensor, operations: int) -> float:
+    """How far results may be apart: four standard deviations of as many independent roundings as
+    there were operations, each of an epsilon of the largest number."""
+    finite = expected[expected.isfinite()]
+    largest = finite.abs().max().item() if finite.numel() else 0.0
+    return 4 * operations**0.5 * torch.finfo(expected.dtype).eps * largest
+
+
+def _check(expected: list[Tensor], found: list[Tensor], operations: int) -> None:
+    if len(expected) != len(found):
+        raise RuntimeError(
+            f"fastact.fuse_: expected {len(expected)} tensors, but got {len(found)}; "
+            "the model is as it was"
+        )
+    for theirs, ours in zip(expected, found):
+        bound = _bound_of(theirs, operations) if theirs.is_floating_point() else 0.0
+        try:
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=bound, equal_nan=True)
+        except AssertionError as error:
+            difference = " ".join(str(error).split())
+            raise RuntimeError(
+                f"fastact.fuse_: expected the sample's result to differ by at most {bound:.3g} "
+                f"from the model's own, but got: {difference} The model is as it was"
+            ) from None
+
+
+def fuse_(model: torch.nn.Module, sample=None) -> Report:
+    """Puts fused operators in the place of a model's batch norms, additions, activations and gates.
+
+    act(batch_norm(x) + residual) * gate becomes one call of torch.ops.fastact.fused_<act>, which is
+    one pass over memory; each part beside the activation may be absent. For inference: what is in
+    training mode is left, and a model that is put into training mode later runs its own forward
+    until eval() is called. docs/fused.md says what is left, and why.
+
+    torch.fx traces the model, else the modules in it. The model is changed in place; its
+    parameters, buffers and state_dict stay, and what is loaded or written later is used.
+    `fastact.restore_` undoes it.
+
+    With a `sample`, a tensor, a tuple of arguments or a dict of keyword arguments, the model runs
+    before and after. What could not be fused with these tensors is left, and the two results must
+    agree: the largest difference may be 4 sqrt(n) eps times the largest number, where n operations
+    were replaced and eps is torch.finfo(dtype).eps.
+
+    Returns, for each module by its name in the model, what replaces its operations, or why they
+    were left.
+
+    Raises TypeError for what is no module, and RuntimeError if the results do not agree. The model
+    is then as it was.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"fastact.fuse_: expected a torch.nn.Module, but got {type(model)}")
+    before = [(m, m.__class__, dict(vars(m))) for m in model.modules()]
+
+    def put_back() -> None:
+        for module, kind, attributes in before:
+            module.__class__ = kind
+            for name in (_OWN_CLASS, _WATCHED):
+                vars(module).pop(name, None)
+                if name in attributes:
+                    vars(module)[name] = attributes[name]
+
+    expected = None if sample is None else _results(model, sample)
+    try:
+        plans, report = _fuse(model, set())
+        if expected is None:
+            return report
+        without: dict[str, str] = {}
+        while True:
+            with _noting() as notes:
+                found = _results(model, sample)
+            if not notes:
+                break
+            without |= notes
+            put_back()
+            plans, report = _fuse(model, set(without))
+        for what, why in without.items():
+            where = what.partition(": ")[0]
+            if where not in report.replaced:
+                report.left[where] = why
+        _check(expected, found, sum(len(s.nodes) for p in plans for _, s in p.sites.values()))
+    except BaseException:
+        put_back()
+        raise
+    return report

@@ -1,0 +1,589 @@
+"""fastact.fuse_: batch norm, additions, activations and gates of a model in fused operators."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import fastact
+from fastact import _fuse
+from support import assert_same_bits, values
+from test_replace import Asking, Branching, Constant, calls
+
+fused = torch.ops.fastact
+
+
+@pytest.fixture(autouse=True)
+def every_form(monkeypatch):
+    """Also where it was not faster on a CPU: what is fused does not depend on the machine."""
+    monkeypatch.setattr(_fuse, "_is_faster", lambda device, name, parts: True)
+    monkeypatch.setattr(_fuse, "FEWEST_ON_CPU", 0)
+
+
+def norm(channels, kind=nn.BatchNorm2d, **settings):
+    """Batch norm with statistics, as after training."""
+    made = kind(channels, **settings)
+    made.running_mean.copy_(values(channels))
+    made.running_var.copy_(values(channels).abs() + 0.1)
+    if made.affine:
+        nn.init.normal_(made.weight)
+        nn.init.normal_(made.bias)
+    return made
+
+
+def affine(made):
+    scale = made.weight * torch.rsqrt(made.running_var + made.eps)
+    return scale, torch.addcmul(made.bias, made.running_mean, scale, value=-1)
+
+
+class Block(nn.Module):
+    """As torchvision's: one activation in place for both, and an addition in place."""
+
+    def __init__(self, act=None, downsample=False):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(4, 4, 3, padding=1, bias=False), norm(4)
+        self.conv2, self.norm2 = nn.Conv2d(4, 4, 3, padding=1, bias=False), norm(4)
+        self.act = act or nn.ReLU(inplace=True)
+        self.downsample = nn.Sequential(nn.Conv2d(4, 4, 1), norm(4)) if downsample else None
+
+    def forward(self, x):
+        identity = x
+        out = self.norm2(self.conv2(self.act(self.norm1(self.conv1(x)))))
+        if self.downsample is not None:
+            identity = self.downsample(x)
+        out += identity
+        return self.act(out)
+
+    def by_hand(self, x):
+        name = type(self.act).__name__.lower()
+        call = getattr(fused, f"fused_{name}")
+        y = call(self.conv1(x), *affine(self.norm1), dim=1)
+        identity = x if self.downsample is None else self.downsample(x)
+        return call(self.conv2(y), *affine(self.norm2), identity, dim=1)
+
+
+class Gated(nn.Module):
+    """A gated unit: `way` says how it is written."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.both, self.way = nn.Linear(8, 16), way
+
+    def forward(self, x):
+        y = self.both(x)
+        if self.way == "chunk":
+            a, b = y.chunk(2, dim=-1)
+            return F.silu(a) * b
+        if self.way == "split, the gate first":
+            b, a = torch.split(y, 8, -1)
+            return torch.mul(b, F.silu(a))
+        if self.way == "slices, in place":
+            z = F.silu(y[..., :8])
+            z *= y[..., 8:]
+            return z
+        a, b = y.unflatten(-1, (2, 8)).unbind(-2)
+        return F.silu(a).mul(b)
+
+    def by_hand(self, x):
+        a, b = self.both(x).chunk(2, -1)
+        if self.way == "split, the gate first":
+            a, b = b, a
+        return fused.fused_silu(a, gate=b)
+
+
+class Functional(nn.Module):
+    """Functions and methods; a bias along the last dimension, and parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.bias, self.norm = nn.Parameter(torch.randn(6)), norm(6, nn.BatchNorm1d)
+
+    def forward(self, x):
+        y = F.leaky_relu(x + self.bias, 0.2)
+        n = self.norm
+        z = F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
+        return (z.tanh() + F.gelu(torch.add(y, z), approximate="tanh")) * F.elu(x + z, alpha=0.5)
+
+    def by_hand(self, x):
+        n = self.norm
+        y = fused.fused_leaky_relu(x, bias=self.bias, negative_slope=0.2)
+        z = F.batch_norm(y, n.running_mean, n.running_var, n.weight, n.bias, eps=n.eps)
+        left = z.tanh() + fused.fused_gelu_tanh(y, residual=z)
+        return fused.fused_elu(x, residual=z, gate=left, alpha=0.5)
+
+
+SITES = [
+    (Block(), (2, 4, 5, 5), {"act": "fused_relu (norm1), fused_relu (norm2, residual)"}),
+    (Block(nn.SiLU(), downsample=True), (2, 4, 5, 5),
+     {"act": "fused_silu (norm1), fused_silu (norm2, residual)"}),
+    (Functional(), (3, 6),
+     {"": "fused_leaky_relu (residual), fused_gelu_tanh (residual), fused_elu (residual, gate)"}),
+    *((Gated(way), (3, 8), {"": "fused_silu (gate)"})
+      for way in ("chunk", "split, the gate first", "slices, in place", "unbind")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("made", "shape", "expected"),
+    SITES,
+    ids=[getattr(m, "way", type(m).__name__) for m, *_ in SITES],
+)
+@pytest.mark.parametrize("with_sample", (False, True))
+def test_what_is_fused(device, made, shape, expected, with_sample):
+    model = copy.deepcopy(made).eval().to(device)
+    x = values(*shape, device=device)
+    own, state = model(x), copy.deepcopy(model.state_dict())
+    by_hand = model.by_hand(x)
+    report = fastact.fuse_(model, x if with_sample else None)
+    assert report.replaced == expected
+    assert_same_bits(model(x), by_hand)
+    torch.testing.assert_close(model(x), own, rtol=1e-5, atol=1e-5)
+    assert model.state_dict().keys() == state.keys()
+    number = sum(text.count("fused_") for text in expected.values())
+    with torch.no_grad():
+        names = calls(model, x) if device == "cpu" else []
+    assert device != "cpu" or sum(n.startswith("_fused_") for n in names) == number
+
+    assert isinstance(model, type(made)) and fastact.restore_(model) == 1
+    assert type(model) is type(made) and vars(model).keys() == vars(made).keys()
+    assert_same_bits(model(x), own)
+
+
+@pytest.mark.parametrize(
+    ("made", "shape"),
+    [
+        (norm(6, nn.BatchNorm1d), (4, 6)),
+        (norm(6, nn.BatchNorm1d, affine=False), (4, 6, 3)),
+        (norm(6, nn.BatchNorm2d, eps=0.3), (2, 6, 3, 4)),
+        (norm(6, nn.BatchNorm3d), (2, 6, 2, 3, 1)),
+        (norm(6, nn.SyncBatchNorm), (2, 6, 3, 4)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_batch_norms(device, dtype, made, shape):
+    """Against the same model in float64; beside it another epsilon."""
+    if isinstance(made, nn.SyncBatchNorm) and device == "cpu":
+        pytest.skip("SyncBatchNorm takes GPU tensors alone")
+    model = nn.Sequential(made, nn.Mish(), norm(6, type(made), eps=1e-3), nn.ReLU())
+    model = model.eval().to(device, dtype)
+    x = values(*shape, dtype=dtype, device=device)
+    exact = copy.deepcopy(model).double()(x.double())
+    own = model(x)
+    report = fastact.fuse_(model, x)
+    assert report.replaced == {"1": "fused_mish (0)", "3": "fused_relu (2)"}
+    error = (model(x).double() - exact).abs().max()
+    assert model(x).dtype == dtype and error <= 2 * (own.double() - exact).abs().max() + 1e-6
+
+
+def test_float32_statistics_beside_16_bits(device, half):
+    model = nn.Sequential(norm(6), nn.ReLU()).eval().to(device)
+    x = values(2, 6, 3, 4, dtype=half, device=device)
+    own = model(x)
+    fastact.fuse_(model, x)
+    assert_same_bits(model(x), fused.fused_relu(x, *affine(model[0]), dim=1))
+    torch.testing.assert_close(model(x), own)
+
+
+# ---- Weights that change later
+
+
+def other_state(model):
+    return {k: torch.rand_like(v) + 0.5 if v.is_floating_point() else v
+            for k, v in model.state_dict().items()}  # fmt: skip
+
+
+def edit_data(model, state):
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        tensor.data.copy_(state[name])
+
+
+def edit_in_place(model, state):
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            tensor.copy_(state[name])
+
+
+def new_parameters(model, state):
+    for module in model.modules():
+        for name in list(module._parameters):
+            module._parameters[name] = None
+    model.load_state_dict({k: v for k, v in state.items() if "running" in k}, strict=False)
+    for name, tensor in state.items():
+        if not any(word in name for word in ("running", "num_batches")):
+            owner, _, last = name.rpartition(".")
+            setattr(model.get_submodule(owner), last, nn.Parameter(tensor))
+
+
+@pytest.mark.parametrize(
+    "change",
+    (
+        lambda model, state: model.load_state_dict(state),
+        lambda model, state: model.load_state_dict(state, assign=True),
+        edit_data,
+        edit_in_place,
+        new_parameters,
+    ),
+    ids=("load_state_dict", "assign", "data", "in place", "new parameters"),
+)
+def test_weights_that_are_written_later_are_used(change):
+    """Also after a call, which could have kept something."""
+    model = nn.Sequential(Block(), norm(4), nn.SELU()).eval()
+    theirs, x, state = copy.deepcopy(model), values(2, 4, 5, 5), other_state(model)
+    fastact.fuse_(model, x)
+    before = model(x)
+    for m in (model, theirs):
+        change(m, copy.deepcopy(state))
+    assert not torch.allclose(model(x), before)
+    torch.testing.assert_close(model(x), theirs(x))
+    assert model.state_dict().keys() == theirs.state_dict().keys()
+    torch.testing.assert_close(model.double()(x.double()), theirs.double()(x.double()))
+
+
+def test_gradients_at_inference(device):
+    model = nn.Sequential(Block(), norm(4), nn.SELU()).eval().to(device)
+    theirs, x = copy.deepcopy(model), values(2, 4, 5, 5, device=device)
+    fastact.fuse_(model, x)
+    for m in (model, theirs):
+        m(x).square().sum().backward()
+    for p, q in zip(model.parameters(), theirs.parameters()):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-4)
+
+
+# ---- When its own forward runs
+
+
+def count(model, x):
+    return sum(n.startswith("_fused_") for n in calls(model, x))
+
+
+def test_training_mode_runs_its_own_forward():
+    model = nn.Sequential(Block(), norm(4), nn.SELU()).eval()
+    theirs, x = copy.deepcopy(model), values(2, 4, 5, 5)
+    fastact.fuse_(model)
+    assert count(model, x) == 3
+    for m in (model, theirs):
+        m.train()
+    assert count(model, x) == 0
+    theirs(x)
+    assert_same_bits(model[1].running_mean, theirs[1].running_mean)
+    assert_same_bits(model(x), theirs(x))
+    assert count(model.eval(), x) == 3
+    model[0].norm1.train()  # one batch norm alone
+    assert count(model, x) == 0
+
+
+def test_hooks_are_called():
+    model, x, seen = nn.Sequential(Block(), norm(4), nn.SELU()).eval(), values(2, 4, 5, 5), []
+    fastact.fuse_(model)
+    for name in ("0", "0.norm1", "0.act", "1"):
+        handle = model.get_submodule(name).register_forward_hook(lambda *_, n=name: seen.append(n))
+        model(x)
+        assert name in seen
+        handle.remove()
+    assert count(model, x) == 3
+
+
+def test_a_copy_has_its_own_modules():
+    model, x = nn.Sequential(norm(4), nn.SELU()).eval(), values(2, 4, 5, 5)
+    fastact.fuse_(model)
+    copied = copy.deepcopy(model)
+    copied[0].weight.data.fill_(3)
+    copied[0].train()
+    assert count(model, x) == 1 and count(copied, x) == 0
+    copied.eval()
+    assert count(copied, x) == 1
+    assert_same_bits(copied(x), fused.fused_selu(x, *affine(copied[0]), dim=1))
+
+
+# ---- What is left
+
+
+class Written(nn.Module):
+    """`way` says what writes to a tensor."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.conv, self.norm, self.way = nn.Conv2d(4, 4, 1), norm(4), way
+
+    def forward(self, x):
+        y = self.conv(x)
+        if self.way == "the caller's tensor":
+            x += y
+            return F.relu(x) + x[:1]
+        if self.way == "in between":
+            z = y + x
+            x.mul_(2)
+            return F.relu(z) + x
+        if self.way == "batch norm has two users":
+            z = self.norm(y)
+            return F.relu(z) + z
+        if self.way == "a view":
+            v = y.view(-1)
+            F.relu_(y).mul(x)
+            return v
+        if self.way == "flag":
+            v = y.flatten()
+            z = F.silu(y, True) * x
+            return z.flatten() + v
+        z = torch.mul(F.relu(y), 3)  # numbers
+        return F.relu(torch.add(y, z, alpha=2)) + F.relu(y + 1) + F.relu(y + x.shape[0])
+
+
+WAYS = (
+    "the caller's tensor",
+    "in between",
+    "batch norm has two users",
+    "a view",
+    "flag",
+    "numbers",
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_order_of_reads_and_writes_stays(way):
+    model, x = Written(way).eval(), values(2, 4, 3, 3)
+    first, second = x.clone(), x.clone()
+    with torch.no_grad():
+        expected = model(first)
+        report = fastact.fuse_(model, x)
+        assert report.replaced == {}, report
+        assert_same_bits(model(second), expected)
+    assert_same_bits(first, second)
+
+
+def test_the_batch_norm_of_a_residual_that_is_written_stays_apart():
+    """Where the whole cannot be fused, a part can be."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.relu = norm(4), nn.ReLU()
+
+        def forward(self, x):
+            y = self.norm(x)
+            z = x.clone()
+            z.add_(1)
+            return self.relu(y + z)
+
+    model, x = Model().eval(), values(2, 4, 3, 3)
+    expected = model(x)
+    report = fastact.fuse_(model, x)
+    assert report.replaced == {"relu": "fused_relu (residual)"}
+    assert report.left == {"norm": "a tensor is written in between"}
+    torch.testing.assert_close(model(x), expected)
+
+
+def training_norm():
+    model = nn.Sequential(norm(4), nn.ReLU()).eval()
+    model[0].train()
+    return model
+
+
+def hooked_norm():
+    model = nn.Sequential(norm(4), nn.ReLU()).eval()
+    model[0].register_forward_hook(lambda *_: None)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("module", "where", "why"),
+    [
+        (nn.Sequential(norm(4), nn.PReLU()).eval(), "0",
+         "no activation with a fused operator follows it"),
+        (nn.Sequential(norm(4), nn.Softmax(1)).eval(), "0", "no activation with a fused operator"),
+        (training_norm(), "0", "it computes the statistics of a batch"),
+        (nn.Sequential(nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU()).eval(), "0",
+         "it computes the statistics of a batch"),
+        (hooked_norm(), "0", "it has hooks"),
+        (nn.Sequential(nn.Sequential(nn.Flatten(), nn.ReLU())), "", "it is in training mode"),
+        (nn.Sequential(Asking(), nn.Flatten()).eval(), "0", "it asks for the type of a value"),
+        (nn.Sequential(Branching()).eval(), "0", "it cannot be traced"),
+        (nn.Sequential(Constant()).eval(), "0", "its forward makes tensors"),
+        (nn.Sequential(torch.jit.script(nn.Sequential(norm(4), nn.ReLU()))).eval(), "0",
+         "it is a graph already"),
+    ],
+    ids=lambda value: "",
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_what_is_left_is_said(module, where, why):
+    x = values(2, 4, 3, 3)
+    expected = copy.deepcopy(module)(x)
+    report = fastact.fuse_(module)
+    assert report.replaced == {} and why in report.left[where], report
+    torch.testing.assert_close(module(x), expected)
+
+
+class Picky(nn.Module):
+    """Its own forward cannot be traced, what is in it can."""
+
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+        self.last = nn.Sequential(norm(4), nn.SELU())
+
+    def forward(self, x, mask=None):
+        y = self.block(x)
+        return self.last(y) if y.sum() > 0 else y
+
+
+@pytest.mark.parametrize("wrap", (lambda m: m, lambda m: nn.Sequential(m, nn.Flatten())))
+def test_parts_of_what_cannot_be_traced(wrap):
+    model, x = wrap(Picky()).eval(), values(2, 4, 3, 3)
+    with torch.no_grad():
+        expected = model(x)
+        report = fastact.fuse_(model, {"x": x} if isinstance(model, Picky) else (x,))
+        prefix = "" if isinstance(model, Picky) else "0."
+        assert set(report.replaced) == {f"{prefix}block.act", f"{prefix}last.1"}
+        reason = report.left[prefix[:-1]]
+        assert "cannot be traced" in reason or "optional arguments" in reason
+        torch.testing.assert_close(model(x), expected)
+    assert fastact.restore_(model) == 2
+
+
+class SqueezeExcitation(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.act, self.fc, self.gate = (
+            norm(4),
+            nn.ReLU(),
+            nn.Conv2d(4, 4, 1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, x):
+        x = self.act(self.norm(x))
+        return x * self.gate(self.fc(F.adaptive_avg_pool2d(x, 1)))
+
+
+def test_an_activation_of_a_smaller_tensor_is_not_computed_of_a_larger_one():
+    model, x = SqueezeExcitation().eval(), values(2, 4, 3, 3)
+    expected = model(x)
+    assert set(fastact.fuse_(model).replaced) == {"act", "gate"}  # shapes are not known
+    assert count(model, x) == 1
+    torch.testing.assert_close(model(x), expected)
+    fastact.restore_(model)
+    report = fastact.fuse_(model, x)
+    assert set(report.replaced) == {"act"}
+    assert report.left["gate"] == "its activation is computed of a smaller tensor, which broadcasts"
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_where_the_operators_do_not_take_the_tensors_pytorchs_run():
+    class Sum(nn.Module):
+        def forward(self, x, y):
+            return F.relu(x + y)
+
+    model = Sum().eval()
+    report = fastact.fuse_(model)
+    assert report.replaced == {"": "fused_relu (residual)"}
+    x = values(4, 6)
+    for a, b in ((x, x.double()), (x.bfloat16(), x), (x.int(), x), (x[:, :1], x[:1]), (x, 2),
+                 (2, x), (x[:1], x), (x, x[0]), (x.cfloat().real, x)):  # fmt: skip
+        assert_same_bits(model(a, b), F.relu(a + b))
+    model = nn.Sequential(norm(6), nn.ReLU()).eval()
+    fastact.fuse_(model)
+    with pytest.raises(ValueError, match="expected 4D input"):
+        nn.Sequential(norm(6), nn.ReLU()).eval()(x)
+    with pytest.raises(ValueError, match="expected 4D input"):
+        model(x)
+
+
+def test_what_was_not_faster_on_a_cpu_is_left(monkeypatch):
+    monkeypatch.undo()
+    assert not _fuse._is_faster(torch.device("cpu"), "sigmoid", (_fuse.GATE,))
+    assert _fuse._is_faster(torch.device("cuda"), "sigmoid", (_fuse.GATE,))
+    assert set().union(*_fuse._NOT_FASTER_ON_CPU.values()) <= set(_fuse.OPERATORS)
+    report = fastact.fuse_(nn.Sequential(norm(4), nn.Sigmoid()).eval())
+    assert report.left == dict.fromkeys(("0", "1"), "fused_sigmoid (0) was not faster on a CPU")
+
+
+# ---- The check, and the way back
+
+
+def test_a_wrong_result_is_an_error_and_the_model_is_as_it_was(monkeypatch):
+    model, x = nn.Sequential(Block(), norm(4), nn.SELU()).eval(), values(2, 4, 5, 5)
+    fastact.replace_(model)
+    expected, kinds = model(x), [(type(m), set(vars(m))) for m in model.modules()]
+    right = _fuse.OPERATORS["selu"]
+    monkeypatch.setitem(
+        _fuse.OPERATORS,
+        "selu",
+        lambda x, scale, bias, *rest, **more: right(x, scale, None, *rest, **more),
+    )
+    message = r"fastact.fuse_: expected the sample's result to differ by at most .* but got: "
+    with pytest.raises(RuntimeError, match=message):
+        fastact.fuse_(model, x)
+    assert [(type(m), set(vars(m))) for m in model.modules()] == kinds
+    assert_same_bits(model(x), expected)
+
+
+def test_a_model_that_fails_is_as_it_was():
+    model = nn.Sequential(norm(4), nn.SELU()).eval()
+    with pytest.raises(ValueError, match="4D"):
+        fastact.fuse_(model, values(2, 4))
+    assert type(model) is nn.Sequential and fastact.restore_(model) == 0
+
+
+def test_the_sample_is_not_written_to():
+    model, x = nn.Sequential(nn.ReLU(inplace=True), norm(4), nn.SELU()).eval(), values(2, 4, 5, 5)
+    before = x.clone()
+    fastact.fuse_(model, x)
+    assert_same_bits(x, before)
+
+
+def test_after_replace_and_before_it():
+    x = values(2, 4, 5, 5)
+    models = [nn.Sequential(Block(nn.SiLU()), norm(4), nn.SELU(), Calls()).eval()]
+    models.append(copy.deepcopy(models[0]))
+    types = [type(m) for m in models[0].modules()]
+    fastact.replace_(models[0])
+    reports = [fastact.fuse_(m, x) for m in models]
+    fastact.replace_(models[1])
+    assert reports[0].replaced == reports[1].replaced != {}
+    assert_same_bits(models[0](x), models[1](x))
+    assert count(models[0], x) == count(models[1], x) == 5
+    assert fastact.fuse_(models[0], x).left[""] == "it is fused already"
+    for model in models:
+        fastact.restore_(model)
+        assert [type(m) for m in model.modules()] == types
+
+
+class Calls(nn.Module):
+    def forward(self, x):
+        return F.gelu(x + 2 * x, approximate="tanh") + torch.sigmoid(x) * x
+
+
+def test_no_module():
+    with pytest.raises(TypeError, match="fastact.fuse_: expected a torch.nn.Module, but got"):
+        fastact.fuse_(torch.ones(3))
+
+
+# ---- Graphs
+
+
+def test_the_graph_has_the_operators_by_name(fresh_compiler):
+    model, x = nn.Sequential(Block(), Gated("chunk").both, nn.SELU()).eval(), values(2, 4, 5, 8)
+    fastact.fuse_(model, x)
+    expected = model(x)
+    with torch.no_grad():
+        program = torch.export.export(model, (x,))
+    targets = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+    assert sum("fastact.fused_relu" in t or "fastact._fused_relu" in t for t in targets) == 2
+    torch.testing.assert_close(program.module()(x), expected)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore::torch.jit.TracerWarning")
+def test_a_traced_archive_has_the_operators(tmp_path):
+    model, x = nn.Sequential(Block(), norm(4), nn.SELU()).eval(), values(2, 4, 5, 5)
+    fastact.fuse_(model, x)
+    with torch.no_grad():
+        traced = torch.jit.trace(model, x)
+    traced.save(tmp_path / "fused.pt")
+    loaded = torch.jit.load(tmp_path / "fused.pt")
+    assert str(loaded.inlined_graph).count("fastact::fused_") == 3
+    torch.testing.assert_close(loaded(x), model(x))

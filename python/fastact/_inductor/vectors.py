@@ -8,7 +8,6 @@ of a vector of elements, so no option of Inductor's compiler changes what they c
 import functools
 import hashlib
 import json
-import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +21,6 @@ from fastact._inductor.operators import Call, chosen
 
 _FILE = Path(__file__).parent / "vectors.json"
 _ISAS = {"VecAVX2": "avx2", "VecAVX512": "avx512"}
-# Each value is the operand or a number of every type: float32's code gives it for 16 bits, too.
-_SELECTIONS = {f"{name}__0" for name in ("relu", "relu6", "hardtanh", "hardshrink")}
 # What an asm= of ours begins with, beside those of others.
 _MARK = "fastact "
 
@@ -54,7 +51,8 @@ def _isa() -> str | None:
 
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
     """A function of Inductor's values: one element of the call's result from one of each operand,
-    in their type or, of 16 bits, in float32. None where the call is not to be inlined."""
+    in their type or, of 16 bits, in float32, as Inductor's loops have them. None where the call is
+    not to be inlined."""
     isa = _isa()
     found = _vectors().get(isa)
     if found is None:
@@ -66,8 +64,6 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
     asm = _MARK + " ".join([isa, key, *(value.hex() for value in call.parameters)])
 
     def evaluate(*operands):
-        if dtype != compute_dtype:
-            operands = [ops.to_dtype(x, compute_dtype) for x in operands]
         return ops.inline_asm_elementwise(*operands, asm=asm, dtype=compute_dtype)
 
     return evaluate
@@ -76,7 +72,7 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
 # ---- C++
 
 
-def _lambda(isa: str, key: str, parameters: list[str], dtype: torch.dtype) -> str:
+def _lambda(isa: str, key: str, parameters: list[str]) -> str:
     """A function object in C++, of vectors called fastact_v."""
     of_isa = _vectors()[isa]
     function = of_isa["functions"][key]
@@ -99,40 +95,15 @@ def _lambda(isa: str, key: str, parameters: list[str], dtype: torch.dtype) -> st
     )
 
 
-def _is_rounded(x) -> bool:
-    """Whether a float is what a number of 16 bits became, so that rounding it to that type again
-    would change nothing: Inductor widens what it loads."""
-    found = (str(text) for text, variable in V.kernel.cse._cache.items() if variable is x)
-    return any("convert<float" in text and re.search("BFloat16|Half", text) for text in found)
-
-
 def _function(inputs: tuple, asm: str, dtype: torch.dtype, body: str) -> str:
     """A call of a function object of the inputs y0, y1 and so on, in which `body` calls f."""
     isa, key, *parameters = asm.removeprefix(_MARK).split()
-    family, form, type_name, given = key.split("__")
-    is_16_bits = type_name in ("bfloat16", "float16")
-    indices = range(len(inputs))
-    arguments = [f"x{i}" for i in indices]
-    objects = []
-    if is_16_bits:
-        exact = [_is_rounded(x) for x in inputs]
-        if not all(exact):
-            round_ = _lambda(isa, f"rounded__1__{type_name}__defaults", [], dtype)
-            objects.append(f"const auto r = {round_};")
-            arguments = [x if is_exact else f"r({x})" for x, is_exact in zip(arguments, exact)]
-        if f"{family}__{form}" in _SELECTIONS and given == "defaults":
-            key = key.replace(type_name, "float32")
-    objects.append(f"const auto g = {_lambda(isa, key, parameters, dtype)};")
-    vectors = ", ".join(f"fastact_v x{i}" for i in indices)
-    objects.append(
-        f"const auto f = [&]({vectors}) __attribute__((always_inline)) "
-        f"{{ return g({', '.join(arguments)}); }};"
-    )
     size = 64 if isa == "avx512" else 32
+    names = ", ".join(f"auto y{i}" for i in range(len(inputs)))
     return (
-        f"[&]({', '.join(f'auto y{i}' for i in indices)}) __attribute__((always_inline)) "
+        f"[&]({names}) __attribute__((always_inline)) "
         f"{{ typedef {cpp.DTYPE_TO_CPP[dtype]} fastact_v __attribute__((vector_size({size}))); "
-        f"{' '.join(objects)} {body} }}({', '.join(map(str, inputs))})"
+        f"const auto f = {_lambda(isa, key, parameters)}; {body} }}({', '.join(map(str, inputs))})"
     )
 
 

@@ -36,7 +36,7 @@ struct OneVector<F, Elements<In...>, Elements<Out>> {
     alignas(64) T x[sizeof...(In)][kSize];
     std::memcpy(x, operands, sizeof x);
     alignas(64) T result[kSize];
-    [&]<size_t... I>(std::index_sequence<I...>) {
+    [&]<size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
       if constexpr (HasSegments<F>) {
         alignas(64) uint32_t index[kSize];
         FASTACT_ONE_VECTOR
@@ -49,7 +49,7 @@ struct OneVector<F, Elements<In...>, Elements<Out>> {
       } else {
         FASTACT_ONE_VECTOR
         for (int i = 0; i < kSize; ++i)
-          result[i] = intermediate<Out>(form.evaluate(x[I][i]...), x[I][i]...);
+          result[i] = intermediate<Out>(form, form.evaluate(x[I][i]...), x[I][i]...);
       }
     }(std::index_sequence_for<In...>{});
     Vector y;

@@ -51,6 +51,7 @@ elseif(FASTACT_VECTOR_TARGETS)
     COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/inline_vectors.py" ${_fastact_named_outputs}
       --output "${_fastact_vectors}"
     DEPENDS ${_fastact_outputs} "${PROJECT_SOURCE_DIR}/scripts/inline_vectors.py"
+      "${PROJECT_SOURCE_DIR}/scripts/straight_code.py"
     COMMENT "Extracting the formulas as instructions of vectors"
     VERBATIM)
 endif()

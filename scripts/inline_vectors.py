@@ -5,9 +5,15 @@ ops/cpu/one_vector.cpp says.
 
 The file has, for each instruction set, by the names that ops/forms/given.h explains:
 
-    functions  the code, as the text of an asm statement of GNU's C++: one function's instructions.
-               They take the operands in %xmm0, %xmm1 and so on (or %ymm0, %zmm0) and leave the
-               result in the first of these. Besides: how many operands there are; whether it reads
+    functions  how many operands there are, and the code for asm statements of GNU's C++. Straight
+               code (straight_code.py) is a list of instructions, a statement for each: its text,
+               in which what it makes is called o0, and what it reads o1, o2 and so on; what it
+               makes, a vector (v5) or a mask (k5); what that was before, if the instruction changes
+               it; what it reads. v0, v1 and so on are the operands, c0 and so on the constants: all
+               bytes of a vector, or four that it repeats, or @0, a parameter as float64 in every
+               place.
+               Other code is one text. It takes the operands in %xmm0, %xmm1 and so on (or %ymm0,
+               %zmm0) and leaves the result in the first of these. Besides: whether it reads
                parameters, float64 numbers at .Lfastact_parameters_%=; which registers it changes;
                and which data it reads
     data       by its label, the directives that make it, in a section of its own
@@ -22,6 +28,8 @@ import re
 import struct
 import sys
 from pathlib import Path
+
+from straight_code import NotStraight, StraightCode
 
 FUNCTION = re.compile(r"^(\w+__\d__\w+__\w+):\n(.*?)^\t\.size", re.S | re.M)
 LABEL = re.compile(r"^([\w.$]+):$")
@@ -38,6 +46,7 @@ REFERENCE = re.compile(r"([.\w$]+)((?:\+\d+)?\(%rip\))")
 REGISTER = re.compile(
     r"%(?:[xyz]mm(\d+)|(k[0-7])|r(\d+)[dwb]?|[re]?([abcd])[xlh]\b|[re]?(si|di|bp|sp)l?\b)"
 )
+SIZES = {"avx2": 32, "avx512": 64}
 DATA = {".long": "<I", ".quad": "<Q", ".value": "<H", ".byte": "<B"}
 
 
@@ -93,6 +102,7 @@ class Reader:
         self.text = text
         self.blocks, self.others = data_blocks(text)
         self.data: dict[str, str] = {}
+        self.bytes: dict[str, bytes] = {}
         self.labels: dict[str, str] = {}
 
     def data_label(self, name: str) -> str | None:
@@ -106,9 +116,10 @@ class Reader:
             found = re.search(r"\.rodata\.cst(\d+)", section)
             place = f'{found[0]},"aM",@progbits,{found[1]}' if found else ".rodata"
             self.data[self.labels[name]] = block(place, alignment, directives)
+            self.bytes[self.labels[name]] = bytes_of(directives)
         return self.labels[name] + (f"+{offset}" if offset else "")
 
-    def function(self, body: str) -> dict | None:
+    def function(self, body: str, operands: int) -> dict | None:
         if FOREIGN.search(body):
             return None
         data: list[str] = []
@@ -152,6 +163,10 @@ class Reader:
             code.append(" ".join(text.split()))
         if any(label not in own for text in code for label in re.findall(r"\.L\d+", text)):
             return None
+        try:
+            return StraightCode(SIZES[self.isa], self.bytes, operands).read(code)
+        except NotStraight:
+            pass
         joined = "\n".join(code)
         if ".Lfastact_end" in joined:
             joined += "\n.Lfastact_end:"
@@ -178,12 +193,13 @@ class Reader:
         for name, body in FUNCTION.findall(self.text):
             if MISSING.search(body):
                 continue
-            found = self.function(body)
+            key = name.rpartition("__")[0]
+            (operands,) = struct.unpack("<i", self.value(f"operands_of__{key}"))
+            found = self.function(body, operands)
             if found is None:
                 print(f"inline_vectors: {name} is called, not inlined", file=sys.stderr)
                 continue
-            key = name.rpartition("__")[0]
-            (found["operands"],) = struct.unpack("<i", self.value(f"operands_of__{key}"))
+            found["operands"] = operands
             functions[name] = found
             if name.endswith("__ordinary"):
                 numbers = struct.unpack(
@@ -193,7 +209,9 @@ class Reader:
                 ordinary[key] = [
                     [repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)
                 ]
-        return {"functions": functions, "data": self.data, "ordinary": ordinary}
+        read = {label for found in functions.values() for label in found.get("data", ())}
+        data = {label: text for label, text in self.data.items() if label in read}
+        return {"functions": functions, "data": data, "ordinary": ordinary}
 
     def value(self, name: str) -> bytes:
         return bytes_of(self.blocks[name][2:])

@@ -2,10 +2,10 @@
 // which scripts/inline_assembly.py makes what torch.compile takes into the C++ that it writes for
 // CPUs.
 //
-// ops/forms/given.h explains a function's name. It takes each operand in a vector register; one of
-// 16 bits as a float that such a number is equal to, as is the result:
-// rounded__1__bfloat16__defaults makes one of any float. It reads parameters that are not the
-// defaults from `parameters`. One that does not exist is an invalid instruction.
+// ops/forms/given.h explains a function's name. It takes each operand in a vector register. Of 16
+// bits operands and result are float: intermediate() in ops/forms/given.h says which. It reads
+// parameters that are not the defaults from `parameters`. One that does not exist is an invalid
+// instruction.
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -24,19 +24,6 @@ struct VectorOf {
   using Array = T[kSize];
 };
 
-// Each element of an array becomes what it is in another type.
-template <class E>
-FASTACT_INLINE void round_each(OpMath<E> (&x)[VectorOf<OpMath<E>>::kSize]) {
-  if constexpr (std::is_same_v<E, Float16>) {
-    alignas(64) Float16 halves[kFloats];
-    narrow_halves(x, halves);
-    widen_halves(halves, x);
-  } else if constexpr (std::is_same_v<E, BFloat16>) {
-    FASTACT_ONE_VECTOR
-    for (int i = 0; i < kFloats; ++i) x[i] = widen(round_to<BFloat16>(x[i]));
-  }
-}
-
 template <class F, class Inputs = typename F::Inputs, class Outputs = typename F::Outputs>
 struct OneVector;
 template <class F, class... In, class Out>
@@ -49,7 +36,7 @@ struct OneVector<F, Elements<In...>, Elements<Out>> {
     alignas(64) T x[sizeof...(In)][kSize];
     std::memcpy(x, operands, sizeof x);
     alignas(64) T result[kSize];
-    [&]<size_t... I>(std::index_sequence<I...>) {
+    [&]<size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) {
       if constexpr (HasSegments<F>) {
         alignas(64) uint32_t index[kSize];
         FASTACT_ONE_VECTOR
@@ -59,14 +46,10 @@ struct OneVector<F, Elements<In...>, Elements<Out>> {
         FASTACT_ONE_VECTOR
         for (int i = 0; i < kSize; ++i)
           result[i] = round_to<float>(form.evaluate_in(segment_of(c, i), x[I][i]...));
-      } else if constexpr (std::is_same_v<Out, BFloat16>) {
-        FASTACT_ONE_VECTOR
-        for (int i = 0; i < kSize; ++i)
-          result[i] = widen(round_to<BFloat16>(form.evaluate(x[I][i]...)));
       } else {
         FASTACT_ONE_VECTOR
-        for (int i = 0; i < kSize; ++i) result[i] = round_to<T>(form.evaluate(x[I][i]...));
-        round_each<Out>(result);
+        for (int i = 0; i < kSize; ++i)
+          result[i] = intermediate<Out>(form, form.evaluate(x[I][i]...), x[I][i]...);
       }
     }(std::index_sequence_for<In...>{});
     Vector y;
@@ -96,30 +79,6 @@ constexpr int operands_of() {
   } else {
     return F::Inputs::kCount;
   }
-}
-
-template <class E>
-FASTACT_INLINE VectorOf<float>::Vector rounded(VectorOf<float>::Vector x) {
-  alignas(64) float values[kFloats];
-  std::memcpy(values, &x, sizeof values);
-  if constexpr (std::is_same_v<E, Float16>) {
-    FASTACT_ONE_VECTOR
-    for (int i = 0; i < kFloats; ++i) values[i] = round_to<float>(values[i]);
-  }
-  round_each<E>(values);
-  std::memcpy(&x, values, sizeof x);
-  return x;
-}
-
-extern "C" {
-extern const int operands_of__rounded__1__bfloat16 = 1;
-VectorOf<float>::Vector rounded__1__bfloat16__defaults(VectorOf<float>::Vector x) {
-  return rounded<BFloat16>(x);
-}
-extern const int operands_of__rounded__1__float16 = 1;
-VectorOf<float>::Vector rounded__1__float16__defaults(VectorOf<float>::Vector x) {
-  return rounded<Float16>(x);
-}
 }
 
 #define FASTACT_FUNCTION(name, Family, index, Element, dtype, kind, Kind)                         \

@@ -4,8 +4,8 @@
 // such a second form.
 //
 // ops/forms/given.h explains a kernel's name. It reads the operands from `in` as OpMath of the
-// type; of 16 bits each is rounded to its type first, as is the result. Parameters that are not the
-// defaults are read from `parameters`.
+// type. Of 16 bits operands and result are float: intermediate() in ops/forms/given.h says which.
+// Parameters that are not the defaults are read from `parameters`.
 // A form in segments (ops/math/segments.h) loads its segment from a table in the module itself.
 #include <cstdint>
 #include <type_traits>
@@ -18,26 +18,6 @@
 
 namespace fastact::cuda {
 
-template <class E>
-__device__ __forceinline__ OpMath<E> rounded_operand(OpMath<E> x) {
-  if constexpr (std::is_same_v<E, BFloat16>) {
-    return from_bits(round_pair<E>(0.0f, x));
-  } else if constexpr (std::is_same_v<E, Float16>) {
-    return __half2float(__ushort_as_half(static_cast<uint16_t>(round_pair<E>(x, 0.0f))));
-  } else {
-    return x;
-  }
-}
-
-template <class E, class Result>
-__device__ __forceinline__ OpMath<E> rounded_result(Result y) {
-  if constexpr (kIs16Bit<E>) {
-    return rounded_operand<E>(unrounded(y));
-  } else {
-    return round_to<E>(y);
-  }
-}
-
 template <class F, class Inputs = typename F::Inputs, class Outputs = typename F::Outputs>
 struct OneElement;
 template <class F, class... In, class Out>
@@ -45,7 +25,7 @@ struct OneElement<F, Elements<In...>, Elements<Out>> {
   template <class T>
   static __device__ __forceinline__ void run(const F& form, const T* in, T* out) {
     [&]<size_t... I>(std::index_sequence<I...>) {
-      *out = rounded_result<Out>(evaluate(form, rounded_operand<In>(in[I])...));
+      *out = intermediate<Out>(form, evaluate(form, in[I]...), in[I]...);
     }(std::make_index_sequence<sizeof...(In)>{});
   }
 

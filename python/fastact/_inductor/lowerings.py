@@ -7,7 +7,7 @@ import functools
 import hashlib
 
 import torch
-from torch._inductor import codecache, ir, lowering
+from torch._inductor import codecache, lowering
 from torch._inductor.virtualized import V
 
 from fastact._build import ACTIVATIONS, VERSION
@@ -80,14 +80,8 @@ def _lower(operator: Operator, call_operator, *args, **kwargs):
     element = backend(call, dtype, device)
     if element is None:
         return call_operator(*args, **kwargs)
-    operands = lowering.broadcast_tensors(*operands)
-    loaders = [x.make_loader() for x in operands]
-    return ir.Pointwise.create(
-        device=device,
-        dtype=dtype,
-        inner_fn=lambda index: element(*(load(index) for load in loaders)),
-        ranges=list(operands[0].get_size()),
-    )
+    # It rounds operands and results of 16 bits where Inductor does between PyTorch's operators.
+    return lowering.make_pointwise(element)(*lowering.broadcast_tensors(*operands))
 
 
 def digest() -> str:

@@ -67,6 +67,8 @@ def operators(activations: list[str]) -> list[Operator]:
     ]
 
 
+# Whose values are the operand or a number of every type: float32's code gives it for 16 bits, too.
+_SELECTIONS = ("relu", "relu6", "hardtanh", "hardshrink")
 _DTYPES = {
     torch.float32: "float32",
     torch.float64: "float64",
@@ -88,8 +90,11 @@ def chosen(
 ) -> str | None:
     """Which of these kernels serves a call, by the names that ops/forms/given.h explains; None
     where none does. `ordinary` has the bounds of ordinary parameters."""
+    are_defaults = call.parameters == _defaults(call.family)
+    if are_defaults and call.form == 0 and dtype.itemsize == 2 and call.family in _SELECTIONS:
+        dtype = torch.float32
     key = f"{call.family}__{call.form}__{_DTYPES[dtype]}"
-    if call.parameters == _defaults(call.family):
+    if are_defaults:
         name = f"{key}__defaults"
     elif f"{key}__any" in names:
         name = f"{key}__any"

@@ -8,7 +8,6 @@ of a vector of elements, so no option of Inductor's compiler changes what they c
 import functools
 import hashlib
 import json
-import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -22,8 +21,8 @@ from fastact._inductor.operators import Call, chosen
 
 _FILE = Path(__file__).parent / "vectors.json"
 _ISAS = {"VecAVX2": "avx2", "VecAVX512": "avx512"}
-# Each value is the operand or a number of every type: float32's code gives it for 16 bits, too.
-_SELECTIONS = {f"{name}__0" for name in ("relu", "relu6", "hardtanh", "hardshrink")}
+# Of a vector, in bytes.
+_SIZES = {"avx2": 32, "avx512": 64}
 # What an asm= of ours begins with, beside those of others.
 _MARK = "fastact "
 
@@ -54,7 +53,8 @@ def _isa() -> str | None:
 
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
     """A function of Inductor's values: one element of the call's result from one of each operand,
-    in their type or, of 16 bits, in float32. None where the call is not to be inlined."""
+    in their type or, of 16 bits, in float32, as Inductor's loops have them. None where the call is
+    not to be inlined."""
     isa = _isa()
     found = _vectors().get(isa)
     if found is None:
@@ -66,8 +66,6 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
     asm = _MARK + " ".join([isa, key, *(value.hex() for value in call.parameters)])
 
     def evaluate(*operands):
-        if dtype != compute_dtype:
-            operands = [ops.to_dtype(x, compute_dtype) for x in operands]
         return ops.inline_asm_elementwise(*operands, asm=asm, dtype=compute_dtype)
 
     return evaluate
@@ -76,63 +74,85 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
 # ---- C++
 
 
-def _lambda(isa: str, key: str, parameters: list[str], dtype: torch.dtype) -> str:
-    """A function object in C++, of vectors called fastact_v."""
-    of_isa = _vectors()[isa]
-    function = of_isa["functions"][key]
+def _bits(parameter: str) -> str:
+    """A float64, written in hexadecimal digits, as C++ writes the integer of its bits."""
+    return f"{struct.unpack('<Q', struct.pack('<d', float.fromhex(parameter)))[0]:#x}"
+
+
+def _constant(text: str, size: int, parameters: list[str]) -> str:
+    """A vector, of the bytes or the parameter that vectors.json has."""
+    if text.startswith("@"):
+        kind, value = "unsigned long long", f"c{{}} + {_bits(parameters[int(text[1:])])}ull"
+    else:
+        kind = "unsigned"
+        words = [f"{word:#x}u" for (word,) in struct.iter_unpack("<I", bytes.fromhex(text))]
+        value = f"c{{}} + {words[0]}" if len(words) == 1 else f"c{{{', '.join(words)}}}"
+    vector = f"typedef {kind} c __attribute__((vector_size({size})));"
+    return f"[]{{ {vector} return fastact_v({value}); }}()"
+
+
+def _statement(isa: str, text: str, result: str, before: str, *inputs: str) -> str:
+    """One instruction: registers and what is kept in them are the compiler's choice."""
+    register = "v" if isa == "avx512" and "%x" not in text else "x"
+    constraints = ["Yk" if name.startswith("k") else register for name in inputs]
+    # The first of several operands of an instruction may be in memory, where constants are.
+    if len(inputs) > 1 and inputs[0].startswith("c") and "blendv" not in text:
+        constraints[0] += "m"
+    kind, output = ("unsigned short", "Yk") if result.startswith("k") else ("fastact_v", register)
+    start, output = (f" = {before}", f"+{output}") if before else ("", f"={output}")
+    read = ", ".join(
+        f'[o{i}] "{how}"({name})' for i, (how, name) in enumerate(zip(constraints, inputs), 1)
+    )
+    return f'{kind} {result}{start}; __asm__("{text}" : [o0] "{output}"({result}) : {read});'
+
+
+def _straight(isa: str, function: dict, parameters: list[str]) -> str:
+    """The body of a function of v0, v1 and so on."""
+    size = _SIZES[isa]
+    lines = [
+        f"const fastact_v {name} = {_constant(text, size, parameters)};"
+        for name, text in function["constants"].items()
+    ]
+    lines += [_statement(isa, *instruction) for instruction in function["instructions"]]
+    return f"{' '.join(lines)} return {function['result']};"
+
+
+def _block(isa: str, function: dict, parameters: list[str]) -> str:
+    """The same, all of it in one statement, which chooses its registers itself."""
+    data = _vectors()[isa]["data"]
     lines = []
     for label in function["data"]:
-        lines += [f".ifndef {label}", of_isa["data"][label].replace("@:", f"{label}:"), ".endif"]
+        lines += [f".ifndef {label}", data[label].replace("@:", f"{label}:"), ".endif"]
     if function["parameters"]:
-        words = (struct.unpack("<Q", struct.pack("<d", float.fromhex(x)))[0] for x in parameters)
         lines += [".pushsection .rodata", ".balign 8", ".Lfastact_parameters_%=:",
-                  *(f".quad {word:#x}" for word in words), ".popsection"]  # fmt: skip
+                  *(f".quad {_bits(x)}" for x in parameters), ".popsection"]  # fmt: skip
     text = "\n".join([*lines, function["code"]]).replace("\n", "\\n").replace('"', '\\"')
     operands = range(function["operands"])
-    registers = " ".join(f'register fastact_v r{i} __asm__("xmm{i}") = x{i};' for i in operands)
+    registers = " ".join(f'register fastact_v r{i} __asm__("xmm{i}") = v{i};' for i in operands)
     used = {f"xmm{i}" for i in operands}
     changed = ", ".join(f'"{name}"' for name in (*function["changes"], "cc") if name not in used)
     outputs = ", ".join(f'"+x"(r{i})' for i in operands)
-    return (
-        f"[]({', '.join(f'fastact_v x{i}' for i in operands)}) __attribute__((always_inline)) "
-        f'{{ {registers} __asm__("{text}" : {outputs} : : {changed}); return r0; }}'
-    )
+    return f'{registers} __asm__("{text}" : {outputs} : : {changed}); return r0;'
 
 
-def _is_rounded(x) -> bool:
-    """Whether a float is what a number of 16 bits became, so that rounding it to that type again
-    would change nothing: Inductor widens what it loads."""
-    found = (str(text) for text, variable in V.kernel.cse._cache.items() if variable is x)
-    return any("convert<float" in text and re.search("BFloat16|Half", text) for text in found)
+def _lambda(isa: str, key: str, parameters: list[str]) -> str:
+    """A function object in C++, of vectors called fastact_v."""
+    function = _vectors()[isa]["functions"][key]
+    write = _straight if "instructions" in function else _block
+    arguments = ", ".join(f"fastact_v v{i}" for i in range(function["operands"]))
+    body = write(isa, function, parameters)
+    return f"[]({arguments}) __attribute__((always_inline)) {{ {body} }}"
 
 
 def _function(inputs: tuple, asm: str, dtype: torch.dtype, body: str) -> str:
     """A call of a function object of the inputs y0, y1 and so on, in which `body` calls f."""
     isa, key, *parameters = asm.removeprefix(_MARK).split()
-    family, form, type_name, given = key.split("__")
-    is_16_bits = type_name in ("bfloat16", "float16")
-    indices = range(len(inputs))
-    arguments = [f"x{i}" for i in indices]
-    objects = []
-    if is_16_bits:
-        exact = [_is_rounded(x) for x in inputs]
-        if not all(exact):
-            round_ = _lambda(isa, f"rounded__1__{type_name}__defaults", [], dtype)
-            objects.append(f"const auto r = {round_};")
-            arguments = [x if is_exact else f"r({x})" for x, is_exact in zip(arguments, exact)]
-        if f"{family}__{form}" in _SELECTIONS and given == "defaults":
-            key = key.replace(type_name, "float32")
-    objects.append(f"const auto g = {_lambda(isa, key, parameters, dtype)};")
-    vectors = ", ".join(f"fastact_v x{i}" for i in indices)
-    objects.append(
-        f"const auto f = [&]({vectors}) __attribute__((always_inline)) "
-        f"{{ return g({', '.join(arguments)}); }};"
-    )
-    size = 64 if isa == "avx512" else 32
+    size = _SIZES[isa]
+    names = ", ".join(f"auto y{i}" for i in range(len(inputs)))
     return (
-        f"[&]({', '.join(f'auto y{i}' for i in indices)}) __attribute__((always_inline)) "
+        f"[&]({names}) __attribute__((always_inline)) "
         f"{{ typedef {cpp.DTYPE_TO_CPP[dtype]} fastact_v __attribute__((vector_size({size}))); "
-        f"{' '.join(objects)} {body} }}({', '.join(map(str, inputs))})"
+        f"const auto f = {_lambda(isa, key, parameters)}; {body} }}({', '.join(map(str, inputs))})"
     )
 
 

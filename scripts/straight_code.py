@@ -1,0 +1,241 @@
+"""A function's x86 code, taken apart into single instructions for asm statements of GNU's C++.
+
+So Inductor's compiler chooses the registers and keeps constants in them, where one statement of all
+the code would load them for each vector. What an instruction computes stays its own.
+
+Only code in vector and mask registers, whose addresses are those of constants, is taken apart.
+"""
+
+import re
+import struct
+
+OPERAND = re.compile(
+    r"%(?P<width>[xyz])mm(?P<vector>\d+)|%k(?P<mask>\d)|%(?P<general>\w+)|\$(?P<number>-?\w+)"
+    r"|(?P<label>\.L\w+)(?:\+(?P<offset>\d+))?\(%rip\)|(?P<at>\d*)\(%(?P<base>\w+)\)"
+)
+SIZES = {"x": 16, "y": 32, "z": 64}
+# How a statement spells a vector register of this width.
+SPELLED = {16: "%x", 32: "%t", 64: "%g"}
+
+# Instructions that read registers, constants and a number and write their last operand; those that
+# read that, too; copies; loads of one element, or of one into every place.
+CHANGES = r"vf(?:n?m(?:add|sub)|maddsub|msubadd)\d+[ps][sd]|vperm[it]2\w+|vpternlog[dq]"
+CHANGE = re.compile(CHANGES)
+INSTRUCTION = re.compile(
+    rf"{CHANGES}|v(?:add|sub|mul|div|min|max|and|andn|or|xor)[ps][sd]|vcmp\w*[ps][sd]|vpcmp\w+"
+    r"|vp(?:and|andn|or|xor)[dq]?|vp(?:add|sub|min|max)[su]?[bwdq]|vps(?:ll|rl|ra)[dq]"
+    r"|vp?blendv?m?[pbdwq][sd]?|vcvt\w+2\w+|vpmov[sz]x\w+|vextract[fi]\w+|vinsert[fi]\w+|vmovs[sd]"
+    r"|vperm(?:ps|pd|d|q|ilps|ilpd|2f128|2i128)|vp?unpck\w+|vp?shuf\w+|vround[ps][sd]"
+    r"|vrndscale[ps][sd]|k(?:shift[lr]|not|and|andn|or|xor)[bw]"
+)
+COPY = re.compile(r"vmov(?:[au]p[sd]|dq[au](?:8|16|32|64)?)")
+LOAD = re.compile(r"(?:vp?broadcast|vmov)(ss|sd|[bwdq])")
+ELEMENTS = {"ss": 4, "sd": 8, "b": 1, "w": 2, "d": 4, "q": 8}
+# Those that read one element.
+SCALAR = re.compile(r"v(?:add|sub|mul|div|min|max|cvt|mov|f\w+\d)(s[sd])")
+
+
+class NotStraight(Exception):
+    """The code has something else."""
+
+
+class StraightCode:
+    """A function's instructions, in the form that inline_vectors.py describes."""
+
+    def __init__(self, size: int, data: dict[str, bytes], operands: int):
+        """`size` is that of a vector in bytes; `data` has the constants by their labels."""
+        self.size = size
+        self.data = data
+        self.constants: list[str] = []
+        self.instructions: list[list[str]] = []
+        # What each register holds: a value's name; a general one a number, or what it points to.
+        self.state = {f"v{i}": f"v{i}" for i in range(operands)}
+        self.general: dict[str, int | str] = {"di": "parameters"}
+        self.count = operands
+
+    def read(self, lines: list[str]) -> dict:
+        for line in lines:
+            self.instruction(line)
+        result = self.held("v0")
+        read = {name for _, _, *names in self.instructions for name in names} | {result}
+        return {
+            "constants": {
+                f"c{i}": text for i, text in enumerate(self.constants) if f"c{i}" in read
+            },
+            "instructions": self.instructions,
+            "result": result,
+        }
+
+    def instruction(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        mask = re.search(r"\{%(k\d)\}", rest)
+        zeroes = "{z}" in rest
+        places = re.search(r"\{1to(\d+)\}", rest)
+        texts = re.sub(r"\{[^}]*\}", "", rest).split(", ")
+        *sources, target = (OPERAND.fullmatch(text) for text in texts)
+        if target is None or None in sources:
+            raise NotStraight(line)
+        if target["general"]:
+            self.set_general(name, sources, target)
+            return
+        if not (target["vector"] or target["mask"]):
+            raise NotStraight(line)
+        width = SIZES[target["width"]] if target["vector"] else self.size
+        value = self.known(name, sources, width, bool(mask))
+        if value and not mask:
+            self.state[self.register(target)] = value
+            return
+        inputs: list[str] = []
+        if value:  # a copy under a mask
+            name = "vmovdqa64" if self.element_size(name) == 8 else "vmovdqa32"
+            inputs, spelled = [value], [f"{SPELLED[width]}[o1]"]
+        elif INSTRUCTION.fullmatch(name) or COPY.fullmatch(name) or LOAD.fullmatch(name):
+            count = int(places[1]) if places else 1
+            spelled = [self.spelled(name, x, inputs, width, count) for x in sources]
+        else:
+            raise NotStraight(line)
+        is_merged = mask and not zeroes and target["vector"] and "blendm" not in name
+        changes = CHANGE.fullmatch(name) or is_merged
+        before = self.held(self.register(target)) if changes else ""
+        condition = ""
+        if mask:
+            inputs.append(self.held(mask[1]))
+            condition = f"%{{%[o{len(inputs)}]%}}" + ("%{z%}" if zeroes else "")
+        spelled.append((f"{SPELLED[width]}[o0]" if target["vector"] else "%[o0]") + condition)
+        result = f"{'v' if target['vector'] else 'k'}{self.count}"
+        self.count += 1
+        self.instructions.append([f"{name} {', '.join(spelled)}", result, before, *inputs])
+        self.state[self.register(target)] = result
+
+    @staticmethod
+    def register(operand: re.Match) -> str:
+        return f"v{operand['vector']}" if operand["vector"] else f"k{operand['mask']}"
+
+    @staticmethod
+    def element_size(name: str) -> int:
+        if found := LOAD.fullmatch(name):
+            return ELEMENTS[found[1]]
+        return 8 if name.endswith(("pd", "64")) else 4
+
+    def held(self, register: str) -> str:
+        if register not in self.state:
+            raise NotStraight(f"{register} has no value")
+        return self.state[register]
+
+    def constant(self, value: bytes | str) -> str:
+        """The name of one; bytes that are missing are 0."""
+        if isinstance(value, str):
+            text = value
+        else:
+            value = value.ljust(self.size, b"\0")
+            period = next(n for n in (4, self.size) if value[:n] * (self.size // n) == value)
+            text = value[:period].hex()
+        if text not in self.constants:
+            self.constants.append(text)
+        return f"c{self.constants.index(text)}"
+
+    def set_general(self, name: str, sources: list[re.Match], target: re.Match) -> None:
+        register = target["general"][-2:]
+        if name in ("movl", "movq", "movabsq") and sources[0]["number"]:
+            bits = 32 if name == "movl" else 64
+            self.general[register] = int(sources[0]["number"], 0) % (1 << bits)
+        elif name == "leaq" and sources[0]["label"] == ".Lfastact_one":
+            self.general[register] = "one"
+        else:
+            raise NotStraight(name)
+
+    def memory(self, source: re.Match, count: int) -> bytes | None:
+        """So many bytes of a constant."""
+        if source["label"]:
+            start = int(source["offset"] or 0)
+            value = self.data[source["label"]][start : start + count]
+        elif source["base"] and self.general.get(source["base"][-2:]) == "one":
+            value = struct.pack("<d", 1.0)
+        else:
+            return None
+        return value if len(value) == count else None
+
+    def parameter(self, source: re.Match) -> str | None:
+        if source["base"] and self.general.get(source["base"][-2:]) == "parameters":
+            return self.constant(f"@{int(source['at'] or 0) // 8}")
+        return None
+
+    def scalar(self, source: re.Match, count: int) -> bytes | None:
+        """A constant's first bytes."""
+        if not source["vector"]:
+            return self.memory(source, count)
+        name = self.held(self.register(source))
+        text = self.constants[int(name[1:])] if name.startswith("c") else "@"
+        if text.startswith("@"):
+            return None
+        value = bytes.fromhex(text)
+        return (value * (self.size // len(value)))[:count]
+
+    def known(self, name: str, sources: list[re.Match], width: int, masked: bool) -> str | None:
+        """The value that an instruction only copies, or that is a constant."""
+        source = sources[0]
+        equal = len(sources) == 2 and sources[0][0] == sources[1][0] and not masked
+        if equal and re.fullmatch(r"vp?xor\w+", name):
+            return self.constant(b"")
+        if (equal and name.startswith("vpcmpeq")) or (
+            name.startswith("vpternlog") and source["number"] == "0xFF" and not masked
+        ):
+            return self.constant(b"\xff" * width)
+        if len(sources) == 2:
+            return self.product(name, sources)
+        if COPY.fullmatch(name):
+            if source["vector"]:
+                is_whole = SIZES[source["width"]] == self.size
+                return self.held(self.register(source)) if is_whole and not masked else None
+            value = self.memory(source, width)
+            return None if value is None else self.constant(value)
+        if not (found := LOAD.fullmatch(name)):
+            return None
+        count = ELEMENTS[found[1]]
+        times = width // count if "broadcast" in name else 1
+        if source["general"]:
+            number = self.general.get(source["general"][-2:])
+            if not isinstance(number, int):
+                raise NotStraight(name)
+            value = (number % (1 << 8 * count)).to_bytes(count, "little")
+        else:
+            value = self.scalar(source, count)
+        if value is not None:
+            return self.constant(value * times)
+        return self.parameter(source) if count == 8 else None
+
+    def product(self, name: str, sources: list[re.Match]) -> str | None:
+        """Of the number 1 that is hidden from the compiler, and a constant."""
+        if name == "vcvtsd2ss" and self.scalar(sources[0], 8) == struct.pack("<d", 1.0):
+            return self.constant(struct.pack("<f", 1.0))
+        if name not in ("vmulss", "vmulsd"):
+            return None
+        kind = "<f" if name == "vmulss" else "<d"
+        one = struct.pack(kind, 1.0)
+        factors = [self.scalar(source, len(one)) for source in sources]
+        if None in factors or one not in factors:
+            return None
+        factors.remove(one)
+        return self.constant(factors[0])
+
+    def spelled(
+        self, name: str, source: re.Match, inputs: list[str], width: int, places: int
+    ) -> str:
+        """An operand in a statement; what it holds joins the inputs."""
+        if source["number"]:
+            return f"${source['number']}"
+        if source["general"]:
+            raise NotStraight(name)
+        if source["vector"] or source["mask"]:
+            inputs.append(self.held(self.register(source)))
+            size = SIZES[source["width"]] if source["vector"] else 0
+        else:
+            found = SCALAR.match(name)
+            count = ELEMENTS[found[1]] if found else width // places
+            value = self.memory(source, count)
+            parameter = self.parameter(source) if count == 8 else None
+            if value is None and parameter is None:
+                raise NotStraight(name)
+            inputs.append(parameter or self.constant(value * places))
+            size = width
+        return f"{SPELLED.get(size, '%')}[o{len(inputs)}]"

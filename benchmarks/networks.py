@@ -194,7 +194,7 @@ class Network:
         def inputs(batch: int) -> Tensor:
             return torch.randn(batch, 3, side, side, generator=torch.Generator().manual_seed(1))
 
-        model(inputs(2))  # shapes of lazy layers, statistics of batches
+        model(inputs(8))  # shapes of lazy layers, statistics of batches
         return model.eval(), inputs
 
 

@@ -63,26 +63,30 @@ def train(model, x):
 def test_inference(network, device, dtype):
     model, inputs = network.build(WIDTH, SIDE)
     model, x = model.to(device, dtype), inputs(BATCH).to(device, dtype)
-    scripted = torch.jit.script(model)
-    frozen = torch.jit.freeze(scripted)  # which joins convolutions with batch norms: other bits
-    traced = torch.jit.trace(model, x, check_trace=False)
-    forms = [scripted, traced, torch.export.export(model, (x,)).module()]
     exact = copy.deepcopy(model).double()
     with torch.no_grad():
-        theirs, theirs_frozen = model(x), frozen(x)
+        scripted = torch.jit.script(model)
+        frozen = torch.jit.freeze(scripted)  # joins convolutions with batch norms: other bits
+        traced = torch.jit.trace(model, x, check_trace=False)
+        forms = [scripted, traced, torch.export.export(model, (x,)).module()]
+        theirs = model(x)
+        before = {form: form(x) for form in (frozen, *forms)}
+        # torch.nn.MultiheadAttention has a kernel of its own in eager inference.
+        alike = [form for form in forms if torch.equal(before[form], theirs)]
+        assert len(alike) >= 2
         with fastact.override_aten():
             ours = model(x)
-            for form in forms:
+            for form in alike:
                 assert_same_bits(form(x), ours)
-            for form in (model, frozen, *forms):
+            for form in (model, *before):
                 lost, served = missed(lambda form=form: form(x))
                 assert lost == [] and served > 0
-            ours_frozen = frozen(x)
-        for form in forms:
-            assert_same_bits(form(x), theirs)
+            after = {form: form(x) for form in before}
         expected = exact(x.double())
+        for form, own in before.items():
+            assert_same_bits(form(x), own)
+            assert_as_near(after[form], own, expected)
     assert_as_near(ours, theirs, expected)
-    assert_as_near(ours_frozen, theirs_frozen, expected)
 
 
 @networks

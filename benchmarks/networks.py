@@ -72,10 +72,11 @@ class Attention(nn.Module):
 class GatedUnit(nn.Module):
     """SwiGLU, as in Llama."""
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, inner: int | None = None):
         super().__init__()
-        self.gate, self.up = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width)
-        self.down = nn.Linear(2 * width, width)
+        inner = inner or 2 * width
+        self.gate, self.up = nn.Linear(width, inner), nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(x)) * self.up(x))
@@ -211,4 +212,32 @@ NETWORKS = (
     Network("mlp_celu", lambda w: mlp(w, lambda: nn.CELU(0.7))),
     Network("mlp_softplus", lambda w: mlp(w, nn.Softplus)),
     Network("mlp_logsigmoid", lambda w: mlp(w, nn.LogSigmoid)),
+)
+
+
+@dataclass(frozen=True)
+class LargeNetwork:
+    """Of usual size, with random weights; the convolutional ones are torchvision's."""
+
+    name: str
+    batch: int = 64
+
+    def build(self) -> tuple[nn.Module, Callable[[int], Tensor]]:
+        torch.manual_seed(0)
+        generator = torch.Generator().manual_seed(1)
+        if self.name == "swiglu":
+            model = GatedUnit(4096, 14336)
+            return model.eval(), lambda batch: torch.randn(batch, 128, 4096, generator=generator)
+        import torchvision  # has no release for every torch that FastAct supports
+
+        model = torchvision.models.get_model(self.name, weights=None)
+        return model.eval(), lambda batch: torch.randn(batch, 3, 224, 224, generator=generator)
+
+
+LARGE = (
+    LargeNetwork("resnet50"),
+    LargeNetwork("mobilenet_v3_large"),
+    LargeNetwork("efficientnet_b0"),
+    LargeNetwork("convnext_tiny"),
+    LargeNetwork("swiglu"),
 )

@@ -2,14 +2,17 @@
 
     python benchmarks/models.py                          this machine's GPU, or its CPU
     python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
-    python benchmarks/models.py --libraries              torchvision's and timm's, if installed
+    python benchmarks/models.py --libraries              of usual size, torchvision's and timm's
     python benchmarks/models.py --calls                  single calls, on 8 numbers
+    python benchmarks/models.py --fuse --threads 1       fused operators (fuse_), at inference
     python benchmarks/models.py --forms --threads 1      what fuse_ fuses, activation by activation
-    python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md
+    python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md, or of
+                                                         fuse_ in docs/fused.md
 
 Contestants take turns: PyTorch, PyTorch with FastAct's kernels in ATen's place (override), and with
 --compile both compiled, there with FastAct's operators in the graph (replace_). Forward is
-inference; training is a forward and a backward pass. The result is build/bench/models-DEVICE.json.
+inference; training is a forward and a backward pass. The result is build/bench/models-DEVICE.json,
+with --fuse build/bench/fuse-DEVICE-THREADS.json.
 """
 
 import argparse
@@ -34,7 +37,7 @@ from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E4
 
 import fastact  # noqa: E402
 from fastact import _fuse, _info  # noqa: E402
-from networks import NETWORKS, library_networks  # noqa: E402
+from networks import NETWORKS, SWIGLU, library_networks  # noqa: E402
 from op_table import OPERATORS  # noqa: E402
 
 # Width, side of the images, and the batch; a library's networks have their own width.
@@ -42,6 +45,7 @@ SIZES = {"cpu": (32, 32, 8), "cuda": (128, 64, 64)}
 LIBRARY_SIZES = {"cpu": (None, 64, 8), "cuda": (None, 224, 64)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 START, END = "<!-- models: written by `make bench-models ARGS=--report` -->", "<!-- models: end -->"
+OVERRIDE, FUSE = "override", "fuse_"
 
 
 class Switch:
@@ -67,17 +71,30 @@ def step(model: torch.nn.Module, x: torch.Tensor, training: bool) -> None:
     model(x).float().square().mean().backward()
 
 
-def contestants(model, x, training: bool, compiles: bool, switch: Switch) -> dict[str, Contestant]:
+def contestants(model, x, training: bool, options, switch: Switch) -> dict[str, Contestant]:
     def contestant(model: torch.nn.Module, on: bool) -> Contestant:
         return Contestant(lambda: step(model, x, training), lambda: switch.set(on))
 
-    found = {"PyTorch": contestant(model, False), "override": contestant(model, True)}
-    if compiles:
+    found = {"PyTorch": contestant(model, False)}
+    if options.fuse:
+        fused = copy.deepcopy(model)
+        if fastact.fuse_(fused, x).replaced:  # else it is the same model
+            found[FUSE] = contestant(fused, False)
+    else:
+        found[OVERRIDE] = contestant(model, True)
+    if options.compile and options.fuse:
+        found["PyTorch compiled"] = contestant(torch.compile(model), False)
+    elif options.compile:
         replaced = copy.deepcopy(model)
         fastact.replace_(replaced)
         found["PyTorch compiled"] = contestant(torch.compile(model), False)
         found["replace_ compiled"] = contestant(torch.compile(replaced), False)
     return found
+
+
+def usual_networks() -> tuple:
+    """Of usual size: a gated unit and, where they are installed, torchvision's and timm's."""
+    return (*library_networks(), SWIGLU)
 
 
 def measure(options: argparse.Namespace) -> dict:
@@ -86,29 +103,31 @@ def measure(options: argparse.Namespace) -> dict:
     sizes = (LIBRARY_SIZES if options.libraries else SIZES)[device]
     width, side, batch = sizes
     switch, rows = Switch(), []
-    for network in library_networks() if options.libraries else NETWORKS:
+    for network in usual_networks() if options.libraries else NETWORKS:
         if options.network and network.name not in options.network:
             continue
         for name in options.dtype or DTYPES:
-            for training in (False, True):
+            for training in (False,) if options.fuse else (False, True):
                 torch._dynamo.reset()
                 model, inputs = network.build(width, side)
                 model = model.to(device, DTYPES[name]).train(training)
                 x = inputs(batch).to(device, DTYPES[name])
-                if x.is_cuda:
+                if x.is_cuda and x.dim() == 4:
                     x = x.to(memory_format=torch.channels_last)
                     model = model.to(memory_format=torch.channels_last)
-                every = contestants(model, x, training, options.compile, switch)
+                every = contestants(model, x, training, options, switch)
                 times = in_turn(every, clock, options.seconds)
                 switch.set(False)
                 row = {"network": network.name, "dtype": name, "training": training}
+                row["contestant"] = FUSE if options.fuse else OVERRIDE
                 row["times"] = {title: t.as_dict() for title, t in times.items()}
                 rows.append(row)
                 print(line(row), flush=True)
     name = torch.cuda.get_device_name() if device == "cuda" else _info.cpu_name()
     return {
         "machine": name, "torch": torch.__version__, "threads": torch.get_num_threads(),
-        "device": device, "sizes": sizes, "rows": rows,
+        "device": device, "sizes": sizes,
+        "contestant": FUSE if options.fuse else OVERRIDE, "rows": rows,
     }  # fmt: skip
 
 
@@ -191,18 +210,26 @@ def measure_forms(options: argparse.Namespace) -> None:
 
 def ratio(times: dict, theirs: str, ours: str) -> str:
     """PyTorch's time by FastAct's; bold where FastAct is slower beyond the spread."""
-    if ours not in times:
+    if not {theirs, ours} <= times.keys():
         return ""
     text = f"{times[theirs]['median'] / times[ours]['median']:.2f}"
     return f"**{text}**" if slower(times[ours], times[theirs], 0.03) else text
 
 
+def fuse_ratio(times: dict) -> str:
+    return ratio(times, "PyTorch", FUSE) or "as it was"
+
+
 def line(row: dict) -> str:
     times = row["times"]
     what = "training" if row["training"] else "forward"
-    compiled = ratio(times, "PyTorch compiled", "replace_ compiled")
+    if row["contestant"] == FUSE:
+        compiled, found = ratio(times, "PyTorch compiled", FUSE), fuse_ratio(times)
+    else:
+        compiled = ratio(times, "PyTorch compiled", "replace_ compiled")
+        found = ratio(times, "PyTorch", OVERRIDE)
     milliseconds = ", ".join(f"{title} {1e3 * t['median']:.2f}" for title, t in times.items())
-    found = ratio(times, "PyTorch", "override") + (f", compiled {compiled}" if compiled else "")
+    found += f", compiled {compiled}" if compiled else ""
     return f"{row['network']:16}{row['dtype']:9}{what:9}{found:24}({milliseconds} ms)"
 
 
@@ -223,20 +250,50 @@ def table(results: list[dict]) -> str:
             cells = [rows.get((name, *column)) for column in columns]
             parts.append(
                 f"| {name} | "
-                + " | ".join(ratio(c, "PyTorch", "override") if c else "" for c in cells)
+                + " | ".join(ratio(c, "PyTorch", OVERRIDE) if c else "" for c in cells)
                 + " |"
             )
         parts.append("")
     return "\n".join(parts)
 
 
+def fuse_table(results: list[dict]) -> str:
+    """A column for each result and type, and the geometric mean."""
+    columns, titles = [], []
+    for result in results:
+        by_type = {d: [r for r in result["rows"] if r["dtype"] == d] for d in DTYPES}
+        for dtype, rows in by_type.items():
+            if not rows:
+                continue
+            columns.append({row["network"]: row["times"] for row in rows})
+            title = f"{result['machine']}, torch {result['torch']}, {dtype}"
+            if result["device"] == "cpu":
+                title += f", threads: {result['threads']}"
+            titles.append(title)
+    lines = ["| | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(columns)]
+    for name in dict.fromkeys(name for column in columns for name in column):
+        cells = [fuse_ratio(c[name]) if name in c else "" for c in columns]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    means = [
+        statistics.geometric_mean(
+            t["PyTorch"]["median"] / t.get(FUSE, t["PyTorch"])["median"] for t in c.values()
+        )
+        for c in columns
+    ]
+    lines.append("| geometric mean | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def report(files: list[Path]) -> None:
-    page = ROOT / "docs" / "override.md"
-    text = page.read_text()
-    before, rest = text.split(START)
-    after = rest.split(END)[1]
     results = [json.loads(file.read_text()) for file in files]
-    page.write_text(f"{before}{START}\n{table(results)}{END}{after}")
+    kinds = {result["contestant"] for result in results}
+    if len(kinds) != 1:
+        sys.exit(f"models.py: expected results of one kind, but got {' and '.join(sorted(kinds))}")
+    page, made = ("fused.md", fuse_table) if kinds == {FUSE} else ("override.md", table)
+    page = ROOT / "docs" / page
+    before, rest = page.read_text().split(START)
+    after = rest.split(END)[1]
+    page.write_text(f"{before}{START}\n{made(results)}{END}{after}")
 
 
 def main() -> None:
@@ -245,12 +302,12 @@ def main() -> None:
     )
     found = "cuda" if _info.gpus() else "cpu"
     parser.add_argument("--device", choices=("cpu", "cuda"), default=found)
-    parser.add_argument("--libraries", action="store_true", help="torchvision's and timm's models")
-    parser.add_argument(
-        "--network", action="append", choices=[n.name for n in (*NETWORKS, *library_networks())]
-    )
+    parser.add_argument("--libraries", action="store_true", help="models of usual size")
+    every = [n.name for n in (*NETWORKS, *usual_networks())]
+    parser.add_argument("--network", action="append", choices=every)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--compile", action="store_true", help="compiled models, too")
+    parser.add_argument("--fuse", action="store_true", help="fuse_ in place of the override")
     parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
     parser.add_argument("--forms", action="store_true", help="fused forms beside PyTorch, on a CPU")
     parser.add_argument("--op", action="append", help="of --forms, these activations")
@@ -261,8 +318,6 @@ def main() -> None:
     if options.report:
         report(options.report)
         return
-    if options.libraries and not library_networks():
-        parser.error("expected torchvision and timm to be installed for --libraries")
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.forms:
@@ -274,7 +329,9 @@ def main() -> None:
     result = measure(options)
     folder = ROOT / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"models-{options.device}.json"
+    threads = f"-{result['threads']}" if options.device == "cpu" else ""
+    kind = f"fuse-{options.device}{threads}" if options.fuse else f"models-{options.device}"
+    file = folder / f"{kind}.json"
     file.write_text(json.dumps(result, indent=1) + "\n")
     print(file)
 

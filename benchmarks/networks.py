@@ -73,10 +73,11 @@ class Attention(nn.Module):
 class GatedUnit(nn.Module):
     """SwiGLU, as in Llama."""
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, inner: int | None = None):
         super().__init__()
-        self.gate, self.up = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width)
-        self.down = nn.Linear(2 * width, width)
+        inner = inner or 2 * width
+        self.gate, self.up = nn.Linear(width, inner), nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(x)) * self.up(x))
@@ -273,3 +274,18 @@ def library_networks() -> tuple[Network, ...]:
         LibraryNetwork("timm.efficientnetv2_rw_t", of_timm("efficientnetv2_rw_t")),
         LibraryNetwork("timm.poolformer_s12", of_timm("poolformer_s12")),
     )
+
+
+class GatedUnitNetwork(Network):
+    """The feed-forward half of a language model's block, of usual size, for 128 tokens."""
+
+    def build(self, width: int, side: int) -> tuple[nn.Module, Callable[[int], Tensor]]:
+        torch.manual_seed(0)
+
+        def inputs(batch: int) -> Tensor:
+            return torch.randn(batch, 128, 4096, generator=torch.Generator().manual_seed(1))
+
+        return self.make(4096).eval(), inputs
+
+
+SWIGLU = GatedUnitNetwork("swiglu", lambda w: GatedUnit(w, 14336))

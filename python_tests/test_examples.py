@@ -190,12 +190,29 @@ def test_load_cpp(build):
         assert number in printed
 
 
-def test_load_torchscript(library, build, tmp_path):
-    archive = tmp_path / "network.pt"
+def test_load_torchscript(library, build, tmp_path, package):
+    """Also an archive of PyTorch's operators, into which fused ones were put."""
+    archive, fused = tmp_path / "network.pt", tmp_path / "fused.pt"
     python(EXAMPLES / "load_torchscript" / "save.py", library, archive)
-    printed = run(build("load_torchscript") / "load_torchscript", archive).stdout
+    program = build("load_torchscript") / "load_torchscript"
+    printed = run(program, archive).stdout
     for number in ("-1.5202", "-1.1113", "1.0507", "2.1014"):
         assert number in printed
+
+    script = f"""
+import torch
+from torch import nn
+norm = nn.BatchNorm1d(1, eps=0).eval()
+network = nn.Sequential(nn.Unflatten(0, (5, 1)), norm, nn.SELU()).eval()
+torch.jit.trace(network, torch.zeros(5)).save({str(archive)!r})
+"""
+    python("-W", "ignore", "-c", script)
+    done = python("-m", "fastact", "optimize", archive, fused, "--shape", "5")
+    assert done.stdout == "fused_selu (batch norm)\n"
+    printed = run(program, fused).stdout
+    for number in ("-1.5202", "-1.1113", "1.0507", "2.1014"):
+        assert number in printed
+    assert "fastact::fused_selu" in str(torch.jit.load(fused).graph)
 
 
 # --- An archive that knows no FastAct ---

@@ -29,6 +29,7 @@ EXPECTED = (
     "fastact/py.typed",
     "fastact/_digests/recorded.json",
     "fastact/include/fastact/fastact.h",
+    "fastact/include/fastact/optimize.h",
     "fastact/include/fastact/override.h",
     "fastact/lib/libfastact_kernels.so",
     "fastact/lib/cmake/FastAct/FastActConfig.cmake",

@@ -16,6 +16,7 @@ EXPECTED = (
     "lib/libfastact.so",
     "lib/libfastact_aten.so",
     "include/fastact/fastact.h",
+    "include/fastact/optimize.h",
     "include/fastact/override.h",
     "lib/cmake/FastAct/FastActConfig.cmake",
     "lib/cmake/FastAct/FastActConfigVersion.cmake",

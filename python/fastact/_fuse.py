@@ -23,6 +23,7 @@ from fastact._replace import (
     Report,
     _base_in_torch,
     _become,
+    _Proxy,
     _traced,
     _Tracer,
     _Untraceable,
@@ -34,26 +35,15 @@ from fastact._replace import (
 PARTS = NORM, RESIDUAL, GATE = "batch norm", "residual", "gate"
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
-# What stays PyTorch's on a CPU: `python benchmarks/models.py --forms` measures it. On an AMD EPYC
-# with AVX-512, float32, PyTorch's operations took less than 1.2 times as long as the fused call in
-# the geometric mean of its sizes, with one thread or with two. All others took longer in both.
-_SHORT = frozenset({"sigmoid", "silu", "hardsigmoid", "hardswish", "gelu"})
-_NOT_FASTER_ON_CPU = {
-    (NORM,): _SHORT,
-    (RESIDUAL,): _SHORT | {"threshold"},
-    (GATE,): _SHORT | {"threshold", "softshrink", "relu6"},
-    (NORM, RESIDUAL): frozenset({"sigmoid", "silu"}),
-    (NORM, GATE): frozenset({"sigmoid", "silu", "hardswish"}),
-    (RESIDUAL, GATE): frozenset({"sigmoid", "silu", "hardswish", "gelu", "softshrink"}),
-    PARTS: frozenset({"sigmoid"}),
-}
+# What stays PyTorch's on a CPU: the library's list, registration/jit/not_faster.h.
+_NOT_FASTER_ON_CPU = frozenset(torch.ops.fastact.not_faster_on_cpu())
 # A call from Python takes longer than PyTorch's two: with fewer elements they stay on a CPU. Batch
 # norm's own call takes longer than both.
 FEWEST_ON_CPU = 1 << 16
 
 
-def _is_faster(device: torch.device, name: str, parts: tuple[str, ...]) -> bool:
-    return device.type != "cpu" or name not in _NOT_FASTER_ON_CPU[parts]
+def _is_faster(device: torch.device, name: str) -> bool:
+    return device.type != "cpu" or name not in _NOT_FASTER_ON_CPU
 
 
 # ---- What a fused graph calls
@@ -63,7 +53,7 @@ def batch_norm_vectors(norms, epsilons):
     """scale and bias of each batch norm, from its weight, bias, mean and variance as they are now.
 
     Computed at each call, in float32 for 16 bits: whatever has written to the buffers since,
-    a state_dict, an optimizer or a copy to another device, is heard.
+    a state_dict, an optimizer or a copy to another device, takes effect.
     """
     found = [None] * len(norms)
     kinds: dict[tuple, list[int]] = {}
@@ -99,10 +89,13 @@ def _vector(norm, part: int) -> Tensor:
 _unfused: ContextVar[dict[str, str] | None] = ContextVar("unfused", default=None)
 
 
-def fused(site, name, parameters, self, norm=None, vectors=None, residual=None, gate=None):
+def fused(
+    site, name, parameters, self, norm=None, vectors=None, residual=None, gate=None,
+    adds_in_place=False, multiplies_in_place=False,
+):  # fmt: skip
     """One fused operator, or PyTorch's operations where the operator does not take the tensors."""
     both = norm is None and isinstance(self, Tensor) and isinstance(residual, Tensor)
-    if both and residual.numel() > self.numel():
+    if both and not adds_in_place and residual.numel() > self.numel():
         self, residual = residual, self
     why = _unfit(name, self, norm, residual, gate)
     if why is None:
@@ -125,9 +118,11 @@ def fused(site, name, parameters, self, norm=None, vectors=None, residual=None, 
             self, mean, variance, weight, shift, False, 0.0, epsilon
         )
     if residual is not None:
-        self = self + residual
+        self = self.add_(residual) if adds_in_place else self + residual
     self = _ALONE[name](self, **parameters)
-    return self if gate is None else self * gate
+    if gate is None:
+        return self
+    return self.mul_(gate) if multiplies_in_place else self * gate
 
 
 def _unfit(name, self, norm, residual, gate) -> str | None:
@@ -177,6 +172,39 @@ OPERATORS, _ALONE = _operators()
 # ---- The trace
 
 
+def _in_place(name: str) -> Callable:
+    """An operator such as +=, which writes to a tensor and gives a new number. In the code that fx
+    makes of operator.iadd itself, += would also change a number that somebody else uses."""
+    function = getattr(operator, name)
+
+    def call(a, b):
+        return function(a, b)
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+_IN_PLACE_OPERATORS = {
+    name: _in_place(name)
+    for name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul",
+                 "iand", "ior", "ixor", "ilshift", "irshift")
+}  # fmt: skip
+
+
+class _WritingProxy(_Proxy):
+    """fx has x = x + y for x += y, which does not write to x."""
+
+
+for _name, _function in _IN_PLACE_OPERATORS.items():
+    setattr(
+        _WritingProxy,
+        f"__{_name}__",
+        lambda self, other, function=_function: self.tracer.create_proxy(
+            "call_function", function, (self, other), {}
+        ),
+    )
+
+
 def _has_hooks(module: torch.nn.Module) -> bool:
     """Whether something is to be called beside its forward."""
     return bool(
@@ -195,6 +223,9 @@ class _InliningTracer(_Tracer):
         self.calls = set(calls)  # modules that stay calls, by name
         self.inside: list[str] = []  # where an exception came from
         self.inlined: dict[str, torch.nn.Module] = {}
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _WritingProxy(node, self)
 
     def is_leaf_module(self, module: torch.nn.Module, name: str) -> bool:
         return (
@@ -367,7 +398,7 @@ def _writes(node: fx.Node, module: torch.nn.Module) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    of_operator = getattr(node.target, "__module__", "") == "_operator" and name in _INPLACE
+    of_operator = node.target in _IN_PLACE_OPERATORS.values()
     ends = name.endswith("_") and not name.endswith("__")
     if getattr(node.target, "__module__", "") == torch.nn.functional.__name__:
         place = list(inspect.signature(node.target).parameters).index
@@ -377,9 +408,10 @@ def _writes(node: fx.Node, module: torch.nn.Module) -> bool:
     return of_operator or ends or name in ("__setitem__", "setitem") or flagged
 
 
-_INPLACE = {"iadd", "imul", "isub", "itruediv", "ipow", "ifloordiv", "imod", "iand", "ior", "ixor"}
-_SUMS = {operator.add, operator.iadd, torch.add, "add", "add_"}
-_PRODUCTS = {operator.mul, operator.imul, torch.mul, torch.multiply, "mul", "mul_", "multiply"}
+_SUMS_IN_PLACE = {_IN_PLACE_OPERATORS["iadd"], "add_"}
+_PRODUCTS_IN_PLACE = {_IN_PLACE_OPERATORS["imul"], "mul_"}
+_SUMS = {operator.add, torch.add, "add"} | _SUMS_IN_PLACE
+_PRODUCTS = {operator.mul, torch.mul, torch.multiply, "mul"} | _PRODUCTS_IN_PLACE
 
 
 def _both(node: fx.Node, targets: set) -> tuple[fx.Node, fx.Node] | None:
@@ -458,6 +490,8 @@ class _Site:
     norm: _Norm | None = None
     residual: fx.Node | None = None
     gate: fx.Node | None = None
+    adds_in_place: bool = False
+    multiplies_in_place: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -480,29 +514,33 @@ def _is_only_for(node: fx.Node, user: fx.Node) -> bool:
 
 def _candidates(node: fx.Node, act: _Activation, module: torch.nn.Module) -> Iterator[_Site]:
     """The most that can be fused with an activation first."""
-    before: list[tuple] = []  # nodes, self, norm, residual
+    before: list[tuple] = []  # nodes, self, norm, residual, whether that is added in place
     source = act.input
     if _is_only_for(source, node):
         both = _both(source, _SUMS)
-        for x, residual in (both, both[::-1]) if both else ():
+        in_place = source.target in _SUMS_IN_PLACE
+        orders = () if not both else (both,) if in_place else (both, both[::-1])
+        for x, residual in orders:
             norm = _norm(x, module) if _is_only_for(x, source) else None
             if norm is not None:
-                before.append(((x, source), norm.input, norm, residual))
+                before.append(((x, source), norm.input, norm, residual, in_place))
         if both:
-            before.append(((source,), *both[:1], None, both[1]))
+            before.append(((source,), both[0], None, both[1], in_place))
         norm = _norm(source, module)
         if norm is not None:
-            before.append(((source,), norm.input, norm, None))
-    before.append(((), source, None, None))
+            before.append(((source,), norm.input, norm, None, False))
+    before.append(((), source, None, None, False))
     after: list[tuple] = []
     user = next(iter(node.users), None)
     both = _both(user, _PRODUCTS) if user is not None and _is_only_for(node, user) else None
-    if both:
+    if both and (both[0] is node or user.target not in _PRODUCTS_IN_PLACE):
         after.append(((user,), both[1] if both[0] is node else both[0]))
     after.append(((), None))
-    for (nodes, x, norm, residual), (more, gate) in itertools.product(before, after):
+    for (nodes, x, norm, residual, in_place), (more, gate) in itertools.product(before, after):
         if norm is not None or residual is not None or gate is not None:
-            yield _Site(act, (*nodes, node, *more), x, norm, residual, gate)
+            multiplies = gate is not None and user.target in _PRODUCTS_IN_PLACE
+            nodes_of = (*nodes, node, *more)
+            yield _Site(act, nodes_of, x, norm, residual, gate, in_place, multiplies)
 
 
 # What returns memory of its own, to which nobody else has a reference.
@@ -571,7 +609,7 @@ def _plan(module: torch.nn.Module, name: str, report: Report, without: set[str])
             if what in without:
                 continue
             why = _hazard(site, module)
-            if why is None and not _is_faster(device, act.name, site.parts):
+            if why is None and not _is_faster(device, act.name):
                 why = f"{site} was not faster on a CPU"
             if why is None:
                 plan.sites[what] = (where, site)
@@ -623,7 +661,9 @@ def _rewrite(graph: fx.Graph, plan: _Plan) -> None:
             act = site.activation
             x, residual, gate = (results.get(n, n) for n in (site.self, site.residual, site.gate))
             arguments = (what, act.name, act.parameters, x, norm, vectors, residual, gate)
-            results[last] = graph.call_function(fused, arguments)
+            flags = ("adds_in_place", "multiplies_in_place")
+            in_place = {flag: True for flag in flags if getattr(site, flag)}
+            results[last] = graph.call_function(fused, arguments, in_place)
         last.replace_all_uses_with(results[last])
         for node in reversed(site.nodes):
             graph.erase_node(node)

@@ -1,0 +1,446 @@
+// optimize(): finds in a frozen graph what a fused operator computes.
+#include "fastact/optimize.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/remove_mutation.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "registration/build_info.h"
+#include "registration/jit/not_faster.h"
+
+namespace fastact {
+namespace optimizing {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+// What one fused operator takes the place of.
+struct Site {
+  std::string activation;
+  std::vector<double> parameters;
+  std::vector<Node*> nodes;  // in the graph's order; the last gives the result
+  Value* self = nullptr;
+  Node* norm = nullptr;
+  Value* residual = nullptr;
+  Value* gate = nullptr;
+
+  [[nodiscard]] bool is_alone() const {
+    return norm == nullptr && residual == nullptr && gate == nullptr;
+  }
+  // "relu (batch norm, residual)"
+  [[nodiscard]] std::string title() const {
+    std::string parts;
+    if (norm != nullptr) parts += ", batch norm";
+    if (residual != nullptr) parts += ", residual";
+    if (gate != nullptr) parts += ", gate";
+    return activation + " (" + parts.substr(std::min<size_t>(2, parts.size())) + ")";
+  }
+};
+
+// Tensors of a sample by the values that they are in the graph.
+using Sample = std::map<const Value*, at::Tensor>;
+
+// ---- What a node is
+
+bool has_fused_form(const std::string& activation) {
+  return c10::Dispatcher::singleton().findSchema({"fastact::fused_" + activation, ""}).has_value();
+}
+
+std::optional<double> number(Value* value) {
+  const std::optional<c10::IValue> constant = torch::jit::toIValue(value);
+  if (!constant.has_value() || !(constant->isDouble() || constant->isInt())) return std::nullopt;
+  return constant->toScalar().toDouble();
+}
+
+bool is_tensor(const Value* value) { return value->type()->isSubtypeOf(*c10::TensorType::get()); }
+
+bool is_functional(const Node& node) {
+  return node.outputs().size() == 1 && is_tensor(node.output()) && !node.inputs().empty() &&
+         is_tensor(node.input(0));
+}
+
+// An activation without what stands beside it: ATen's or FastAct's functional form.
+std::optional<Site> activation(Node& node) {
+  const std::string_view ns = node.kind().ns().toUnqualString();
+  if ((ns != "aten" && ns != "fastact") || !is_functional(node)) return std::nullopt;
+  Site site;
+  site.activation = node.kind().toUnqualString();
+  size_t inputs = node.inputs().size();
+  if (ns == "aten" && site.activation == "gelu") {
+    const auto approximate = torch::jit::toIValue(node.input(--inputs));
+    if (!approximate.has_value() || !approximate->isString()) return std::nullopt;
+    if (approximate->toStringRef() == "tanh") site.activation = "gelu_tanh";
+  }
+  if (!has_fused_form(site.activation)) return std::nullopt;
+  for (size_t i = 1; i < inputs; ++i) {
+    const std::optional<double> parameter = number(node.input(i));
+    if (!parameter.has_value()) return std::nullopt;
+    site.parameters.push_back(*parameter);
+  }
+  site.self = node.input(0);
+  site.nodes = {&node};
+  return site;
+}
+
+bool is_constant_tensor(Value* value, bool or_none) {
+  const std::optional<c10::IValue> constant = torch::jit::toIValue(value);
+  return constant.has_value() && (constant->isTensor() || (or_none && constant->isNone()));
+}
+
+// Batch norm by running statistics that are constants.
+bool is_norm(Node& node) {
+  if (node.kind() != c10::aten::batch_norm) return false;
+  const auto training = torch::jit::toIValue(node.input(5));
+  return training.has_value() && training->isBool() && !training->toBool() &&
+         is_constant_tensor(node.input(1), true) && is_constant_tensor(node.input(2), true) &&
+         is_constant_tensor(node.input(3), false) && is_constant_tensor(node.input(4), false) &&
+         number(node.input(7)).has_value();
+}
+
+// A sum of two tensors, or a product.
+bool is_of_two_tensors(Node& node, c10::Symbol kind) {
+  if (node.kind() != kind || !is_functional(node)) return false;
+  if (!is_tensor(node.input(1)) || node.input(0) == node.input(1)) return false;
+  return kind != c10::aten::add || number(node.input(2)) == 1.0;
+}
+
+// ---- Sites
+
+// The only user of a value, where that is in its own block.
+Node* only_user(Value& value) {
+  if (value.uses().size() != 1) return nullptr;
+  Node* const user = value.uses()[0].user;
+  return user->owningBlock() == value.node()->owningBlock() ? user : nullptr;
+}
+
+// The most that can be fused with an activation first.
+std::vector<Site> candidates(const Site& alone) {
+  std::vector<Site> before;
+  Node& act = *alone.nodes[0];
+  Node& source = *alone.self->node();
+  if (only_user(*alone.self) == &act) {
+    if (is_of_two_tensors(source, c10::aten::add)) {
+      for (const int i : {0, 1}) {
+        Value* const x = source.input(i);
+        if (only_user(*x) != &source || !is_norm(*x->node())) continue;
+        Site site = alone;
+        site.nodes = {x->node(), &source, &act};
+        site.self = x->node()->input(0);
+        site.norm = x->node();
+        site.residual = source.input(1 - i);
+        before.push_back(site);
+      }
+      Site site = alone;
+      site.nodes = {&source, &act};
+      site.self = source.input(0);
+      site.residual = source.input(1);
+      before.push_back(site);
+    } else if (is_norm(source)) {
+      Site site = alone;
+      site.nodes = {&source, &act};
+      site.self = source.input(0);
+      site.norm = &source;
+      before.push_back(site);
+    }
+  }
+  before.push_back(alone);
+  std::vector<Site> found;
+  Node* const user = only_user(*act.output());
+  for (const Site& site : before) {
+    if (user != nullptr && is_of_two_tensors(*user, c10::aten::mul)) {
+      Site gated = site;
+      gated.nodes.push_back(user);
+      gated.gate = user->input(user->input(0) == act.output() ? 1 : 0);
+      found.push_back(gated);
+    }
+    if (!site.is_alone()) found.push_back(site);
+  }
+  return found;
+}
+
+void visit(torch::jit::Block& block, std::vector<Site>& found) {
+  for (Node* node : block.nodes()) {
+    if (std::optional<Site> site = activation(*node)) found.push_back(std::move(*site));
+    for (torch::jit::Block* inner : node->blocks()) visit(*inner, found);
+  }
+}
+
+// ---- What is known by a sample
+
+// forward() may write to its arguments.
+std::vector<c10::IValue> copied(const std::vector<c10::IValue>& sample) {
+  std::vector<c10::IValue> copies;
+  copies.reserve(sample.size());
+  for (const c10::IValue& value : sample) copies.push_back(value.deepcopy());
+  return copies;
+}
+
+// Runs a copy of the graph; gives its result, and the tensors of `wanted`.
+c10::IValue run(Graph& graph, const torch::jit::Module& module,
+                const std::vector<c10::IValue>& sample, const std::set<Value*>& wanted,
+                Sample& tensors) {
+  for (Value* value : wanted) graph.registerOutput(value);
+  const std::shared_ptr<Graph> copy = graph.copy();
+  while (graph.outputs().size() > 1) graph.eraseOutput(graph.outputs().size() - 1);
+  Node* const all = copy->appendNode(copy->createTuple(copy->outputs()));
+  while (!copy->outputs().empty()) copy->eraseOutput(copy->outputs().size() - 1);
+  copy->registerOutput(all->output());
+
+  const at::NoGradGuard no_gradients;
+  torch::jit::GraphFunction function("sample", copy, nullptr);
+  torch::jit::Stack stack{module._ivalue()};
+  for (c10::IValue& value : copied(sample)) stack.push_back(std::move(value));
+  function.run(stack);
+  const std::vector<c10::IValue> values = stack.at(0).toTupleRef().elements().vec();
+  size_t i = 1;
+  for (const Value* value : wanted) tensors[value] = values.at(i++).toTensor();
+  return values.at(0);
+}
+
+// Why a site is not to be fused; empty if it is.
+std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
+  const auto find = [&](const Value* value) {
+    const auto found = sample.find(value);
+    return found == sample.end() ? at::Tensor() : found->second;
+  };
+  const at::Tensor self = find(site.self);
+  for (const Value* const value : {site.residual, site.gate}) {
+    if (value == nullptr) continue;
+    const at::Tensor other = find(value);
+    if (!self.defined() || !other.defined()) {
+      return has_sample ? "it stands in a branch or a loop, where shapes are not known"
+                        : "shapes are not known without a sample";
+    }
+    if (self.scalar_type() != other.scalar_type() || self.device() != other.device())
+      return "its tensors have several types or devices";
+    if (!at::is_expandable_to(other.sizes(), self.sizes()))
+      return "its activation is computed of a smaller tensor, which broadcasts";
+  }
+  if (self.defined()) {
+    const c10::ScalarType type = self.scalar_type();
+    const bool is_known =
+        type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
+    if (!is_known || self.layout() != at::kStrided) return "the operators take no such tensor";
+  }
+  const c10::Device device = self.defined()
+                                 ? self.device()
+                                 : torch::jit::toIValue(site.norm->input(3))->toTensor().device();
+  if (!device.is_cpu()) return "";
+  if (std::ranges::find(kNotFasterOnCpu, site.activation) != kNotFasterOnCpu.end())
+    return "was not faster on a CPU";
+  if (site.norm == nullptr && self.numel() < kFewestOnCpu)
+    return "on a CPU it is faster from " + std::to_string(kFewestOnCpu) + " elements on";
+  return "";
+}
+
+// ---- The fused operator
+
+// scale and bias of a batch norm, in float32 for 16 bits.
+std::pair<at::Tensor, at::Tensor> vectors(Node& norm) {
+  const auto wide = [](at::Tensor t) {
+    return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
+  };
+  const auto constant = [&](int i) { return torch::jit::toIValue(norm.input(i)); };
+  const at::Tensor mean = wide(constant(3)->toTensor());
+  const at::Tensor variance = wide(constant(4)->toTensor());
+  const at::Tensor weight =
+      constant(1)->isNone() ? at::ones_like(mean) : wide(constant(1)->toTensor());
+  const at::Tensor bias =
+      constant(2)->isNone() ? at::zeros_like(mean) : wide(constant(2)->toTensor());
+  const at::Tensor scale = at::mul(weight, at::rsqrt(variance + *number(norm.input(7))));
+  return {scale, at::addcmul(bias, mean, scale, -1)};
+}
+
+// Moves a site's nodes together in front of its last, where reads and writes allow it.
+bool gather(const std::shared_ptr<Graph>& graph, const Site& site) {
+  torch::jit::AliasDb aliases(graph);
+  Node* next = site.nodes.back();
+  for (size_t i = site.nodes.size() - 1; i-- > 0;) {
+    if (!aliases.moveBeforeTopologicallyValid(site.nodes[i], next)) return false;
+    next = site.nodes[i];
+  }
+  return true;
+}
+
+// Gives the result in whose place it is. What it replaces is left for dead code elimination: other
+// sites may refer to it.
+Value* replace(Graph& graph, const Site& site) {
+  const at::NoGradGuard no_gradients;
+  Node* const last = site.nodes.back();
+  const torch::jit::WithInsertPoint here(last);
+  Value* const none = graph.insertNode(graph.createNone())->output();
+  Value* scale = none;
+  Value* bias = none;
+  if (site.norm != nullptr) {
+    const auto [s, b] = vectors(*site.norm);
+    scale = graph.insertConstant(s);
+    bias = graph.insertConstant(b);
+  }
+  const auto or_none = [&](Value* value) { return value == nullptr ? none : value; };
+  std::vector<Value*> inputs{site.self, scale, bias, or_none(site.residual), or_none(site.gate)};
+  for (const double parameter : site.parameters) inputs.push_back(graph.insertConstant(parameter));
+  inputs.push_back(graph.insertConstant(int64_t{site.norm != nullptr ? 1 : -1}));
+  Node* const fused = graph.insertNode(
+      graph.create(c10::Symbol::fromQualString("fastact::fused_" + site.activation), inputs));
+  fused->copyMetadata(last);
+  fused->output()->copyMetadata(last->output());
+  last->output()->replaceAllUsesWith(fused->output());
+  return fused->output();
+}
+
+// ---- The check
+
+void tensors_in(const c10::IValue& value, std::vector<at::Tensor>& found) {
+  value.visit([&](const c10::IValue& part) {
+    if (part.isTensor()) found.push_back(part.toTensor());
+    return false;
+  });
+}
+
+void check(const c10::IValue& expected, const c10::IValue& found, size_t operations) {
+  std::vector<at::Tensor> theirs;
+  std::vector<at::Tensor> ours;
+  tensors_in(expected, theirs);
+  tensors_in(found, ours);
+  TORCH_CHECK(theirs.size() == ours.size(), "fastact::optimize: expected ", theirs.size(),
+              " tensors, but got ", ours.size());
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    if (theirs[i].numel() == 0) continue;
+    const bool is_floating = theirs[i].is_floating_point();
+    const at::Tensor a = theirs[i].to(at::kDouble);
+    const at::Tensor b = ours[i].to(at::kDouble);
+    TORCH_CHECK(a.sizes() == b.sizes() && theirs[i].scalar_type() == ours[i].scalar_type(),
+                "fastact::optimize: expected a result of ", theirs[i].toString(), a.sizes(),
+                ", but got ", ours[i].toString(), b.sizes());
+    const double largest = a.abs().nan_to_num(0, 0, 0).max().item<double>();
+    double epsilon = 0;
+    if (theirs[i].scalar_type() == at::kDouble) epsilon = std::ldexp(1, -52);
+    if (theirs[i].scalar_type() == at::kFloat) epsilon = std::ldexp(1, -23);
+    if (theirs[i].scalar_type() == at::kHalf) epsilon = std::ldexp(1, -10);
+    if (theirs[i].scalar_type() == at::kBFloat16) epsilon = std::ldexp(1, -7);
+    const double bound =
+        is_floating ? 4 * std::sqrt(static_cast<double>(operations)) * epsilon * largest : 0;
+    const bool is_close = a.isclose(b, /*rtol=*/0, bound, /*equal_nan=*/true).all().item<bool>();
+    TORCH_CHECK(is_close, "fastact::optimize: expected the sample's result to differ by at most ",
+                bound, " from the module's own, but got ", (a - b).abs().max().item<double>(),
+                "; the module is as it was");
+  }
+}
+
+// For the command line: an archive to another.
+std::string optimize_archive(const std::string& input, const std::string& output,
+                             const std::vector<at::Tensor>& sample) {
+  torch::jit::Module module = torch::jit::load(input);
+  const OptimizeReport report = optimize(module, {sample.begin(), sample.end()});
+  module.save(output);
+  std::string text;
+  for (const std::string& line : report.replaced) text += line + '\n';
+  for (const std::string& line : report.left) text += "left: " + line + '\n';
+  return text;
+}
+
+std::vector<std::string> not_faster_on_cpu() {
+  return {kNotFasterOnCpu.begin(), kNotFasterOnCpu.end()};
+}
+
+}  // namespace
+}  // namespace optimizing
+
+OptimizeReport optimize(torch::jit::Module& module, const std::vector<c10::IValue>& sample) {
+  using namespace optimizing;
+  TORCH_CHECK(!module.hasattr("training") || !module.is_training(),
+              "fastact::optimize: expected a module in inference mode, but got one in training "
+              "mode: call eval() before");
+  torch::jit::Module frozen = torch::jit::freeze(module);
+  const std::shared_ptr<Graph> graph = frozen.get_method("forward").graph();
+  torch::jit::RemoveTensorMutation(graph);
+
+  std::vector<Site> alone;
+  visit(*graph->block(), alone);
+  std::vector<std::vector<Site>> every;
+  std::set<Value*> wanted;
+  for (const Site& site : alone) {
+    every.push_back(candidates(site));
+    for (const Site& candidate : every.back()) {
+      for (Value* value : {candidate.self, candidate.residual, candidate.gate}) {
+        if (value != nullptr && value->node()->owningBlock() == graph->block())
+          wanted.insert(value);
+      }
+    }
+  }
+  Sample tensors;
+  c10::IValue expected;
+  if (!sample.empty()) expected = run(*graph, frozen, sample, wanted, tensors);
+
+  OptimizeReport report;
+  std::set<Node*> taken;
+  std::map<Value*, Value*> results;  // in whose place a fused operator is
+  size_t operations = 0;
+  for (const std::vector<Site>& sites : every) {
+    std::string why;
+    bool is_fused = false;
+    for (Site site : sites) {
+      const auto is_taken = [&](Node* node) { return taken.contains(node); };
+      if (std::any_of(site.nodes.begin(), site.nodes.end(), is_taken)) continue;
+      std::string reason = refusal(site, tensors, !sample.empty());
+      if (reason.empty()) {
+        for (Value** value : {&site.self, &site.residual, &site.gate}) {
+          const auto found = results.find(*value);
+          if (found != results.end()) *value = found->second;
+        }
+        if (gather(graph, site)) {
+          report.replaced.push_back("fused_" + site.title());
+          operations += site.nodes.size();
+          taken.insert(site.nodes.begin(), site.nodes.end());
+          results[site.nodes.back()->output()] = replace(*graph, site);
+          is_fused = true;
+          break;
+        }
+        reason = "a tensor is written in between";
+      }
+      if (why.empty()) why = site.title() + ": " + reason;
+    }
+    if (!is_fused && !why.empty()) report.left.push_back(why);
+  }
+  torch::jit::EliminateDeadCode(graph);
+  graph->lint();
+  if (!sample.empty()) {
+    const at::NoGradGuard no_gradients;
+    check(expected, frozen.forward(copied(sample)), operations);
+  }
+  module = frozen;
+  return report;
+}
+
+TORCH_LIBRARY_FRAGMENT(fastact, library) {
+  if (!torch_mismatch().empty()) return;
+  library.def("optimize_archive(str input, str output, Tensor[] sample) -> str",
+              &optimizing::optimize_archive);
+  library.def("not_faster_on_cpu() -> str[]", &optimizing::not_faster_on_cpu);
+}
+
+}  // namespace fastact

@@ -54,10 +54,12 @@ std::vector<Dimension> dimensions_of(const Tensors& tensors) {
   const at::Tensor& self = tensors.inputs[kSelf];
   std::vector<int64_t> order(self.dim());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>(), [&](int64_t dim) { return self.stride(dim); });
-  std::vector<at::Tensor> expanded;
+  std::ranges::sort(order, [&](int64_t a, int64_t b) {
+    return self.stride(a) != self.stride(b) ? self.stride(a) > self.stride(b) : a < b;
+  });
+  at::Tensor expanded[Tensors::kCount];
   for (int i = 0; i < Tensors::kCount; ++i)
-    expanded.push_back(tensors[i].defined() ? tensors[i].expand(self.sizes()) : at::Tensor());
+    if (tensors[i].defined()) expanded[i] = tensors[i].expand(self.sizes());
   std::vector<Dimension> result;
   for (const int64_t dim : order) {
     if (self.size(dim) == 1) continue;
@@ -287,8 +289,9 @@ struct BackwardKernel {
     if (tensors.grad_output.scalar_type() != self.scalar_type()) return false;
     // Without a scale self and residual have the same gradient.
     const bool is_shared = mask[kSelf] && mask[kResidual] && !tensors.inputs[kScale].defined();
-    for (const int i : {kSelf, kResidual, kGate})
-      if (mask[i] && !(i == kResidual && is_shared)) tensors.gradients[i] = fresh_like(self);
+    if (mask[kSelf]) tensors.gradients[kSelf] = fresh_like(self);
+    if (mask[kResidual] && !is_shared) tensors.gradients[kResidual] = fresh_like(self);
+    if (mask[kGate]) tensors.gradients[kGate] = fresh_like(self);
     std::optional<Layout> layout = layout_of(tensors);
     if (!layout.has_value() && tensors.grad_output.sizes() == self.sizes()) {
       // As of a sum's gradient, which is one number everywhere.

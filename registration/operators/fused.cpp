@@ -408,8 +408,8 @@ TORCH_LIBRARY_FRAGMENT(fastact, library) {
     for (const auto& [name, arguments] :
          {std::pair(fused_name(*op), fused_arguments(*op)),
           std::pair(packed_name(*op), parameter_arguments(*op) + ", *, bool gate_first=True")}) {
-      define(name + "(Tensor self" + arguments + ") -> Tensor");
-      define(name + ".out(Tensor self" + arguments + ", Tensor(a!) out) -> Tensor(a!)");
+      define(c10::str(name, "(Tensor self", arguments, ") -> Tensor"));
+      define(c10::str(name, ".out(Tensor self", arguments, ", Tensor(a!) out) -> Tensor(a!)"));
     }
     define(fused_backward_name(*op) +
            "(Tensor grad_output, Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, "

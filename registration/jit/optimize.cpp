@@ -5,10 +5,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sub.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
@@ -261,7 +263,7 @@ std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
 
 // scale and bias of a batch norm, in float32 for 16 bits.
 std::pair<at::Tensor, at::Tensor> vectors(Node& norm) {
-  const auto wide = [](at::Tensor t) {
+  const auto wide = [](const at::Tensor& t) {
     return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
   };
   const auto constant = [&](int i) { return torch::jit::toIValue(norm.input(i)); };
@@ -271,7 +273,7 @@ std::pair<at::Tensor, at::Tensor> vectors(Node& norm) {
       constant(1)->isNone() ? at::ones_like(mean) : wide(constant(1)->toTensor());
   const at::Tensor bias =
       constant(2)->isNone() ? at::zeros_like(mean) : wide(constant(2)->toTensor());
-  const at::Tensor scale = at::mul(weight, at::rsqrt(variance + *number(norm.input(7))));
+  const at::Tensor scale = at::mul(weight, at::rsqrt(at::add(variance, *number(norm.input(7)))));
   return {scale, at::addcmul(bias, mean, scale, -1)};
 }
 
@@ -346,7 +348,7 @@ void check(const c10::IValue& expected, const c10::IValue& found, size_t operati
         is_floating ? 4 * std::sqrt(static_cast<double>(operations)) * epsilon * largest : 0;
     const bool is_close = a.isclose(b, /*rtol=*/0, bound, /*equal_nan=*/true).all().item<bool>();
     TORCH_CHECK(is_close, "fastact::optimize: expected the sample's result to differ by at most ",
-                bound, " from the module's own, but got ", (a - b).abs().max().item<double>(),
+                bound, " from the module's own, but got ", at::sub(a, b).abs().max().item<double>(),
                 "; the module is as it was");
   }
 }

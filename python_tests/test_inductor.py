@@ -497,9 +497,11 @@ def test_every_key_has_the_digest(monkeypatch):
         torch.compile(lambda x: x * 3 + 1)(torch.ones(7))
         return counters["inductor"]["fxgraph_cache_hit"]
 
-    for part in (lowerings.assembly, lowerings.vectors):
+    parts = ((lowerings.assembly, "file_digest"), (lowerings.vectors, "file_digest"),
+             (lowerings, "_sources"))  # fmt: skip
+    for part in parts:
         for build in (uuid.uuid4(), uuid.uuid4()):
-            monkeypatch.setattr(part, "file_digest", lambda: str(build))  # noqa: B023
+            monkeypatch.setattr(*part, lambda: str(build))  # noqa: B023
             assert [hits(), hits()] == [0, 1]
 
 

@@ -149,19 +149,11 @@ constexpr auto ordinary_of() {
 // A form's result as the number in which a compiler goes on computing. Of float32 and float64 it is
 // the element. Of 16 bits it is the float that rounds to the element, for operands that need be
 // elements no more than those of the fused form; f(0) is 0 where that is what it rounds to.
-template <class Element, class F, class Result, class... Operands>
-FASTACT_INLINE OpMath<Element> intermediate([[maybe_unused]] const F& form, Result result,
-                                            Operands... operands) {
-  using T = OpMath<Element>;
-  const T value = number_of<Element>(result);
-  if constexpr (kIs16Bit<Element> && sizeof...(Operands) == 1) {
-#ifndef __CUDACC__  // of which nvcc 13.2 makes kernels that store nothing
-    // Where the compiler knows the formula's value at 0, the question may need no answer.
-    const T at_zero = number_of<Element>(form.evaluate(T{0}));
-    const bool breaks_ties = at_zero != T{0} && magnitude(at_zero) < T{0x1p-30f};
-    if (__builtin_constant_p(breaks_ties) && !breaks_ties) return value;
-#endif
-    return fused_product<Element>(operands..., value, T{1});
+template <class Element, class Result, class... Operands>
+FASTACT_INLINE OpMath<Element> intermediate(Result result, Operands... operands) {
+  const OpMath<Element> value = number_of<Element>(result);
+  if constexpr (sizeof...(Operands) == 1) {
+    return fused_product<Element>(operands..., value, OpMath<Element>{1});
   } else {
     return value;
   }

@@ -5,19 +5,26 @@ Where there is nothing to fuse with, or no way to the same bits, the operator is
 
 import functools
 import hashlib
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch._inductor import codecache, lowering
 from torch._inductor.virtualized import V
 
 from fastact._build import ACTIVATIONS, VERSION
-from fastact._inductor import assembly, vectors
-from fastact._inductor.operators import Operator, operators
+from fastact._inductor import assembly, composed, vectors
+from fastact._inductor.operators import Call, Operator, operators
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
+
+def _cpu_element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
+    return composed.element(call, dtype) or vectors.element(call, dtype, device)
+
+
 # For each type of device: element(call, dtype, device), a function of Inductor's values or None.
-BACKENDS = {"cuda": assembly.element, "cpu": vectors.element}
+BACKENDS = {"cuda": assembly.element, "cpu": _cpu_element}
 
 # What Inductor fuses an elementwise operator with, besides those tagged pointwise.
 _FUSIBLE = {
@@ -84,10 +91,18 @@ def _lower(operator: Operator, call_operator, *args, **kwargs):
     return lowering.make_pointwise(element)(*lowering.broadcast_tensors(*operands))
 
 
+@functools.cache
+def _sources() -> str:
+    """A digest of this package's own code."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
 def digest() -> str:
     """Of everything that decides what is inlined: Inductor's caches must not give a kernel with the
     formulas of another build."""
-    parts = (VERSION, assembly.file_digest(), assembly.arithmetic_in_use(), vectors.file_digest())
+    parts = (VERSION, _sources(), assembly.file_digest(), assembly.arithmetic_in_use(),
+             vectors.file_digest())  # fmt: skip
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

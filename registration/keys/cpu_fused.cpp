@@ -145,9 +145,10 @@ void in_parallel(int64_t count, int64_t elements_each, const Task& task) {
                                     .add_output(positions)
                                     .build();
   const int64_t grain = std::max<int64_t>(1, at::internal::GRAIN_SIZE / elements_each);
+  // Of one dimension, so size1 is 1.
   iterator.for_each(
-      [&](char** data, const int64_t* strides, int64_t size) {
-        for (int64_t i = 0; i < size; ++i) task(data[0] + i * strides[0] - first);
+      [&](char** data, const int64_t* strides, int64_t size0, int64_t /*size1*/) {
+        for (int64_t i = 0; i < size0; ++i) task(data[0] + i * strides[0] - first);
       },
       grain);
 }

@@ -202,7 +202,7 @@ def test_load_torchscript(library, build, tmp_path, package):
     script = f"""
 import torch
 from torch import nn
-norm = nn.BatchNorm1d(1, eps=0).eval()
+norm = nn.BatchNorm1d(1, eps=1e-30).eval()  # 1 + 1e-30 is 1 in float32
 network = nn.Sequential(nn.Unflatten(0, (5, 1)), norm, nn.SELU()).eval()
 torch.jit.trace(network, torch.zeros(5)).save({str(archive)!r})
 """

@@ -70,10 +70,21 @@ def alone(f, a, b):
     return f(a)
 
 
+def in_fused_operator(f, a, b):
+    return f(a + b) * b
+
+
+def fused(f, a, b):
+    return in_fused_operator(f, a, b) * 0.5
+
+
 NEIGHBOURS = {
     "add": add, "mul": mul, "affine": affine, "residual": residual, "gate": gate,
     "dropout": dropout, "cast": cast, "sum": total, "alone": alone,
+    "fused": fused, "fused_alone": in_fused_operator,
 }  # fmt: skip
+# Where FastAct's side calls one fused operator for it, and what follows.
+FUSED = {"fused": lambda y: y * 0.5, "fused_alone": lambda y: y}
 
 
 def activations() -> dict:
@@ -91,8 +102,11 @@ def compiled(cell: tuple, device: str, n: int) -> tuple[dict, tuple]:
     act = activations()[name]
     operands = tuple(torch.randn(n, device=device).to(getattr(torch, dtype)) for _ in range(2))
     expression = NEIGHBOURS[neighbour]
+    fused_operator, after = getattr(torch.ops.fastact, f"fused_{name}"), FUSED.get(neighbour)
 
     def ours(a, b):
+        if after:
+            return after(fused_operator(a, residual=b, gate=b))
         return expression(act.op, a, b)
 
     def pytorchs(a, b):

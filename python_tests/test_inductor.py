@@ -16,6 +16,7 @@ from torch._inductor.utils import run_and_get_code
 from op_table import ACTIVATIONS, SUFFIXES
 from oracle import LongDouble, ulp_of, wide
 from support import DTYPES, assert_same_bits, dtype_name, package_path, run_python, values
+from test_fused import INPUTS, SETS, drawn, fused
 
 import fastact  # isort: skip
 from fastact import _inductor  # isort: skip
@@ -69,13 +70,17 @@ def rounds_as_eager():
 
 
 def assert_rounded_once(dtype, device):
-    """f(a * b) * c and c * f'(a * b), of 16 bits: within 0.51 ULP of the exact result, as a * b is
-    exact in float32, which has more digits than the type. Next to a zero of f' terms cancel: there
-    it is within 2^-20 c."""
+    """f(a * b) * c by two operators and by a fused one, and c * f'(a * b), of 16 bits: within 0.51
+    ULP of the exact result, as a * b is exact in float32, which has more digits than the type. Next
+    to a zero of f' terms cancel: there it is within 2^-20 c."""
     acts = [act for act in ACTIVATIONS if act.defaults is None]
 
     def f(a, b, c):
-        return [act.op(a * b) * c for act in acts] + [act.ladder(c, a * b) for act in acts]
+        return (
+            [act.op(a * b) * c for act in acts]
+            + [fused(act, a * b, gate=c) for act in acts]
+            + [act.ladder(c, a * b) for act in acts]
+        )
 
     a, b, c = (values(1 << 12, dtype=dtype) for _ in range(3))
     a[:8] = 0.0
@@ -83,8 +88,8 @@ def assert_rounded_once(dtype, device):
     results, code = compiled(f, *(x.to(device) for x in (a, b, c)))
     assert not calls(code)
     z, factor = wide(a) * wide(b), wide(c)
-    for i, (act, result) in enumerate(zip(acts + acts, results)):
-        order = int(i >= len(acts))
+    for i, (act, result) in enumerate(zip(3 * acts, results)):
+        order = int(i >= 2 * len(acts))
         exact = act.derivative(LongDouble, z, order) * factor
         near = np.abs(exact) < float(torch.finfo(dtype).max)
         allowed = 0.51 * ulp_of(exact, dtype) + order * 2.0**-20 * np.abs(factor)
@@ -371,7 +376,9 @@ def test_a_cpu_held_to_avx2(vectors, dtype):
 
     def every(keep, zero, x, g):
         return [between(lambda x, *g: act.ladder(*g, x))(keep, zero, x, *gradients)  # noqa: B023
-                for act in acts for gradients in ((), (g,))]  # fmt: skip
+                for act in acts for gradients in ((), (g,))] + [
+                between(lambda x: fused(act, x, bias=g, gate=x))(keep, zero, x)  # noqa: B023
+                for act in acts if act.name in ("silu", "relu")]  # fmt: skip
 
     with torch._inductor.config.patch("cpp.simdlen", 256):
         results, code = compiled(every, keep, zero, x, g)
@@ -442,6 +449,170 @@ def test_a_cpu_package_holds_the_code(vectors, tmp_path):
         torch.export.export(Model(), args), package_path=str(tmp_path / "model.pt2")
     )
     assert_same_bits(torch._inductor.aoti_load_package(package)(*args), Model()(*args))
+
+
+# ---- Fused operators
+
+
+@pytest.fixture
+def inlining(device, request):
+    """A device into whose kernels the code goes."""
+    if device == "cpu":
+        request.getfixturevalue("vectors")
+    return device
+
+
+def with_special_values(tensors, share=0.05):
+    """Some of each tensor's elements are zeros, infinities, NaNs, tiny or large."""
+    special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, 3e4, -3e4])
+    for t in tensors:
+        places = torch.rand(t.shape) < share
+        chosen = special[torch.randint(len(special), t.shape)].to(t.dtype)
+        t.copy_(torch.where(places.to(t.device), chosen.to(t.device), t))
+
+
+def assert_all_inlined(function, *args):
+    """Of a list of results: no call, the bits of eager, and its strides."""
+    results, code = compiled(function, *args)
+    assert not calls(code), calls(code)
+    assert_same = assert_same_bits if args[0].is_cuda else assert_bits_of_eager
+    for i, (found, expected) in enumerate(zip(results, function(*args), strict=True)):
+        assert found.stride() == expected.stride(), i
+        try:
+            assert_same(found, expected)
+        except AssertionError as error:
+            raise AssertionError(f"result {i}: {error}") from error
+
+
+@pytest.mark.slow
+def test_fused_operators(inlining, dtype):
+    """Every activation with all operands, and one with each set of them; a scale of float32."""
+    acts = [act for act in ACTIVATIONS if act.defaults is None]
+    (silu,) = (act for act in acts if act.name == "silu")
+    x, operands = drawn((67, 17), INPUTS, dtype, inlining)
+    if dtype.itemsize == 2:
+        operands["scale"] = operands["scale"].float()
+    with_special_values([x, *operands.values()])
+    x[0, 1], x[1, 1], operands["scale"][1] = 0.0, -0.0, 2.0
+    operands["bias"][1], operands["residual"][:2, 1] = -0.0, -0.0  # z is 0 or -0
+    keep, zero = torch.ones_like(x, dtype=torch.bool), torch.zeros((), dtype=dtype, device=inlining)
+
+    def every(keep, zero, x, *tensors):
+        given = dict(zip(INPUTS, tensors))
+        cases = [(act, given) for act in acts]
+        cases += [(silu, {name: given[name] for name in names}) for names in SETS]
+        return [
+            between(lambda x: fused(act, x, **operands))(keep, zero, x)  # noqa: B023
+            for act, operands in cases
+        ]
+
+    assert_all_inlined(every, keep, zero, x, *operands.values())
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=dtype_name)
+def test_fused_operators_along_channels(inlining, dtype):
+    """dim=1 in both memory formats, and a gate that broadcasts."""
+    (silu,) = (act for act in ACTIVATIONS if act.name == "silu")
+    x, residual = (values(2, 5, 7, 9, dtype=dtype, device=inlining) for _ in range(2))
+    scale, bias = (values(5, device=inlining) for _ in range(2))
+    gate = values(2, 5, 1, 1, dtype=dtype, device=inlining)
+    keep, zero = torch.ones((), dtype=torch.bool, device=inlining), torch.zeros_like(x[0, 0, 0, 0])
+    last = [t.to(memory_format=torch.channels_last) for t in (x, residual)]
+
+    def both(keep, zero, scale, bias, gate, *tensors):
+        results = []
+        for x, residual in (tensors[:2], tensors[2:]):
+            operands = {"scale": scale, "bias": bias, "residual": residual, "gate": gate, "dim": 1}
+            results.append(between(lambda x: fused(silu, x, **operands))(keep, zero, x))  # noqa: B023
+        return results
+
+    assert_all_inlined(both, keep, zero, scale, bias, gate, x, residual, *last)
+
+
+def test_two_halves(inlining):
+    """<activation>_and_mul, whose halves are views."""
+    x = values(33, 2 * 19, device=inlining)
+    with_special_values([x])
+    keep, zero = torch.ones((), dtype=torch.bool, device=inlining), torch.zeros_like(x[0, 0])
+
+    def f(keep, zero, x):
+        return [
+            between(lambda x: ops.silu_and_mul(x, gate_first=first))(keep, zero, x)  # noqa: B023
+            for first in (True, False)
+        ]
+
+    assert_all_inlined(f, keep, zero, x)
+
+
+@pytest.mark.usefixtures("rounds_as_eager")
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
+def test_fused_operators_with_precision_casts(inlining, dtype):
+    x, y = (values(1003, dtype=dtype, device=inlining) for _ in range(2))
+    names = ("silu", "gelu", "leaky_relu")
+    acts = [act for act in ACTIVATIONS if act.name in names and act.defaults is None]
+    if not torch.equal(torch.compile(lambda x, y: x * 1.5 + y)(x, y), x * 1.5 + y):
+        pytest.skip("this torch ignores emulate_precision_casts on CPUs")
+
+    def f(x, y):
+        return [fused(act, x * 1.5 + y, residual=y, gate=x + y) * y + 0.25 for act in acts]
+
+    assert_all_inlined(f, x, y)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=dtype_name)
+def test_gradients_of_fused_operators(inlining, dtype):
+    """By self, gate and, in float32, residual the bits of eager, which in 16 bits saves the rounded
+    sum with a residual."""
+    acts = [act for act in ACTIVATIONS if act.name in ("silu", "selu", "gelu", "tanh")]
+    names = ("gate", "residual") if dtype == torch.float32 else ("gate",)
+    count = 1 + len(names)
+    tensors = [values(67, 17, dtype=dtype, device=inlining) for _ in range(count * len(acts))]
+    tensors = [t.requires_grad_() for t in tensors]
+    incoming = [values(67, 17, dtype=dtype, device=inlining) for _ in acts]
+    keep = torch.ones((), dtype=torch.bool, device=inlining)
+    zero = torch.zeros((), dtype=dtype, device=inlining)
+
+    def f(*tensors):
+        results = []
+        for i, act in enumerate(acts):
+            x, *others = tensors[i * count : (i + 1) * count]
+            operands = dict(zip(names, others))
+            results.append(between(lambda x: fused(act, x, **operands))(keep, zero, x))  # noqa: B023
+        return results
+
+    def results_of(function):
+        results = function(*tensors)
+        return [*results, *torch.autograd.grad(results, tensors, incoming)]
+
+    found, code = run_and_get_code(results_of, torch.compile(f, fullgraph=True))
+    assert not calls(code), calls(code)
+    for result, expected in zip(found, results_of(f), strict=True):
+        assert_same_bits(result.detach(), expected.detach())
+
+
+def test_a_fused_operator_alone(inlining):
+    """On a GPU it is called; on a CPU Inductor's loop is faster, where no new memory is needed."""
+    (silu,) = (act for act in ACTIVATIONS if act.name == "silu")
+    x, gate = (values(64, 64, device=inlining) for _ in range(2))
+    result, code = compiled(lambda x, gate: fused(silu, x, gate=gate), x, gate)
+    assert calls(code) == (["_fused_silu"] if inlining == "cuda" else [])
+    assert_same_bits(result, fused(silu, x, gate=gate))
+    x, gate = values(1 << 13, 1, device=inlining), values(1 << 10, device=inlining)
+    result, code = compiled(lambda x, gate: fused(silu, x, gate=gate), x, gate)
+    assert calls(code) == ["_fused_silu"]
+    assert_same_bits(result, fused(silu, x, gate=gate))
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_fused_operator_is_in_one_kernel():
+    (silu,) = (act for act in ACTIVATIONS if act.name == "silu")
+    x, operands = drawn((64, 256), INPUTS, torch.bfloat16, "cuda")
+
+    def f(x, *tensors):
+        return fused(silu, x * 2, **dict(zip(INPUTS, tensors))) * 2
+
+    _, code = compiled(f, x, *operands.values())
+    assert sum(line.count("@triton.jit") for line in code) == 1 and not calls(code)
 
 
 # ---- Caches, and other torches

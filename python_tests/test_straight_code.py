@@ -53,6 +53,7 @@ def test_what_an_instruction_changes_is_read():
         (["movl $-2147483648, %eax", "vmovd %eax, %xmm1", "vpbroadcastd %xmm1, %ymm1"], "00000080"),
         (["movl $7, %r10d", "vpbroadcastd %r10d, %ymm1"], "07000000"),
         (["vxorps %xmm1, %xmm1, %xmm1"], "00000000"),
+        (["vpxor %xmm1, %xmm1, %xmm1"], "00000000"),
         (["vpcmpeqd %ymm1, %ymm1, %ymm1"], "ffffffff"),
         (["vpcmpeqd %xmm1, %xmm1, %xmm1"], "ff" * 16 + "00" * 16),
         (["vmovaps .Lfull(%rip), %ymm1"], bytes(range(32)).hex()),
@@ -84,6 +85,36 @@ def test_places_and_masks():
         ["vmovaps %g[o1], %g[o0]%{%[o2]%}%{z%}", "v2", "", "v0", "k1"],
         ["vmulps %g[o1], %g[o2], %g[o0]%{%[o3]%}", "v3", "v2", "v2", "v2", "k1"],
     ]
+
+
+def test_a_vector_on_the_stack_is_a_value():
+    """Wherever the pointer is."""
+    found = taken_apart(
+        "pushq %rbp", "movq %rsp, %rbp", "andq $-32, %rsp", "vmovaps %ymm0, -64(%rsp)",
+        "subq $72, %rsp", "vmovapd %ymm1, 40(%rsp)", "vmovaps 8(%rsp), %ymm2",
+        "vaddps %ymm2, %ymm2, %ymm1", "vsubps 8(%rsp), %ymm1, %ymm0", "leave", operands=2,
+    )  # fmt: skip
+    assert found["instructions"] == [
+        ["vaddps %t[o1], %t[o2], %t[o0]", "v2", "", "v0", "v0"],
+        ["vsubps %t[o1], %t[o2], %t[o0]", "v3", "", "v0", "v2"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # Another place, a part, one that is not known any more, another base, another width.
+        ["vmovaps %ymm0, -64(%rsp)", "vmovaps -32(%rsp), %ymm0"],
+        ["vmovaps %xmm0, -64(%rsp)"],
+        ["vmovaps %ymm0, -64(%rsp)", "andq $-32, %rsp", "vmovaps -64(%rsp), %ymm0"],
+        ["vmovaps %ymm0, -64(%rbp)"],
+        ["vmovaps %ymm0, -64(%rsp)", "vmovaps -64(%rsp), %xmm0"],
+        ["vmovaps %ymm0, -64(%rsp)", "vbroadcastss -64(%rsp), %ymm0"],
+    ],
+)
+def test_what_is_no_value_on_the_stack(lines):
+    with pytest.raises(NotStraight):
+        taken_apart(*lines)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 So Inductor's compiler chooses the registers and keeps constants in them, where one statement of all
 the code would load them for each vector. What an instruction computes stays its own.
 
-Only code in vector and mask registers, whose addresses are those of constants, is taken apart.
+Only code in vector and mask registers, whose addresses are those of constants, is taken apart. A
+whole vector that was put on the stack for a while is a value like the others.
 """
 
 import re
@@ -11,7 +12,7 @@ import struct
 
 OPERAND = re.compile(
     r"%(?P<width>[xyz])mm(?P<vector>\d+)|%k(?P<mask>\d)|%(?P<general>\w+)|\$(?P<number>-?\w+)"
-    r"|(?P<label>\.L\w+)(?:\+(?P<offset>\d+))?\(%rip\)|(?P<at>\d*)\(%(?P<base>\w+)\)"
+    r"|(?P<label>\.L\w+)(?:\+(?P<offset>\d+))?\(%rip\)|(?P<at>-?\d*)\(%(?P<base>\w+)\)"
 )
 SIZES = {"x": 16, "y": 32, "z": 64}
 # How a statement spells a vector register of this width.
@@ -33,6 +34,12 @@ LOAD = re.compile(r"(?:vp?broadcast|vmov)(ss|sd|[bwdq])")
 ELEMENTS = {"ss": 4, "sd": 8, "b": 1, "w": 2, "d": 4, "q": 8}
 # Those that read one element.
 SCALAR = re.compile(r"v(?:add|sub|mul|div|min|max|cvt|mov|f\w+\d)(s[sd])")
+# Those that may read a part of a vector from memory.
+PART = re.compile(r"v(?:cvt|pmov|insert|extract|p?broadcast|mov[sdhl])")
+# What makes room on the stack, and how many bytes it moves the pointer down; and what moves it to
+# where the code does not say.
+MOVES = re.compile(r"pushq %rbp|movq %rsp, %rbp|(?P<how>sub|add)q \$(?P<bytes>-?\d+), %rsp")
+LOSES = re.compile(r"andq \$-\d+, %rsp|leave|popq %rbp")
 
 
 class NotStraight(Exception):
@@ -51,6 +58,9 @@ class StraightCode:
         # What each register holds: a value's name; a general one a number, or what it points to.
         self.state = {f"v{i}": f"v{i}" for i in range(operands)}
         self.general: dict[str, int | str] = {"di": "parameters"}
+        # What is on the stack, by the place in bytes, and how far down its pointer is.
+        self.slots: dict[int, str] = {}
+        self.depth = 0
         self.count = operands
 
     def read(self, lines: list[str]) -> dict:
@@ -67,6 +77,8 @@ class StraightCode:
         }
 
     def instruction(self, line: str) -> None:
+        if self.moves_stack(line):
+            return
         name, _, rest = line.partition(" ")
         mask = re.search(r"\{%(k\d)\}", rest)
         zeroes = "{z}" in rest
@@ -77,6 +89,9 @@ class StraightCode:
             raise NotStraight(line)
         if target["general"]:
             self.set_general(name, sources, target)
+            return
+        if target["base"] and COPY.fullmatch(name) and not mask:
+            self.put_on_stack(line, sources[0], target)
             return
         if not (target["vector"] or target["mask"]):
             raise NotStraight(line)
@@ -106,6 +121,31 @@ class StraightCode:
         self.count += 1
         self.instructions.append([f"{name} {', '.join(spelled)}", result, before, *inputs])
         self.state[self.register(target)] = result
+
+    def moves_stack(self, line: str) -> bool:
+        if LOSES.fullmatch(line):
+            self.slots.clear()
+            return True
+        found = MOVES.fullmatch(line)
+        if found and line.startswith("push"):
+            self.depth += 8
+        elif found and found["how"]:
+            self.depth += int(found["bytes"]) * (1 if found["how"] == "sub" else -1)
+        return found is not None
+
+    def put_on_stack(self, line: str, source: re.Match, target: re.Match) -> None:
+        if target["base"] != "rsp" or not source["vector"] or SIZES[source["width"]] != self.size:
+            raise NotStraight(line)
+        self.slots[self.place(target)] = self.held(self.register(source))
+
+    def place(self, operand: re.Match) -> int:
+        return int(operand["at"] or 0) - self.depth
+
+    def on_stack(self, source: re.Match, count: int) -> str | None:
+        """The value, if it is a whole vector there."""
+        if source["base"] == "rsp" and count == self.size:
+            return self.slots.get(self.place(source))
+        return None
 
     @staticmethod
     def register(operand: re.Match) -> str:
@@ -175,7 +215,7 @@ class StraightCode:
         """The value that an instruction only copies, or that is a constant."""
         source = sources[0]
         equal = len(sources) == 2 and sources[0][0] == sources[1][0] and not masked
-        if equal and re.fullmatch(r"vp?xor\w+", name):
+        if equal and re.fullmatch(r"vp?xor\w*", name):
             return self.constant(b"")
         if (equal and name.startswith("vpcmpeq")) or (
             name.startswith("vpternlog") and source["number"] == "0xFF" and not masked
@@ -188,7 +228,8 @@ class StraightCode:
                 is_whole = SIZES[source["width"]] == self.size
                 return self.held(self.register(source)) if is_whole and not masked else None
             value = self.memory(source, width)
-            return None if value is None else self.constant(value)
+            kept = None if masked else self.on_stack(source, width)
+            return kept if value is None else self.constant(value)
         if not (found := LOAD.fullmatch(name)):
             return None
         count = ELEMENTS[found[1]]
@@ -233,9 +274,10 @@ class StraightCode:
             found = SCALAR.match(name)
             count = ELEMENTS[found[1]] if found else width // places
             value = self.memory(source, count)
-            parameter = self.parameter(source) if count == 8 else None
-            if value is None and parameter is None:
+            whole = 0 if PART.match(name) else count
+            other = self.parameter(source) if count == 8 else self.on_stack(source, whole)
+            if value is None and other is None:
                 raise NotStraight(name)
-            inputs.append(parameter or self.constant(value * places))
+            inputs.append(other or self.constant(value * places))
             size = width
         return f"{SPELLED.get(size, '%')}[o{len(inputs)}]"

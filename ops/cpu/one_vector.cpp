@@ -52,9 +52,9 @@ struct OneVector<F, Elements<In...>, Elements<Out>> {
       if constexpr (HasSegments<F>) {
         alignas(64) uint32_t index[kSize];
         FASTACT_ONE_VECTOR
-        for (int i = 0; i < kSize; ++i) index[i] = form.segment(x[I][i]...) * kIndexUnit;
+        for (int i = 0; i < kSize; ++i) index[i] = form.segment(x[I][i]...);
         alignas(64) float c[kSegmentCoefficients + 1][kSize];
-        find_segments<*F::kTable>(index, c);
+        permute_segments<*F::kTable>(index, c);
         FASTACT_ONE_VECTOR
         for (int i = 0; i < kSize; ++i)
           result[i] = round_to<float>(form.evaluate_in(segment_of(c, i), x[I][i]...));
@@ -115,5 +115,6 @@ constexpr int operands_of() {
 
 FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)
 FASTACT_FORMS(FASTACT_FAMILY)
+FASTACT_FAMILY(fused, FusedSteps)
 
 }  // namespace fastact::cpu::inline FASTACT_TARGET

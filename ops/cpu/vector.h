@@ -12,6 +12,8 @@
 //   kFloats             as many as are computed at a time
 //   kIndexUnit          what find_segments() wants segments' numbers to be multiplied by
 //   find_segments()     the centers of so many, then each of their coefficients
+//   permute_segments()  the same without an address that depends on a number, for these numbers
+//                       themselves; not on Arm
 //   store()             so many results; `from` is aligned to a cache line
 #pragma once
 

@@ -65,6 +65,33 @@ FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
   }
 }
 
+// One of Size numbers for each element: permutations of 8, of which the index's higher bits choose.
+template <int Size>
+FASTACT_INLINE __m256 permuted(const float* table, __m256i index) {
+  if constexpr (Size == kFloats) {
+    return _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
+  } else {
+    constexpr int kHalf = Size / 2;
+    constexpr int kToSign = Size == 16 ? 28 : 27;
+    static_assert(Size == 16 || Size == 32);
+    return _mm256_blendv_ps(permuted<kHalf>(table, index), permuted<kHalf>(table + kHalf, index),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(index, kToSign)));
+  }
+}
+
+template <int Size>
+FASTACT_INLINE void permute(const float (&table)[Size], __m256i index, float* to) {
+  _mm256_store_ps(to, permuted<Size>(table, index));
+}
+
+template <const auto& kTable>
+FASTACT_INLINE void permute_segments(const uint32_t* index, float (*to)[kFloats]) {
+  const __m256i indices = _mm256_load_si256(reinterpret_cast<const __m256i*>(index));
+  permute(kTable.centers, indices, to[0]);
+  for (int k = 0; k < kSegmentCoefficients; ++k)
+    permute(kTable.coefficients[k], indices, to[k + 1]);
+}
+
 FASTACT_INLINE void store(const float* from, float* to) {
   _mm256_storeu_ps(to, _mm256_load_ps(from));
 }

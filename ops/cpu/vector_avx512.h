@@ -41,9 +41,14 @@ FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, f
 }
 
 template <const auto& kTable>
-FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
+FASTACT_INLINE void permute_segments(const uint32_t* index, float (*to)[kFloats]) {
   permute(kTable.centers, index, to[0]);
   for (int k = 0; k < kSegmentCoefficients; ++k) permute(kTable.coefficients[k], index, to[k + 1]);
+}
+
+template <const auto& kTable>
+FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
+  permute_segments<kTable>(index, to);
 }
 
 FASTACT_INLINE void store(const float* from, float* to) {

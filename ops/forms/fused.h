@@ -19,6 +19,7 @@
 // is one: infinities of both signs, or infinity times zero.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 #include "ops/forms/derivative.h"
@@ -88,6 +89,48 @@ struct Unrounded
   }
 
   Derivative<A, Element, Order, false> form;
+};
+
+// What a compiler makes the form of, beside f(z) as intermediate() in ops/forms/given.h has it: in
+// this order those for which there are operands. A scale alone and a sum alone have the bits of
+// fused_argument().
+enum class FusedStep : uint8_t { kScale, kScaleAndBias, kSum, kGate };
+
+template <class Element, FusedStep Step>
+struct FusedStepForm {
+  using T = OpMath<Element>;
+  using Outputs = Elements<Element>;
+  using Inputs =
+      std::conditional_t<Step == FusedStep::kScaleAndBias, Elements<Element, Element, Element>,
+                         Elements<Element, Element>>;
+
+  FASTACT_INLINE explicit FusedStepForm(const double* /*parameters*/) {}
+
+  FASTACT_INLINE auto evaluate(T x, T y) const {
+    if constexpr (Step == FusedStep::kScale) {
+      return part_of_argument(x * y);
+    } else if constexpr (Step == FusedStep::kSum) {
+      return part_of_argument(x + y);
+    } else if constexpr (std::is_same_v<Element, float>) {
+      return CanonicalOnGpu{x * y};
+    } else {
+      return x * y;
+    }
+  }
+  FASTACT_INLINE auto evaluate(T self, T scale, T bias) const {
+    return part_of_argument(fma(self, scale, bias));
+  }
+
+ private:
+  // As it is: of any NaN, f makes the one NaN.
+  FASTACT_INLINE static Canonical<T> part_of_argument(T z) { return {z}; }
+};
+
+struct FusedSteps {
+  static constexpr int kCount = 4;
+
+  template <class Element, int Index>
+  using Form = FusedStepForm<Element, static_cast<FusedStep>(Index)>;
 };
 
 // What the CPU's fused kernels take of an activation: D_0 and D_1 of numbers, by order.

@@ -1,7 +1,8 @@
 // Which form serves which parameters, for compilers that take one element of a form into kernels of
 // their own (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). They know the parameters of a call
 // when they compile it. A kernel's name is family__form__type__parameters:
-// gelu__1__float16__defaults is GELU's first derivative. The parameters are
+// gelu__1__float16__defaults is GELU's first derivative. The family `fused` has the fused form's
+// steps (FusedSteps). The parameters are
 //   defaults   their defaults, or there are none
 //   any        any
 //   ordinary   the same, within the bounds that the variable ordinary_of__family__form__type has:

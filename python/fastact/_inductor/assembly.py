@@ -70,7 +70,9 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
     index = device.index if device.index is not None else torch.cuda.current_device()
     if not is_built() or torch.cuda.get_device_capability(index) < _LEAST_CAPABILITY:
         return None
-    for kind in (arithmetic(index), "ieee"):
+    # The approximate instructions have been compared for elements alone; where operands may be any
+    # numbers, the operators' own kernels have IEEE arithmetic.
+    for kind in (arithmetic(index) if call.of_elements else "ieee", "ieee"):
         found = _assembly()[kind]
         if key := chosen(call, dtype, found["kernels"], found["ordinary"]):
             break

@@ -5,6 +5,7 @@ Where there is nothing to fuse with, or no way to the same bits, the operator is
 
 import functools
 import hashlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from torch._inductor import codecache, lowering
 from torch._inductor.virtualized import V
 
 from fastact._build import ACTIVATIONS, VERSION
-from fastact._inductor import assembly, composed, vectors
+from fastact._inductor import assembly, composed, fused, vectors
 from fastact._inductor.operators import Call, Operator, operators
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -39,6 +40,9 @@ _VIEWS = {
     "aten.expand", "aten.unsqueeze", "aten.squeeze", "aten.slice", "aten.select", "aten.split",
     "aten.split_with_sizes", "aten.unbind", "aten.alias", "aten.detach", "_operator.getitem",
 }  # fmt: skip
+
+# From so many bytes on glibc takes memory from the system for each result, page by page.
+_FRESH_MEMORY = 32 << 20
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -71,20 +75,39 @@ def is_alone(node: torch.fx.Node) -> bool:
     return not _fuses(node, lambda n: n.all_input_nodes) and not _fuses(node, lambda n: n.users)
 
 
+def _is_faster_alone(operator: Operator, operands: list) -> bool:
+    """Whether a kernel of Inductor's that has nothing but the operator is faster than its own."""
+    if not operator.is_fused or operands[0].get_device().type != "cpu":
+        return False
+    # A fused operator's own loops on a CPU write each step to the cache; it asks for huge pages.
+    x = lowering.broadcast_tensors(*operands)[0]
+    size = math.prod(x.get_size()) * x.get_dtype().itemsize
+    return V.graph.sizevars.statically_known_lt(size, _FRESH_MEMORY)
+
+
 def _lower(operator: Operator, call_operator, *args, **kwargs):
     bound = operator.bind(args, kwargs)
-    if bound is None or is_alone(V.graph.current_node):
+    if bound is None:
         return call_operator(*args, **kwargs)
-    operands, call = bound
+    arguments, call = bound
+    operands = [x for x in arguments if x is not None]
     dtype, device = operands[0].get_dtype(), operands[0].get_device()
+    if is_alone(V.graph.current_node) and not _is_faster_alone(operator, operands):
+        return call_operator(*args, **kwargs)
     backend = BACKENDS.get(device.type)
+    # A fused operator takes vectors of float32 beside 16 bits.
+    dtypes = (dtype, torch.float32) if operator.is_fused and dtype.itemsize == 2 else (dtype,)
     if (
         backend is None
         or dtype not in _DTYPES
-        or any(x.get_dtype() != dtype or x.get_device() != device for x in operands)
+        or any(x.get_dtype() not in dtypes or x.get_device() != device for x in operands)
     ):
         return call_operator(*args, **kwargs)
-    element = backend(call, dtype, device)
+    if operator.is_fused:
+        are_there = tuple(x is not None for x in arguments)
+        element = fused.element(backend, call, are_there, dtype, device)
+    else:
+        element = backend(call, dtype, device)
     if element is None:
         return call_operator(*args, **kwargs)
     # It rounds operands and results of 16 bits where Inductor does between PyTorch's operators.

@@ -16,34 +16,41 @@ _PRELU = {
     "_prelu_weight_backward": 2,
     "_prelu_weight_double_backward": 3,
 }
+# The family of the fused form's steps (FusedSteps in ops/forms/fused.h), which are no operators.
+STEPS = "fused"
+_WITHOUT_PARAMETERS = ("prelu", STEPS)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A form of a family, with its parameters."""
+    """A form of a family, with its parameters. Without `of_elements`, its operands of 16 bits may
+    be any float32 numbers, whatever is around the call."""
 
     family: str
     form: int
     parameters: tuple[float, ...]
+    of_elements: bool = True
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator: its form, and how a call's arguments are operands and parameters."""
+    """An operator: its form, or the activation's whose fused operator it is, and how a call's
+    arguments are operands and parameters."""
 
     overload: torch._ops.OpOverload
     family: str
     form: int
+    is_fused: bool = False
 
     def bind(self, args: tuple, kwargs: dict) -> tuple[list, Call] | None:
-        """The operands in the form's order, and the call; None with a parameter that is known only
-        at run time."""
+        """The operands in the form's order, None for one that is absent, and the call; None with a
+        parameter that is known only at run time."""
         values = list(args)
         for argument in self.overload._schema.arguments[len(args) :]:
             values.append(kwargs.get(argument.name, argument.default_value))
         operands, parameters, form = [], [], self.form
         for argument, value in zip(self.overload._schema.arguments, values):
-            if isinstance(argument.type, torch.TensorType):
+            if isinstance(argument.type, (torch.TensorType, torch.OptionalType)):
                 operands.append(value)
             elif isinstance(argument.type, torch.BoolType):
                 form += _FROM_RESULT if value else 0
@@ -55,14 +62,18 @@ class Operator:
 
 
 def operators(activations: list[str]) -> list[Operator]:
-    """Of each of these activations the value and its two first derivatives, and PReLU's."""
+    """Of each of these activations the value, its two first derivatives and the fused operator, and
+    PReLU's."""
     named = [
-        (name + suffix, name, form) for name in activations for suffix, form in _ORDERS.items()
+        (name + suffix, name, form, False)
+        for name in activations
+        for suffix, form in _ORDERS.items()
     ]
-    named += [(name, "prelu", form) for name, form in _PRELU.items()]
+    named += [(name, "prelu", form, False) for name, form in _PRELU.items()]
+    named += [(f"_fused_{name}", name, 0, True) for name in activations]
     return [
-        Operator(getattr(torch.ops.fastact, name).default, family, form)
-        for name, family, form in named
+        Operator(getattr(torch.ops.fastact, name).default, family, form, is_fused)
+        for name, family, form, is_fused in named
         if hasattr(torch.ops.fastact, name)
     ]
 
@@ -79,7 +90,7 @@ _DTYPES = {
 
 @functools.cache
 def _defaults(family: str) -> tuple[float, ...]:
-    if family == "prelu":
+    if family in _WITHOUT_PARAMETERS:
         return ()
     arguments = getattr(torch.ops.fastact, family).default._schema.arguments[1:]
     return tuple(argument.default_value for argument in arguments)

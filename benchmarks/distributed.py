@@ -4,9 +4,10 @@
 
 Two steps of a stack of gated units in bfloat16, silu(x W) * x V and a matrix product: under FSDP2,
 where each process has its own batch, and under tensor parallelism, where the activation is a
-DTensor's. FastAct and PyTorch take turns, a step each. It prints the medians, their quartiles and
-the ratio of the medians. Without a GPU for each process it runs small layers on CPUs, to try the
-script itself.
+DTensor's. PyTorch, FastAct and its fused operator, which multiplies too, take turns, a step each.
+The third table is silu(a) * b alone, forward and backward, as one layer has it on one process under
+FSDP2. It prints the medians, their quartiles and PyTorch's median over the others'. Without a GPU
+for each process it runs small layers on CPUs, to try the script itself.
 """
 
 import argparse
@@ -22,26 +23,32 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-import fastact
+import fastact  # noqa: F401
+
+GATED_SILU = {
+    "PyTorch": lambda a, b: nn.functional.silu(a) * b,
+    "FastAct": lambda a, b: torch.ops.fastact.silu(a) * b,
+    "FastAct, fused": lambda a, b: torch.ops.fastact.fused_silu(a, gate=b),
+}
 
 
 class Gated(nn.Module):
-    def __init__(self, activation: nn.Module, width: int, hidden: int):
+    def __init__(self, gated_silu, width: int, hidden: int):
         super().__init__()
         self.gate, self.up = (nn.Linear(width, hidden, bias=False) for _ in range(2))
         self.down = nn.Linear(hidden, width, bias=False)
-        self.activation = activation
+        self.gated_silu = gated_silu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(self.activation(self.gate(x)) * self.up(x))
+        return x + self.down(self.gated_silu(self.gate(x), self.up(x)))
 
 
-def make(how: str, activation: nn.Module, sizes: tuple[int, int], layers: int, device):
+def make(how: str, gated_silu, sizes: tuple[int, int], layers: int, device):
     """The same weights for every activation."""
     torch.manual_seed(0)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     with device:
-        model = nn.Sequential(*(Gated(activation, *sizes) for _ in range(layers))).bfloat16()
+        model = nn.Sequential(*(Gated(gated_silu, *sizes) for _ in range(layers))).bfloat16()
     if how == "FSDP2":
         for layer in model:
             fully_shard(layer, mesh=mesh)
@@ -70,6 +77,22 @@ def seconds(function, device: torch.device) -> float:
     return time.perf_counter() - start
 
 
+def compare(title: str, steps: dict, turns: int, device: torch.device) -> None:
+    times = {who: [] for who in steps}
+    for turn in range(turns + 5):
+        # Each is first, and last, in every second turn.
+        for who in list(steps)[:: 1 if turn % 2 else -1]:
+            taken = seconds(steps[who], device)
+            if turn >= 5:
+                times[who].append(taken * 1e3)
+    if dist.get_rank() != 0:
+        return
+    for who, all_times in times.items():
+        low, median, high = statistics.quantiles(all_times, n=4)
+        ratio = statistics.median(times["PyTorch"]) / median
+        print(f"{title}, {who}: {median:.3f} ms ({low:.3f} to {high:.3f}), ratio {ratio:.3f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=8)
@@ -90,29 +113,22 @@ def main() -> None:
         print(f"{dist.get_world_size()} x {name}, torch {torch.__version__}, {dist.get_backend()}")
         print(f"{options.layers} layers of {sizes[0]} to {sizes[1]}, {rows} rows, bfloat16")
     x = torch.randn(rows, sizes[0], device=device, dtype=torch.bfloat16)
-    activations = {"PyTorch": nn.SiLU(), "FastAct": fastact.nn.SiLU()}
     for how in ("FSDP2", "tensor parallel"):
         steps = {}
-        for who, activation in activations.items():
-            model = make(how, activation, sizes, options.layers, device)
+        for who, gated_silu in GATED_SILU.items():
+            model = make(how, gated_silu, sizes, options.layers, device)
             optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
             steps[who] = functools.partial(step, model, optimizer, x)
-        times = {who: [] for who in steps}
-        for turn in range(options.steps + 5):
-            # Each is first in every second turn.
-            for who in list(steps)[:: 1 if turn % 2 else -1]:
-                taken = seconds(steps[who], device)
-                if turn >= 5:
-                    times[who].append(taken * 1e3)
-        if dist.get_rank() == 0:
-            medians = {who: statistics.median(all_times) for who, all_times in times.items()}
-            for who, all_times in times.items():
-                low, _, high = statistics.quantiles(all_times, n=4)
-                print(f"{how}, {who}: {medians[who]:.2f} ms ({low:.2f} to {high:.2f})")
-            print(
-                f"{how}: PyTorch's time / FastAct's {medians['PyTorch'] / medians['FastAct']:.3f}"
-            )
-        del steps
+        compare(how, steps, options.steps, device)
+        del steps, model, optimizer
+    a, b = (x.new_empty(rows, sizes[1]).normal_().requires_grad_() for _ in range(2))
+    incoming = torch.randn_like(a)
+
+    def alone(gated_silu):
+        return torch.autograd.grad(gated_silu(a, b), (a, b), incoming)
+
+    steps = {who: functools.partial(alone, gated_silu) for who, gated_silu in GATED_SILU.items()}
+    compare("silu(a) * b", steps, options.steps, device)
     dist.destroy_process_group()
 
 

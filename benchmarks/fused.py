@@ -5,9 +5,14 @@ bytes. The contestants take turns, one sample of each a round.
     python benchmarks/fused.py --device cpu --threads 1 --size 22
     python benchmarks/fused.py --op silu --dtype bfloat16 --seconds 2
     python benchmarks/fused.py --backward           every operand's gradient, after a forward pass
+    python benchmarks/fused.py --quick              SiLU's values and gradients in three types, also
+                                                    of rows and channels of many sizes, without
+                                                    torch.compile: 2 minutes on a GPU
 """
 
 import argparse
+import itertools
+import math
 import sys
 from pathlib import Path
 
@@ -35,6 +40,16 @@ FORMS = {
     "channels": (("scale", "bias"), 2),
     "channels_last": (("scale", "bias"), 2),
 }
+# Scale and bias, along rows and channels of many sizes: the sizes of self but for the first one.
+ROWS = (128, 512, 2048, 4096, 16384)
+IMAGES = {3: 224, 64: 112, 256: 56, 512: 28, 2048: 7}
+SIZES = {f"rows of {columns}": (columns,) for columns in ROWS} | {
+    f"{name} {channels}": (channels, side, side)
+    for name in ("channels", "channels_last")
+    for channels, side in IMAGES.items()
+}
+FORMS_OF_SIZES = dict.fromkeys(SIZES, (("scale", "bias"), 2))
+EVERY_FORM = FORMS | FORMS_OF_SIZES
 
 
 def operands(form: str, elements: int, dtype: torch.dtype, device: str):
@@ -43,17 +58,21 @@ def operands(form: str, elements: int, dtype: torch.dtype, device: str):
     def fresh(*shape):
         return torch.randn(shape, device=device, dtype=torch.float32).to(dtype)
 
-    names, _ = FORMS[form]
+    names, _ = EVERY_FORM[form]
     if form == "halves":
         packed = fresh(elements // COLUMNS, 2 * COLUMNS)
         x, gate = packed.chunk(2, -1)
         return x, {"gate": gate}, -1
     if form.startswith("channels"):
-        side = 32
-        x = fresh(elements // CHANNELS // side**2, CHANNELS, side, side)
-        if form == "channels_last":
+        own = SIZES.get(form, (CHANNELS, 32, 32))
+        x = fresh(elements // math.prod(own), *own)
+        if form.startswith("channels_last"):
             x = x.to(memory_format=torch.channels_last)
-        return x, {name: fresh(CHANNELS) for name in names}, 1
+        return x, {name: fresh(own[0]) for name in names}, 1
+    if form in SIZES:
+        (columns,) = SIZES[form]
+        x = fresh(elements // columns, columns)
+        return x, {name: fresh(columns) for name in names}, -1
     shape = (elements // COLUMNS, COLUMNS)
     sizes = {"scale": shape[1:], "bias": shape[1:]}
     return fresh(*shape), {name: fresh(*sizes.get(name, shape)) for name in names}, -1
@@ -88,10 +107,11 @@ def gradients(function, tensors):
     return lambda: torch.autograd.grad(result, leaves, incoming, retain_graph=True)
 
 
-def backward_contestants(act, form: str, elements: int, dtype: torch.dtype, device: str):
+def backward_contestants(
+    act, form: str, elements: int, dtype: torch.dtype, device: str, compiles: bool
+):
     x, vectors, dim = operands(form, elements, dtype, device)
     op = getattr(torch.ops.fastact, f"fused_{act.name}")
-    torch._dynamo.reset()
 
     def eager(x, *others):
         return one_by_one(act, x, dict(zip(vectors, others)), dim)(x)
@@ -103,32 +123,37 @@ def backward_contestants(act, form: str, elements: int, dtype: torch.dtype, devi
     large = sum(t.numel() == x.numel() for t in tensors)
     # Where there is no scale, residual's gradient is self's.
     written = large - ("residual" in vectors and "scale" not in vectors)
-    source = torch.zeros((1 + large + written) * elements // 2, dtype=dtype, device=device)
+    source = torch.zeros((1 + large + written) * x.numel() // 2, dtype=dtype, device=device)
     target = torch.zeros_like(source)
-    return {
+    present = {
         "fastact": Contestant(gradients(fused, tensors)),
         "pytorch": Contestant(gradients(eager, tensors)),
-        "compile": Contestant(gradients(torch.compile(eager), tensors)),
         "copy": Contestant(lambda: target.copy_(source)),
     }
+    if compiles:
+        torch._dynamo.reset()
+        present["compile"] = Contestant(gradients(torch.compile(eager), tensors))
+    return present
 
 
-def contestants(act, form: str, elements: int, dtype: torch.dtype, device: str):
+def contestants(act, form: str, elements: int, dtype: torch.dtype, device: str, compiles: bool):
     x, vectors, dim = operands(form, elements, dtype, device)
     op = getattr(torch.ops.fastact, f"fused_{act.name}")
     eager = one_by_one(act, x, vectors, dim)
-    torch._dynamo.reset()
-    compiled = torch.compile(eager)
     # As many bytes as the operands, half of them read and half written.
-    size = FORMS[form][1] * elements // 2
+    size = EVERY_FORM[form][1] * x.numel() // 2
     source = torch.zeros(size, dtype=dtype, device=device)
     target = torch.zeros_like(source)
-    return {
+    present = {
         "fastact": Contestant(lambda: op(x, **vectors, dim=dim)),
         "pytorch": Contestant(lambda: eager(x)),
-        "compile": Contestant(lambda: compiled(x)),
         "copy": Contestant(lambda: target.copy_(source)),
     }
+    if compiles:
+        torch._dynamo.reset()
+        compiled = torch.compile(eager)
+        present["compile"] = Contestant(lambda: compiled(x))
+    return present
 
 
 def main() -> None:
@@ -139,12 +164,21 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--op", action="append", choices=sorted(named))
     parser.add_argument("--dtype", action="append", choices=("float32", "bfloat16", "float16"))
-    parser.add_argument("--form", action="append", choices=FORMS)
+    parser.add_argument("--form", action="append", choices=EVERY_FORM)
     parser.add_argument("--size", type=int, help="2^N elements (default: 26 on a GPU, else 22)")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--backward", action="store_true", help="gradients, in place of values")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for a line")
+    parser.add_argument("--quick", action="store_true", help="see above")
+    parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
+    parser.add_argument("--seconds", type=float, help="for a line (default: 1, with --quick 0.5)")
     chosen = parser.parse_args()
+    quick = chosen.quick
+    compiles = not (quick or chosen.no_compile)
+    seconds = chosen.seconds or (0.5 if quick else 1.0)
+    names = chosen.op or (("silu",) if quick else ("relu", "selu", "silu", "gelu"))
+    dtypes = chosen.dtype or ("float32", "bfloat16", *(("float16",) if quick else ()))
+    forms = chosen.form or (EVERY_FORM if quick else FORMS)
+    directions = (False, True) if quick and not chosen.backward else (chosen.backward,)
     device = chosen.device or ("cuda" if torch.cuda.is_available() else "cpu")
     elements = 1 << (chosen.size or (26 if device == "cuda" else 22))
     if chosen.threads:
@@ -152,29 +186,29 @@ def main() -> None:
     torch.ops.load_library(str(library_path()))
     # A backward pass of torch.compile's may be called again.
     torch._functorch.config.donated_buffer = False
-    make = backward_contestants if chosen.backward else contestants
     where = (
         torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
     )
     print(
         f"{where}, torch {torch.__version__}, {elements} elements; median ms, times over FastAct's"
     )
-    print(f"{'':36}{'ms':>9} {'10..90 %':>17} {'copy':>7} {'PyTorch':>8} {'compile':>8}")
+    print(f"{'':44}{'ms':>9} {'10..90 %':>17} {'copy':>7} {'PyTorch':>8} {'compile':>8}")
     clock = CudaClock() if device == "cuda" else CpuClock()
     with torch.no_grad():
-        for name in chosen.op or ("relu", "selu", "silu", "gelu"):
-            for dtype in chosen.dtype or ("float32", "bfloat16"):
-                for form in chosen.form or FORMS:
-                    present = make(named[name], form, elements, getattr(torch, dtype), device)
-                    times = in_turn(present, clock, chosen.seconds)
-                    ours = times["fastact"]
-                    ratios = [times[k].median / ours.median for k in ("copy", "pytorch", "compile")]
-                    spread = f"{ours.low * 1e3:.3f}..{ours.high * 1e3:.3f}"
-                    print(
-                        f"{name + ' ' + dtype + ' ' + form:36}{ours.median * 1e3:9.3f} {spread:>17}"
-                        f" {ratios[0]:7.3f} {ratios[1]:8.2f} {ratios[2]:8.2f}",
-                        flush=True,
-                    )
+        for backward, name, dtype, form in itertools.product(directions, names, dtypes, forms):
+            make = backward_contestants if backward else contestants
+            present = make(named[name], form, elements, getattr(torch, dtype), device, compiles)
+            times = in_turn(present, clock, seconds)
+            ours = times["fastact"]
+            ratios = {k: times[k].median / ours.median for k in times}
+            compiled = f"{ratios['compile']:8.2f}" if compiles else f"{'':>8}"
+            line = f"{name}{' backward' if backward else ''} {dtype} {form}"
+            spread = f"{ours.low * 1e3:.3f}..{ours.high * 1e3:.3f}"
+            print(
+                f"{line:44}{ours.median * 1e3:9.3f} {spread:>17}"
+                f" {ratios['copy']:7.3f} {ratios['pytorch']:8.2f} {compiled}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

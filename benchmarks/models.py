@@ -16,13 +16,18 @@ with --fuse build/bench/fuse-DEVICE-THREADS.json.
 """
 
 import argparse
+import concurrent.futures
+import contextlib
 import copy
 import itertools
 import json
 import math
+import multiprocessing
 import os
 import statistics
 import sys
+import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,36 +102,97 @@ def usual_networks() -> tuple:
     return (*library_networks(), SWIGLU)
 
 
+@dataclass(frozen=True)
+class Cell:
+    network: str
+    dtype: str
+    training: bool
+
+
+def cells_of(options: argparse.Namespace) -> list[Cell]:
+    networks = usual_networks() if options.libraries else NETWORKS
+    names = [n.name for n in networks if not options.network or n.name in options.network]
+    modes = (False,) if options.fuse else (False, True)
+    return [Cell(*cell) for cell in itertools.product(names, options.dtype or DTYPES, modes)]
+
+
+def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullcontext) -> dict:
+    """What takes time once, as compilers do, it does before its turn."""
+    width, side, batch = (LIBRARY_SIZES if options.libraries else SIZES)[options.device]
+    networks = usual_networks() if options.libraries else NETWORKS
+    network = next(n for n in networks if n.name == cell.network)
+    dtype = DTYPES[cell.dtype]
+    torch._dynamo.reset()
+    model, inputs = network.build(width, side)
+    model = model.to(options.device, dtype).train(cell.training)
+    x = inputs(batch).to(options.device, dtype)
+    if x.is_cuda and x.dim() == 4:
+        x = x.to(memory_format=torch.channels_last)
+        model = model.to(memory_format=torch.channels_last)
+    switch = Switch()
+    every = contestants(model, x, cell.training, options, switch)
+    for contestant in every.values():
+        contestant.prepare()
+        contestant.call()
+    if x.is_cuda:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    with turn():
+        clock = CudaClock() if x.is_cuda else CpuClock()
+        times = in_turn(every, clock, options.seconds)
+        switch.set(False)
+        row = {"network": cell.network, "dtype": cell.dtype, "training": cell.training}
+        row["contestant"] = FUSE if options.fuse else OVERRIDE
+        row["times"] = {title: t.as_dict() for title, t in times.items()}
+        print(line(row), flush=True)
+        if x.is_cuda:
+            del every, model, x
+            torch.cuda.empty_cache()
+    return row
+
+
+# Of a process of --at-once: set when it begins.
+all_ready: threading.Barrier
+one_at_a_time: threading.Lock
+
+
+def begin(barrier: threading.Barrier, lock: threading.Lock) -> None:
+    global all_ready, one_at_a_time
+    all_ready, one_at_a_time = barrier, lock
+
+
+@contextlib.contextmanager
+def turn_of_process():
+    all_ready.wait()
+    with one_at_a_time:
+        yield
+
+
+def measure_at_once(cells: list[Cell], options: argparse.Namespace) -> list[dict]:
+    """A process for each cell: they compile at the same time, and are timed one after the other."""
+    context = multiprocessing.get_context("spawn")
+    shared = context.Barrier(len(cells)), context.Lock()
+    with concurrent.futures.ProcessPoolExecutor(len(cells), context, begin, shared) as processes:
+        measured = [
+            processes.submit(measure_cell, cell, options, turn_of_process) for cell in cells
+        ]
+        for future in concurrent.futures.as_completed(measured):
+            if future.exception():
+                shared[0].abort()
+        return [future.result() for future in measured]
+
+
 def measure(options: argparse.Namespace) -> dict:
+    cells = cells_of(options)
+    if options.at_once:
+        rows = measure_at_once(cells, options)
+    else:
+        rows = [measure_cell(cell, options) for cell in cells]
     device = options.device
-    clock = CudaClock() if device == "cuda" else CpuClock()
-    sizes = (LIBRARY_SIZES if options.libraries else SIZES)[device]
-    width, side, batch = sizes
-    switch, rows = Switch(), []
-    for network in usual_networks() if options.libraries else NETWORKS:
-        if options.network and network.name not in options.network:
-            continue
-        for name in options.dtype or DTYPES:
-            for training in (False,) if options.fuse else (False, True):
-                torch._dynamo.reset()
-                model, inputs = network.build(width, side)
-                model = model.to(device, DTYPES[name]).train(training)
-                x = inputs(batch).to(device, DTYPES[name])
-                if x.is_cuda and x.dim() == 4:
-                    x = x.to(memory_format=torch.channels_last)
-                    model = model.to(memory_format=torch.channels_last)
-                every = contestants(model, x, training, options, switch)
-                times = in_turn(every, clock, options.seconds)
-                switch.set(False)
-                row = {"network": network.name, "dtype": name, "training": training}
-                row["contestant"] = FUSE if options.fuse else OVERRIDE
-                row["times"] = {title: t.as_dict() for title, t in times.items()}
-                rows.append(row)
-                print(line(row), flush=True)
     name = torch.cuda.get_device_name() if device == "cuda" else _info.cpu_name()
     return {
         "machine": name, "torch": torch.__version__, "threads": torch.get_num_threads(),
-        "device": device, "sizes": sizes,
+        "device": device, "sizes": (LIBRARY_SIZES if options.libraries else SIZES)[device],
         "contestant": FUSE if options.fuse else OVERRIDE, "rows": rows,
     }  # fmt: skip
 
@@ -307,6 +373,7 @@ def main() -> None:
     parser.add_argument("--network", action="append", choices=every)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
     parser.add_argument("--compile", action="store_true", help="compiled models, too")
+    parser.add_argument("--at-once", action="store_true", help="compile all at the same time")
     parser.add_argument("--fuse", action="store_true", help="fuse_ in place of the override")
     parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
     parser.add_argument("--forms", action="store_true", help="fused forms beside PyTorch, on a CPU")

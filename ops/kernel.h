@@ -60,6 +60,20 @@ struct FusedSet {
   constexpr void add(FusedInput input) { bits |= of(input).bits; }
 };
 
+// What there is of SELU with alpha dropout (ops/forms/alpha_dropout.h).
+enum class AlphaDropoutForm : uint8_t { kValue, kGradient, kMask };
+
+// The order in which a fused form's gradients by scale and bias are summed, which the sizes alone
+// give. Of vectors along the columns: a column's numbers of so many rows, one after the other. Of
+// channels of images: a channel's numbers in an image, in blocks, each in lanes, which are added by
+// halves; then so many blocks, in double. These sums in double: so many, one after the other, until
+// there is one.
+inline constexpr int kSumRows = 32;
+inline constexpr int kSumBlock = 1024;
+inline constexpr int kSumLanes = 16;
+inline constexpr int kSumBlocks = 4;
+inline constexpr int kSumGroups = 256;
+
 // The functions of one family on one target, by KernelId.
 template <class Function>
 struct KernelTable {

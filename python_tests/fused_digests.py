@@ -37,8 +37,8 @@ def call(act, tensors, names, dim):
 
 
 def digests(device="cpu"):
-    """By activation and type: of values for every set of operands, and, on a CPU, of gradients by
-    all of them, of which scale's and bias's are sums."""
+    """By activation and type: of values for every set of operands, and of gradients by all of them,
+    of which scale's and bias's are sums."""
     result = {}
     for act in ACTIVATIONS:
         for dtype in DTYPES:
@@ -55,16 +55,14 @@ def digests(device="cpu"):
                     shapes = [shape, *shapes]
                     tensors = [numbers(s, dtype, i).to(device) for i, s in enumerate(shapes)]
                     add(values, call(act, tensors, names, dim))
-                    if device != "cpu":
-                        continue
                     leaves = [t.requires_grad_() for t in tensors]
-                    incoming = numbers(shape, dtype, 9)
+                    incoming = numbers(shape, dtype, 9).to(device)
                     for t in torch.autograd.grad(call(act, leaves, names, dim), leaves, incoming):
                         add(gradients, t)
-            parts = {"values": values.hexdigest()[:16]}
-            if device == "cpu":
-                parts["gradients"] = gradients.hexdigest()[:16]
-            result[f"{act.id} {dtype_name(dtype)}"] = parts
+            result[f"{act.id} {dtype_name(dtype)}"] = {
+                "values": values.hexdigest()[:16],
+                "gradients": gradients.hexdigest()[:16],
+            }
     return result
 
 

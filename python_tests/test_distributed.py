@@ -89,11 +89,22 @@ def test_every_operator_has_a_rule():
             f"fused_{act.name}",
             f"fused_{act.name}_",
             f"_fused_{act.name}_backward",
+            f"_fused_{act.name}_with_argument",
             f"{act.name}_and_mul",
         )
     }
+    # The elements that are dropped depend on where they lie in one process's memory.
+    random = {
+        f"fastact::{name}"
+        for name in (
+            "selu_alpha_dropout",
+            "_selu_alpha_dropout",
+            "_selu_alpha_dropout_backward",
+            "_alpha_dropout_mask",
+        )
+    }
     tools = {"fastact::build_info", "fastact::not_faster_on_cpu", "fastact::optimize_archive"}
-    assert without == tools | {"fastact::prelu"} | composed
+    assert without == tools | {"fastact::prelu"} | composed | random
 
 
 def test_elementwise_is_what_the_tag_says():

@@ -25,6 +25,7 @@ from support import (
     LAYOUTS,
     assert_same_bits,
     build_info,
+    dtype_name,
     error_of,
     first_line,
     make,
@@ -46,6 +47,7 @@ acts = pytest.mark.parametrize("act", REPRESENTATIVES, ids=lambda act: act.id)
 two_acts = pytest.mark.parametrize(
     "act", [a for a in ACTIVATIONS if a.name in ("selu", "gelu")], ids=lambda act: act.id
 )
+(RELU,) = (act for act in ACTIVATIONS if act.name == "relu")
 sets = pytest.mark.parametrize("names", SETS, ids=lambda names: "+".join(names) or "none")
 
 
@@ -246,6 +248,42 @@ def test_rows(act, dtype, device, columns):
 
 
 @two_acts
+@pytest.mark.parametrize("columns", (1, 3, 20, 255, 256, 400))
+def test_many_rows_with_the_same_vectors(act, dtype, device, columns):
+    """So many that short ones share blocks, and that the last block has fewer."""
+    rows = 2 * (1024 // columns) + 5
+    x, operands = drawn((rows, columns), INPUTS, dtype, device)
+    for names in (("bias",), ("scale",), ("scale", "bias"), INPUTS):
+        own = {name: operands[name] for name in names}
+        full = {name: t.expand(rows, columns).contiguous() for name, t in own.items()}
+        assert_same_bits(fused(act, x, **own), fused(act, x, **full))
+        # Rows that do not touch.
+        padded = torch.cat((x, x), 1)[:, :columns]
+        assert_same_bits(fused(act, padded, **own), fused(act, x, **full))
+    # A number for each row.
+    vectors = {name: values(rows, 1, dtype=dtype, device=device) for name in ("scale", "bias")}
+    full = {name: t.expand(rows, columns).contiguous() for name, t in vectors.items()}
+    assert_same_bits(fused(act, x, **vectors), fused(act, x, **full))
+    every_second = torch.stack((operands["bias"], operands["scale"]), -1)[..., 0]
+    assert_same_bits(
+        fused(act, x, bias=every_second, gate=operands["gate"]),
+        fused(act, x, bias=operands["bias"], gate=operands["gate"]),
+    )
+
+
+@two_acts
+@pytest.mark.parametrize("shape", ((5, 5000), (3, 20, 300)))
+def test_vectors_of_single_elements_and_of_self_s_size(act, dtype, device, shape):
+    x = values(*shape, dtype=dtype, device=device)
+    bias = values(*shape, dtype=dtype, device=device)
+    one = values(1, dtype=dtype, device=device)
+    result = fused(act, x, scale=one, bias=bias, gate=x)
+    assert_same_bits(result, fused(act, x, scale=one.expand(shape).contiguous(), bias=bias, gate=x))
+    flat = fused(act, x.flatten(), scale=one, bias=bias.flatten(), gate=x.flatten())
+    assert_same_bits(result.flatten(), flat)
+
+
+@two_acts
 @pytest.mark.parametrize("shape", ((2, 5, 3, 7), (2, 16, 8, 8), (3, 33, 7, 7), (1, 130, 5, 5)))
 @pytest.mark.parametrize("last", (False, True), ids=("contiguous", "channels_last"))
 @pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
@@ -373,6 +411,29 @@ def test_large_tensors(act, dtype, device):
             assert_same_bits(result[piece], fused(act, x[piece].clone(), **own))
 
 
+@pytest.mark.parametrize("columns", (4096, 4099, 32))
+@pytest.mark.parametrize("element", (torch.float32, torch.bfloat16), ids=str)
+def test_large_rows(device, element, columns):
+    """Beyond what stays in a cache, with vectors: rows that begin at a cache line, and not."""
+    rows = (10 << 20) // columns * (4 // element.itemsize)
+    x, residual = (values(rows, columns, dtype=element, device=device) for _ in range(2))
+    vectors = {name: values(columns, dtype=element, device=device) for name in ("scale", "bias")}
+    result = torch.ops.fastact.fused_relu(x, residual=residual, **vectors)
+    for start in (0, rows // 2 - 1, rows - 3):
+        piece = slice(start, start + 3)
+        own = torch.ops.fastact.fused_relu(
+            x[piece].clone(), residual=residual[piece].clone(), **vectors
+        )
+        assert_same_bits(result[piece], own)
+    one = torch.ops.fastact.fused_relu(x.flatten()[1:], residual=residual.flatten()[1:])
+    assert_same_bits(
+        one[-100:], torch.ops.fastact.fused_relu(x, residual=residual).flatten()[-100:]
+    )
+    again = x.clone()
+    torch.ops.fastact.fused_relu_(again, residual=residual, **vectors)
+    assert_same_bits(again, result)
+
+
 # ---- derivatives
 
 
@@ -457,6 +518,9 @@ GRADIENT_LAYOUTS = {
     "rows": ((70, 33), -1, lambda t: t),
     "long_rows": ((3, 4500), -1, lambda t: t),
     "vector": ((9,), -1, lambda t: t),
+    "narrow_rows": ((500, 3), -1, lambda t: t),
+    "short_rows": ((70, 200), -1, lambda t: t),
+    "small_images": ((3, 90, 3, 4), 1, lambda t: t),
     "batch": ((3, 4, 1, 20), -1, lambda t: t),
     "channels": ((5, 6, 7, 9), 1, lambda t: t),
     "large_images": ((2, 3, 70, 61), 1, lambda t: t),
@@ -499,13 +563,15 @@ def test_gradients_in_one_pass(act, dtype, device, layout, wide_vectors):
         operands = dict(zip(("self", *names), tensors))
         z = operands["self"]
         if "residual" in names and "scale" not in names:  # z is what is saved
+            number = torch.promote_types(dtype, torch.float32)  # rounded once
+            z = z.to(number)
             if "bias" in names:
                 others = [d for d in range(len(shape)) if d != dim % len(shape)]
-                lying = operands.pop("bias").to(dtype)
+                lying = operands.pop("bias").to(number)
                 for d in others:
                     lying = lying.unsqueeze(d)
                 z = z + lying
-            operands["self"] = z + operands.pop("residual")
+            operands["self"] = (z + operands.pop("residual").to(number)).to(dtype)
         wide_tensors = [t.double() for t in operands.values()]
         rest = tuple(operands)[1:]
         exact = gradients_of(act, wide_tensors, rest, full["grad_output"].double(), dim, True)
@@ -527,8 +593,8 @@ def test_gradients_in_one_pass(act, dtype, device, layout, wide_vectors):
             )
 
 
-def test_a_backward_pass_is_one_kernel():
-    """On the CPU, and nothing beside it but to bring sums to their types."""
+def test_a_backward_pass_is_one_kernel(device):
+    """And nothing beside it but to bring sums to their types."""
     calls = []
 
     class Record(TorchDispatchMode):
@@ -536,12 +602,90 @@ def test_a_backward_pass_is_one_kernel():
             calls.append(function._schema.name)
             return function(*arguments, **(keywords or {}))
 
-    x, bias, gate, g = (torch.randn(*s, requires_grad=True) for s in ((8, 6), (6,), (8, 6), (8, 6)))
+    shapes = ((8, 6), (6,), (8, 6), (8, 6))
+    x, bias, gate, g = (torch.randn(*s, device=device, requires_grad=True) for s in shapes)
     result = torch.ops.fastact.fused_silu(x, bias=bias, gate=gate)
     with Record():
         torch.autograd.grad(result, (x, bias, gate), g)
     assert calls[0] == "fastact::_fused_silu_backward"
     assert set(calls[1:]) <= {"aten::_to_copy", "aten::detach"}
+
+
+def with_argument(act, x, **operands):
+    op = getattr(torch.ops.fastact, f"_fused_{act.name}_with_argument")
+    return op(x, *(operands.get(name) for name in INPUTS), list(act.parameters.values()))
+
+
+@two_acts
+@sets
+def test_the_result_and_z(act, dtype, device, names):
+    """At once. z is rounded to the type once."""
+    x, operands = drawn((67, 37), names, dtype, device)
+    for lay in (lambda t: t, lambda t: t.t().contiguous().t() if t.dim() == 2 else t):
+        own = {name: lay(t) for name, t in operands.items()}
+        with untouched(x, *own.values()):
+            result, z = with_argument(act, lay(x), **own)
+        assert_same_bits(result, fused(act, x, **operands))
+        assert_same_bits(z, argument(x, **operands).to(dtype))
+        assert z.stride() == result.stride() == lay(x).stride()
+
+
+def test_the_result_and_z_of_any_layout(dtype, device):
+    """Images, vectors of float32, and what z is composed for."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    x = values(2, 5, 4, 7, dtype=dtype, device=device)
+    wide = torch.float32 if dtype.itemsize == 2 else dtype
+    bias = values(5, 1, 1, dtype=wide, device=device)
+    for t in (x, x.to(memory_format=torch.channels_last), x[..., ::2], x[..., :1]):
+        for residual in (t, values(7, dtype=dtype, device=device)[: t.shape[-1]]):
+            result, z = with_argument(act, t, bias=bias, residual=residual)
+            assert_same_bits(result, fused(act, t, bias=bias, residual=residual))
+            exact = t.double() + bias.double() + residual.double()
+            eps = torch.finfo(dtype).eps
+            close(z.double(), exact, rtol=2 * eps, atol=2 * eps * exact.abs().max().item())
+    with pytest.raises(RuntimeError, match="expected gate to have self's type"):
+        with_argument(act, x, gate=x.int())
+
+
+def test_the_result_and_z_of_operands_that_lie_otherwise(device):
+    """Of self's size and in another order, repeated, or with a stride that says nothing."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    x, image = values(4, 3, device=device), values(1, 10, 4, 4, device=device)
+    for self, operands in (
+        (x, {"bias": values(3, 4, device=device).t()}),
+        (x, {"bias": values(3, device=device).expand(4, 3)}),
+        (image[:, :5], {"residual": values(1, 5, 4, 4, device=device)}),
+        (values(9, device=device)[::2], {"bias": values(9, device=device)[::2]}),
+    ):
+        result, z = with_argument(act, self, **operands)
+        assert_same_bits(result, fused(act, self, **operands))
+        assert_same_bits(z, argument(self, **operands))
+        leaves = [t.detach().requires_grad_() for t in (self, *operands.values())]
+        ours = fused(act, leaves[0], **dict(zip(operands, leaves[1:])))
+        for gradient in torch.autograd.grad(ours.sum(), leaves):
+            assert gradient.isfinite().all()
+
+
+def test_a_forward_pass_that_saves_z_is_one_kernel():
+    """On the CPU."""
+    calls = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            calls.append(function._schema.name)
+            return function(*arguments, **(keywords or {}))
+
+    x, bias, residual = (torch.randn(*s, requires_grad=True) for s in ((8, 6), (6,), (8, 6)))
+    with Record():
+        result = torch.ops.fastact.fused_silu(x, bias=bias, residual=residual)
+    assert set(calls) - {"aten::detach"} == {"fastact::_fused_silu_with_argument"}
+    assert len([c for c in calls if c.startswith("fastact")]) == 1
+    g = torch.randn(8, 6)
+    found = torch.autograd.grad(result, (x, bias, residual), g)
+    z = x.double() + bias.double() + residual.double()
+    (slope,) = torch.autograd.grad(torch.nn.functional.silu(z), z, g.double())
+    for a, b in zip(found, (slope, slope.sum(0), slope)):
+        close(a.double(), b, rtol=1e-5, atol=1e-5)
 
 
 def test_gradients_of_what_the_kernel_does_not_take(device):
@@ -562,6 +706,32 @@ def test_gradients_of_what_the_kernel_does_not_take(device):
         theirs = gradients_of(act, tensors, tuple(operands), g.to(device), composed=True)
         for name, t in ours.items():
             close(t, theirs[name])
+
+
+def test_gradients_of_vectors_in_their_own_order(device):
+    """A scale of self's size that lies as self does, and one that is repeated."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    x, scale = (torch.randn(3, 4, device=device).t() for _ in range(2))
+    last = {"memory_format": torch.channels_last}
+    images = [torch.randn(2, 3, 4, 5, device=device).to(**last) for _ in range(2)]
+    repeated = torch.randn(6, device=device).expand(4, 6)
+    for tensors in ((x, scale), images, (torch.randn(4, 6, device=device), repeated)):
+        g = torch.randn_like(tensors[0])
+        ours = gradients_of(act, tensors, ("scale",), g)
+        theirs = gradients_of(act, tensors, ("scale",), g, composed=True)
+        for name, t in ours.items():
+            close(t, theirs[name])
+
+
+def test_a_sum_that_is_nan_is_the_one_nan(dtype, device):
+    x, vector = values(6, 40, dtype=dtype, device=device), values(40, dtype=dtype, device=device)
+    g = torch.ones_like(x)
+    g[0], g[1] = math.inf, -math.inf  # a NaN of the sum's own
+    leaves = [t.requires_grad_() for t in (x, vector)]
+    result = torch.ops.fastact.fused_leaky_relu(x, bias=vector)
+    found = torch.autograd.grad(result, leaves, g)[1]
+    assert found.dtype == dtype
+    assert (found.view(FORMATS[dtype].integer) == FORMATS[dtype].nan).all()
 
 
 def test_sums_do_not_depend_on_threads_or_columns():
@@ -587,6 +757,71 @@ def test_sums_do_not_depend_on_threads_or_columns():
                 assert_same_bits(result[name], results[0][name])
             assert_same_bits(alone[name], results[0][name][2:5])
             assert results[0][name].abs().max() > 1
+
+
+def in_groups(sums):
+    """[groups, channels], of which 256 are added one after the other, until there is one."""
+    while True:
+        whole = -(-len(sums) // 256) * 256
+        padded = np.zeros((whole, sums.shape[1]))
+        padded[: len(sums)] = sums
+        total = np.zeros((whole // 256, sums.shape[1]))
+        for i in range(256):
+            total += padded[i::256]
+        sums = total
+        if len(sums) == 1:
+            return sums[0]
+
+
+def sums_of_rows(numbers):
+    rows, columns = numbers.shape
+    padded = np.zeros((-(-rows // 32) * 32, columns), numbers.dtype)
+    padded[:rows] = numbers
+    total = np.zeros((len(padded) // 32, columns), numbers.dtype)
+    for i in range(32):
+        total += padded[i::32]
+    return in_groups(total.astype(np.float64))
+
+
+def sums_of_images(numbers):
+    images, channels, size = numbers.shape
+    chunks = -(-size // 4096)
+    padded = np.zeros((images, channels, chunks * 4096), numbers.dtype)
+    padded[..., :size] = numbers
+    blocks = padded.reshape(images, channels, chunks, 4, 64, 16)
+    lanes = np.zeros((images, channels, chunks, 4, 16), numbers.dtype)
+    for i in range(64):
+        lanes += blocks[..., i, :]
+    while lanes.shape[-1] > 1:
+        half = lanes.shape[-1] // 2
+        lanes = lanes[..., :half] + lanes[..., half:]
+    of_chunks = np.zeros((images, channels, chunks))
+    for i in range(4):
+        of_chunks += lanes[..., i, 0]
+    return in_groups(of_chunks.transpose(0, 2, 1).reshape(-1, channels))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ((70, 33), (9, 300), (8200, 3), (8300, 64), (530_000, 2), (3, 5, 49), (9, 3, 100), (2, 3, 1030),
+     (2, 2, 9000), (270, 2, 33), (1, 4, 4096)),
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("number", (torch.float32, torch.float64), ids=dtype_name)
+def test_the_order_of_sums(device, shape, number):
+    """That of the docs, by NumPy, on every device: relu's slope is 1 here, so that bias's gradient
+    is a sum of the incoming one, and scale's one of its products with self. float64 shows the last
+    steps, too."""
+    torch.manual_seed(0)
+    g = torch.randn(shape, dtype=number)
+    x = torch.rand(shape, dtype=number) + 0.5
+    ones = torch.ones(shape[1], dtype=number)
+    tensors = [t.to(device) for t in (x, ones, ones)]
+    found = gradients_of(RELU, tensors, ("scale", "bias"), g.to(device), dim=1)
+    sums = sums_of_rows if len(shape) == 2 else sums_of_images
+    for name, numbers in (("bias", g.numpy()), ("scale", (g * x).numpy())):
+        expected = torch.from_numpy(sums(numbers)).to(number)
+        assert_same_bits(found[name].cpu(), expected)
 
 
 @acts
@@ -740,6 +975,30 @@ def test_compiled_autograd(device, fresh_compiler):
             close(t.grad, gradient)
 
 
+def test_compiled_autograd_of_gradients_of_gradients(device, fresh_compiler):
+    """z, which the kernel writes, has a node of its own."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "silu")
+    for names in (("bias", "residual"), ("scale", "bias", "residual")):
+        x, operands = smooth(act, (6, 8), names, device, torch.float32)
+        if "scale" in names:
+            operands["scale"] = operands["scale"].detach()
+        wanted = [t for t in (x, *operands.values()) if t.requires_grad]
+
+        def first(x=x, operands=operands, wanted=wanted):
+            result = fused(act, x, **operands)
+            return sum(
+                t.square().sum()
+                for t in torch.autograd.grad(result.sum(), wanted, create_graph=True)
+            )
+
+        expected = torch.autograd.grad(first(), wanted)
+        squares = first()
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+            squares.backward()
+        for t, gradient in zip(wanted, expected):
+            close(t.grad, gradient)
+
+
 def test_torchscript(device):
     def function(x, bias, gate):
         # type: (Tensor, Tensor, Optional[Tensor]) -> Tensor
@@ -884,19 +1143,28 @@ def test_errors(device):
         fused(act, x.clone().requires_grad_(), out=torch.empty_like(x))
     with pytest.raises((RuntimeError, ValueError), match="expected lambd to be at least 0"):
         torch.ops.fastact.fused_softshrink(x, lambd=-1.0)
+    nothing = (None,) * 4
+    backward, of_z = "_fused_selu_backward", "_fused_selu_with_argument"
+    for name, arguments, text in (
+        (backward, (x, x, *nothing, [1.0] * 64, [True] + [False] * 4), "0 parameters, but got 64"),
+        (of_z, (x, *nothing, [1.0] * 64), "0 parameters, but got 64"),
+        (backward, (x, x, *nothing, [], [False, True] + [False] * 3), "scale, of which a gradient"),
+    ):
+        with pytest.raises(ValueError, match=f"fastact::{name}: expected {text}"):
+            getattr(torch.ops.fastact, name)(*arguments)
 
 
 # ---- the same bits everywhere
 
 
 def test_digests(device):
-    """Of values, on every device, and of gradients, whose sums have this order on a CPU."""
+    """Of values and gradients, on every device."""
     recorded = json.loads(fused_digests.RECORD.read_text())
     found = fused_digests.digests(device)
     assert set(found) == set(recorded)
     for key, parts in found.items():
-        assert parts == {part: recorded[key][part] for part in parts}, key
-        assert set(parts) == {"values", "gradients"} or device != "cpu"
+        assert set(parts) == {"values", "gradients"}
+        assert parts == recorded[key], key
 
 
 @pytest.mark.kernels
@@ -925,6 +1193,99 @@ def test_a_gpu_gives_the_cpus_bits(act, cuda, dtype):
                 assert_same_bits(result.cpu(), fused(act, x, **operands))
 
 
+def off_the_boundary(t):
+    """The same numbers, a single element behind where a packet may begin."""
+    return torch.cat((t.flatten()[:1], t.flatten()))[1:].view(t.shape)
+
+
+# shape, dim, how the tensors lie
+TAKEN = {n: layout for n, layout in GRADIENT_LAYOUTS.items() if n != "every_second"}
+LAYOUTS_ON_A_GPU = TAKEN | {
+    "packets": ((70, 128), -1, lambda t: t),
+    "ragged": ((65, 129), -1, lambda t: t),
+    "three": ((1111, 3), -1, lambda t: t),
+    "many_groups": ((32 * 257 + 5, 16), -1, lambda t: t),
+    "wide": ((40, 2056), -1, lambda t: t),
+    "small_images": ((6, 33, 7, 7), 1, lambda t: t),
+    "pixels": ((40, 5, 1, 3), 1, lambda t: t),
+    "images_in_packets": ((3, 5, 64, 64), 1, lambda t: t),
+    "one_image": ((1, 3, 33, 35), 1, lambda t: t),
+    "channels_last_of_64": ((3, 64, 9, 9), 1, lambda t: t.to(memory_format=torch.channels_last)),
+    "channels_last_of_3": ((3, 3, 31, 33), 1, lambda t: t.to(memory_format=torch.channels_last)),
+    "half_in_packets": ((37, 64), -1, lambda t: torch.cat((t, t), 1)[:, 64:]),
+    "half_of_channels": ((5, 6, 8, 8), 1, lambda t: torch.cat((t, t), 1)[:, 6:]),
+    "unaligned": ((33, 64), -1, off_the_boundary),
+    "unaligned_images": ((3, 4, 40, 40), 1, off_the_boundary),
+}
+
+
+def gpu_operands(layout, dtype, wide_vectors):
+    """Tensors, and the same on a GPU, where they lie in the same way."""
+    shape, dim, lay = LAYOUTS_ON_A_GPU[layout]
+    vector = torch.float32 if wide_vectors and dtype.itemsize == 2 else dtype
+    torch.manual_seed(0)
+    full = {n: torch.randn(shape).to(dtype) for n in ("self", "residual", "gate", "grad_output")}
+    vectors = {n: torch.randn(shape[dim]).to(vector) for n in ("scale", "bias")}
+    on_cpu = {n: lay(t) for n, t in full.items()} | vectors
+    on_gpu = {n: lay(t.cuda()) for n, t in full.items()} | {n: t.cuda() for n, t in vectors.items()}
+    return on_cpu, on_gpu, dim
+
+
+@two_acts
+@pytest.mark.parametrize("layout", LAYOUTS_ON_A_GPU)
+@pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
+def test_a_gpu_gives_the_cpus_bits_of_layouts(act, cuda, dtype, layout, wide_vectors):
+    """Values, gradients and sums; the gradients a second time, too."""
+    on_cpu, on_gpu, dim = gpu_operands(layout, dtype, wide_vectors)
+    for names in SETS:
+        tensors = [[side[n] for n in ("self", *names)] for side in (on_cpu, on_gpu)]
+        values = [fused(act, t[0], dim=dim, **dict(zip(names, t[1:]))) for t in tensors]
+        assert_same_bits(values[1].cpu(), values[0])
+        expected = gradients_of(act, tensors[0], names, on_cpu["grad_output"], dim)
+        for _ in range(2):
+            with untouched(*tensors[1], on_gpu["grad_output"]):
+                found = gradients_of(act, tensors[1], names, on_gpu["grad_output"], dim)
+            for name, gradient in expected.items():
+                assert_same_bits(found[name].cpu(), gradient)
+
+
+@pytest.mark.parametrize("layout", ("ragged", "images_in_packets", "channels_last_of_64"))
+def test_a_gpu_gives_the_cpus_gradients(act, cuda, dtype, layout):
+    """Of every activation."""
+    on_cpu, on_gpu, dim = gpu_operands(layout, dtype, wide_vectors=False)
+    for names in (("scale", "bias"), ("residual", "gate"), INPUTS):
+        found, expected = (
+            gradients_of(act, [side[n] for n in ("self", *names)], names, side["grad_output"], dim)
+            for side in (on_gpu, on_cpu)
+        )
+        for name, gradient in expected.items():
+            assert_same_bits(found[name].cpu(), gradient)
+
+
+def test_a_pass_over_a_gpus_memory(cuda):
+    """A backward pass calls the one operator, where tensors lie as its kernel takes them."""
+    for layout in ("packets", "images_in_packets", "channels_last_of_3", "half_in_packets"):
+        _, tensors, dim = gpu_operands(layout, torch.bfloat16, wide_vectors=False)
+        leaves = {n: t.detach().requires_grad_() for n, t in tensors.items() if n != "grad_output"}
+        x = leaves.pop("self")
+        result = torch.ops.fastact.fused_silu(x, **leaves, dim=dim)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            torch.autograd.grad(result, (x, *leaves.values()), tensors["grad_output"])
+        called = {event.key for event in profile.key_averages()}
+        assert "fastact::_fused_silu_backward" in called
+        assert not {"aten::mul", "aten::sum", "aten::add"} & called
+
+
+def test_gradients_of_tensors_on_two_devices(cuda):
+    x, g = torch.randn(3, 4, device=cuda), torch.randn(3, 4)
+    mask = [True, False, False, False, False]
+    backward = torch.ops.fastact._fused_silu_backward
+    with torch.no_grad():
+        for incoming, own in ((g, x), (x, g)):
+            error = error_of(backward, incoming, own, None, None, None, None, [], mask)
+            assert "expected grad_output to be on self's device" in str(error)
+
+
 def test_a_cuda_graph_captures_it(cuda):
     x, bias = values(64, 128, device=cuda), values(128, device=cuda)
     fastact = torch.ops.fastact
@@ -936,6 +1297,57 @@ def test_a_cuda_graph_captures_it(cuda):
     out.zero_()
     graph.replay()
     assert_same_bits(out, expected)
+
+
+def test_a_cuda_graph_captures_gradients(cuda):
+    _, tensors, dim = gpu_operands("many_groups", torch.bfloat16, wide_vectors=False)
+    mask = [True] * 5
+    arguments = (tensors["grad_output"], *(tensors[n] for n in ("self", *INPUTS)), [], mask)
+    backward = torch.ops.fastact._fused_gelu_backward
+    with torch.no_grad():
+        expected = [t.clone() for t in backward(*arguments)]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = backward(*arguments)
+        for t in captured:
+            t.zero_()
+        graph.replay()
+    for found, t in zip(captured, expected):
+        assert_same_bits(found, t)
+
+
+@pytest.mark.parametrize("columns", (64, 1000, 4104))
+def test_gradients_of_many_rows(cuda, dtype, columns):
+    (act,) = (a for a in ACTIVATIONS if a.name == "silu")
+    x, g = (values((1 << 24) // columns + 5, columns, dtype=dtype) for _ in range(2))
+    vectors = [values(columns, dtype=dtype) for _ in range(2)]
+    names = ("scale", "bias")
+    expected = gradients_of(act, (x, *vectors), names, g)
+    there = [t.to(cuda) for t in (x, *vectors)]
+    for name, t in gradients_of(act, there, names, g.to(cuda)).items():
+        assert_same_bits(t, expected[name])
+
+
+@pytest.mark.parametrize("channels", (-1, 1), ids=("rows", "channels"))
+def test_vectors_and_sums_beyond_31_bits(cuda, channels):
+    """Values and gradients in the last rows, and sums, of which each float32 is a whole number."""
+    if torch.cuda.get_device_properties(0).total_memory < 60 << 30:
+        pytest.skip("expected 60 GiB of memory on the GPU")
+    shape = ((1 << 21) + 33, 1024) if channels == -1 else ((1 << 11) + 1, 256, 64, 64)
+    x = torch.ones(1, dtype=torch.bfloat16, device=cuda).expand(shape).contiguous()
+    assert x.numel() > 1 << 31
+    x[-1] = -3
+    vector = torch.arange(shape[channels], device=cuda, dtype=torch.float32) % 3
+    leaves = [t.requires_grad_() for t in (x, vector)]
+    result = torch.ops.fastact.fused_relu(x, bias=vector, dim=channels)
+    for i in (0, shape[0] // 2, -2, -1):
+        own = torch.ops.fastact.fused_relu(x[i : i + 1 or None].detach(), bias=vector, dim=channels)
+        assert_same_bits(result[i : i + 1 or None].detach(), own.detach())
+    g = torch.ones(1, dtype=torch.bfloat16, device=cuda).expand(shape).contiguous()
+    found = torch.autograd.grad(result, leaves, g)
+    per_row = math.prod(shape) // shape[0] // shape[channels]
+    assert (found[1] == (shape[0] - 1) * per_row).all()
+    assert (found[0][:-1] == 1).all() and (found[0][-1] == 0).all()
 
 
 def test_offsets_beyond_31_bits(cuda):

@@ -72,7 +72,10 @@ def rounds_as_eager():
 def assert_rounded_once(dtype, device):
     """f(a * b) * c by two operators and by a fused one, and c * f'(a * b), of 16 bits: within 0.51
     ULP of the exact result, as a * b is exact in float32, which has more digits than the type. Next
-    to a zero of f' terms cancel: there it is within 2^-20 c."""
+    to a zero of f' terms cancel: there it is within 2^-20 c. A GPU's approximate values add what
+    breaks ties, times c, and tanhshrink's is within 0.58 in float16."""
+    on_gpu = device == "cuda"
+    tie = {torch.bfloat16: 2.0**-134, torch.float16: 2.0**-40}[dtype] * on_gpu
     acts = [act for act in ACTIVATIONS if act.defaults is None]
 
     def f(a, b, c):
@@ -92,7 +95,10 @@ def assert_rounded_once(dtype, device):
         order = int(i >= 2 * len(acts))
         exact = act.derivative(LongDouble, z, order) * factor
         near = np.abs(exact) < float(torch.finfo(dtype).max)
-        allowed = 0.51 * ulp_of(exact, dtype) + order * 2.0**-20 * np.abs(factor)
+        is_wide = on_gpu and act.name == "tanhshrink" and dtype == torch.float16
+        nearest = 0.58 if is_wide and i < len(acts) else 0.51
+        near_zero = 2.0**-20 if order else tie
+        allowed = nearest * ulp_of(exact, dtype) + near_zero * np.abs(factor)
         errors = (np.abs(wide(result) - exact) / allowed)[near]
         worst = errors.argmax()
         assert errors[worst] <= 1, (act.id, order, errors[worst], z[near][worst])

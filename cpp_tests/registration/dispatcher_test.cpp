@@ -100,7 +100,11 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
                                        "fastact::_prelu",
                                        "fastact::_prelu_backward",
                                        "fastact::_prelu_weight_backward",
-                                       "fastact::_prelu_weight_double_backward"};
+                                       "fastact::_prelu_weight_double_backward",
+                                       "fastact::selu_alpha_dropout",
+                                       "fastact::_selu_alpha_dropout",
+                                       "fastact::_selu_alpha_dropout_backward",
+                                       "fastact::_alpha_dropout_mask"};
   for (const std::string name : kActivations) {
     for (const char* const form : {"", "_", ".out", "_backward", "_backward.grad_input",
                                    "_double_backward", "_triple_backward"}) {
@@ -112,6 +116,7 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
     }
     expected.push_back("fastact::fused_" + name + "_");
     expected.push_back("fastact::_fused_" + name + "_backward");
+    expected.push_back("fastact::_fused_" + name + "_with_argument");
     for (const char* const overload : {"", ".out"})
       expected.push_back("fastact::" + name + "_and_mul" + overload);
   }

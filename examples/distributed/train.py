@@ -222,7 +222,8 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
 
     torch.manual_seed(0)  # the same weights everywhere
     model = distribute(MODELS[options.model]().to(device), mesh, options.data)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    # One by one: on a GPU Adam groups parameters, and no group may mix plain tensors and DTensors.
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
     checkpoints = Checkpoints(options.out, model, optimizer)
     done = checkpoints.load_last()
     say(

@@ -6,25 +6,30 @@
 #include <vector>
 
 #include "ops/catalogue.h"
+#include "ops/cpu/alpha_dropout.h"
 #include "ops/cpu/fused.h"
 #include "ops/cpu/processor.h"
 #include "ops/cpu/tables.h"
+#include "ops/forms/fused.h"
 
 namespace fastact::cpu {
 
-// Each instruction set's, see fused.cpp.
+// Each instruction set's, see fused.cpp and alpha_dropout.cpp.
 namespace baseline {
 FusedKernels fused_kernels(DType dtype);
-}
+AlphaDropoutKernel alpha_dropout_kernel(AlphaDropoutForm form, DType dtype);
+}  // namespace baseline
 #if FASTACT_HAS_AVX2
 namespace avx2 {
 FusedKernels fused_kernels(DType dtype);
-}
+AlphaDropoutKernel alpha_dropout_kernel(AlphaDropoutForm form, DType dtype);
+}  // namespace avx2
 #endif
 #if FASTACT_HAS_AVX512
 namespace avx512 {
 FusedKernels fused_kernels(DType dtype);
-}
+AlphaDropoutKernel alpha_dropout_kernel(AlphaDropoutForm form, DType dtype);
+}  // namespace avx512
 #endif
 
 namespace {
@@ -55,18 +60,19 @@ InstructionSet select() {
                               " on this processor, but got " + wanted);
 }
 
+template <class Function>
 struct Tables {
-  const KernelTable<Kernel>* by_set[3];
+  const KernelTable<Function>* by_set[3];
 };
 
 #define FASTACT_TABLES_OF(name, Type) \
-  Tables{{&name##_baseline, FASTACT_AVX2_TABLE(name), FASTACT_AVX512_TABLE(name)}},
-#define FASTACT_NUMBER_TABLES_OF(name, Type)                            \
-  Tables{{&name##_numbers_baseline, FASTACT_AVX2_TABLE(name##_numbers), \
-          FASTACT_AVX512_TABLE(name##_numbers)}},
-constexpr Tables kTables[] = {FASTACT_FAMILIES(FASTACT_TABLES_OF)};
+  Tables<Kernel>{{&name##_baseline, FASTACT_AVX2_TABLE(name), FASTACT_AVX512_TABLE(name)}},
+#define FASTACT_NUMBER_TABLES_OF(name, Type)                                           \
+  Tables<DenseFunction>{{&name##_numbers_baseline, FASTACT_AVX2_TABLE(name##_numbers), \
+                         FASTACT_AVX512_TABLE(name##_numbers)}},
+constexpr Tables<Kernel> kTables[] = {FASTACT_FAMILIES(FASTACT_TABLES_OF)};
 
-constexpr Tables kNumberTables[] = {FASTACT_ACTIVATIONS(FASTACT_NUMBER_TABLES_OF)};
+constexpr Tables<DenseFunction> kNumberTables[] = {FASTACT_ACTIVATIONS(FASTACT_NUMBER_TABLES_OF)};
 #undef FASTACT_NUMBER_TABLES_OF
 #undef FASTACT_TABLES_OF
 
@@ -96,8 +102,11 @@ Kernel find_kernel(int family, const KernelId& id, InstructionSet set) {
   return (*kTables[family].by_set[static_cast<int>(set)])[id];
 }
 
-Kernel find_number_kernel(int activation, int order, DType dtype, InstructionSet set) {
-  return (*kNumberTables[activation].by_set[static_cast<int>(set)])[{order, dtype}];
+FusedActivation find_fused_activation(int activation, DType dtype, InstructionSet set) {
+  const auto& table = *kNumberTables[activation].by_set[static_cast<int>(set)];
+  return {.value = table[{kNumberValue, dtype}],
+          .gated = table[{kNumberGated, dtype}],
+          .slope = table[{kNumberSlope, dtype}]};
 }
 
 FusedKernels find_fused_kernels(DType dtype, InstructionSet set) {
@@ -112,6 +121,22 @@ FusedKernels find_fused_kernels(DType dtype, InstructionSet set) {
 #endif
     default:
       return baseline::fused_kernels(dtype);
+  }
+}
+
+AlphaDropoutKernel find_alpha_dropout_kernel(AlphaDropoutForm form, DType dtype,
+                                             InstructionSet set) {
+  switch (set) {
+#if FASTACT_HAS_AVX2
+    case InstructionSet::kAvx2:
+      return avx2::alpha_dropout_kernel(form, dtype);
+#endif
+#if FASTACT_HAS_AVX512
+    case InstructionSet::kAvx512:
+      return avx512::alpha_dropout_kernel(form, dtype);
+#endif
+    default:
+      return baseline::alpha_dropout_kernel(form, dtype);
   }
 }
 

@@ -38,6 +38,9 @@ inline constexpr int64_t kStreamedBytes = int64_t{16} << 20;
 using Kernel = void (*)(const Parameters& parameters, char* const* data, const int64_t* strides,
                         int64_t size0, int64_t size1);
 
+// The same over n elements of each operand that lie densely.
+using DenseFunction = void (*)(const Parameters& parameters, char* const* data, int64_t n);
+
 // `family` is an index into families(). Null where it has no such form.
 FASTACT_OPS_API Kernel find_kernel(int family, const KernelId& id, InstructionSet set);
 

@@ -1,8 +1,9 @@
 #include "ops/cpu/fused.h"
 
 #include <algorithm>
+#include <type_traits>
 
-#include "ops/cpu/dense.h"
+#include "ops/cpu/loop.h"
 #include "ops/cpu/strided.h"
 #include "ops/cpu/vector.h"
 #include "ops/forms/fused.h"
@@ -10,52 +11,280 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 namespace {
 
-// Elements of a block: its numbers, and those of three operands, stay in the L1 cache.
-constexpr int64_t kBlock = 1024;
+// Elements of a block: its numbers stay in the L1 cache.
+constexpr int64_t kBlock = kSumBlock;
+// scale and bias are read in groups of so many: where all numbers are one, there is one group.
+constexpr int64_t kGroup = 64;
+// Rows of fewer elements share a block, if they touch.
+constexpr int64_t kShortRow = kBlock / 2;
+// Rows of fewer elements find their scale and bias repeated.
+constexpr int64_t kRepeatedRow = kBlock / 4;
 
 template <class Element>
 using Block = OpMath<Element>[kBlock];
 
-// The elements as numbers: where they lie, or, of 16-bit ones, in the buffer.
+// ---- What is computed of numbers beside an activation, as forms
+
 template <class Element>
-const OpMath<Element>* as_numbers(const Element* from, int64_t n, OpMath<Element>* buffer) {
-  if constexpr (!kIs16Bit<Element>) {
-    return from;
-  } else {
-    int64_t i = 0;
-    if constexpr (std::is_same_v<Element, Float16>) {
-      for (; i + kHalves <= n; i += kHalves) widen_halves(from + i, buffer + i);
-    }
-    FASTACT_INDEPENDENT_ITERATIONS
-    for (int64_t j = i; j < n; ++j) buffer[j] = widen(from[j]);
-    return buffer;
-  }
+struct Rounded {
+  using T = OpMath<Element>;
+  using Outputs = Elements<Element>;
+  using Inputs = Elements<T>;
+  FASTACT_INLINE explicit Rounded(const double* /*parameters*/) {}
+  FASTACT_INLINE T evaluate(T x) const { return x; }
+};
+
+template <class Output, class... Factors>
+struct Product {
+  using Outputs = Elements<Output>;
+  using Inputs = Elements<Factors...>;
+  FASTACT_INLINE explicit Product(const double* /*parameters*/) {}
+  FASTACT_INLINE auto evaluate(OpMath<Factors>... factors) const { return (... * factors); }
+};
+
+template <class F, class Output, class... Inputs>
+void apply(int64_t n, Output* to, const Inputs*... inputs) {
+  // Inputs are only read, but share their type with the output.
+  char* const data[] = {reinterpret_cast<char*>(to),
+                        const_cast<char*>(reinterpret_cast<const char*>(inputs))...};
+  Loop<F>::run_dense({}, data, n);
 }
 
-// Numbers, rounded to elements.
+// ---- scale and bias
+
+// One of them beside rows of elements.
+struct VectorOperand {
+  const char* data = nullptr;  // null: absent
+  int64_t stride0 = 0;         // bytes from column to column
+  int64_t stride1 = 0;         // from row to row
+  bool is_wide = false;
+};
+
+// Its numbers for a run of elements: a group, and how many numbers on the next one is.
+template <class T>
+struct Groups {
+  const T* first;
+  int64_t step;  // 0: the same one again
+};
+
 template <class Element>
-void round_numbers(const OpMath<Element>* from, int64_t n, Element* to) {
-  int64_t i = 0;
+class VectorNumbers {
+ public:
+  using T = OpMath<Element>;
+
+  // Beside rows of so many columns. `neutral` stands for an absent operand. Where `repeats` is not
+  // 1 so many rows count as one: their vectors are equal.
+  VectorNumbers(const VectorOperand& operand, T neutral, int64_t columns, int64_t repeats)
+      : operand_(operand) {
+    const bool is_constant = operand.data == nullptr || operand.stride0 == 0 || columns == 1;
+    const bool has_equal_rows = operand.data == nullptr || operand.stride1 == 0;
+    if (is_constant) {
+      kind_ = has_equal_rows ? Kind::kConstant : Kind::kConstantInRow;
+      if (has_equal_rows) fill(operand.data == nullptr ? neutral : number_at(operand.data));
+    } else if (has_equal_rows && columns * repeats <= kTileColumns &&
+               (repeats > 1 || !lies_as_numbers())) {
+      kind_ = Kind::kCopied;
+      copy(operand.data, columns);
+      const int64_t all = columns * repeats;
+      for (int64_t done = columns; done < all; done *= 2)
+        std::copy_n(numbers_, std::min(done, all - done), numbers_ + done);
+    } else {
+      kind_ = lies_as_numbers() ? Kind::kInPlace : Kind::kCopiedByBlock;
+    }
+  }
+
+  // Of a row, for at most a block of columns from `start` on; until the next call.
+  Groups<T> at(int64_t row, int64_t start, int64_t n) {
+    const char* const from = operand_.data + row * operand_.stride1 + start * operand_.stride0;
+    switch (kind_) {
+      case Kind::kConstant:
+        return {numbers_, 0};
+      case Kind::kConstantInRow:
+        fill(number_at(operand_.data + row * operand_.stride1), std::min(n, kGroup));
+        return {numbers_, 0};
+      case Kind::kCopied:
+        return {numbers_ + start, kGroup};
+      case Kind::kInPlace:
+        return {reinterpret_cast<const T*>(from), kGroup};
+      case Kind::kCopiedByBlock:
+        break;
+    }
+    copy(from, n);
+    return {numbers_, kGroup};
+  }
+
+ private:
+  enum class Kind : uint8_t { kConstant, kConstantInRow, kCopied, kInPlace, kCopiedByBlock };
+
+  [[nodiscard]] bool is_number() const { return !kIs16Bit<Element> || operand_.is_wide; }
+  [[nodiscard]] bool lies_as_numbers() const {
+    return is_number() && operand_.stride0 == static_cast<int64_t>(sizeof(T));
+  }
+  [[nodiscard]] T number_at(const char* from) const {
+    return is_number() ? *reinterpret_cast<const T*>(from)
+                       : widen(*reinterpret_cast<const Element*>(from));
+  }
+  void fill(T number, int64_t n = kGroup) { std::fill_n(numbers_, n, number); }
+  void copy(const char* from, int64_t n) {
+    if (!is_number() && operand_.stride0 == static_cast<int64_t>(sizeof(Element))) {
+      apply<Product<T, Element>>(n, numbers_, reinterpret_cast<const Element*>(from));
+    } else {
+      for (int64_t i = 0; i < n; ++i) numbers_[i] = number_at(from + i * operand_.stride0);
+    }
+  }
+
+  VectorOperand operand_;
+  Kind kind_;
+  alignas(kCacheLine) T numbers_[kTileColumns];
+};
+
+// ---- z
+
+template <bool Scales, bool Adds, class Element>
+FASTACT_INLINE void group_argument(const Element* self, const OpMath<Element>* scale,
+                                   const OpMath<Element>* bias, const Element* residual, int64_t n,
+                                   OpMath<Element>* z) {
+  using T = OpMath<Element>;
+  // Without a scale no fma, which the baseline calls a function for.
+  const auto sum = [&](T x, T r, int64_t i) {
+    T y;
+    if constexpr (Scales) {
+      y = fma(x, scale[i], bias[i]);
+    } else {
+      y = x + bias[i];
+    }
+    if constexpr (Adds) y = y + r;
+    return y;
+  };
+  int64_t start = 0;
   if constexpr (std::is_same_v<Element, Float16>) {
-    for (; i + kHalves <= n; i += kHalves) {
-      // Of a NaN narrow_halves() takes the one NaN alone.
-      alignas(kCacheLine) float numbers[kHalves];
+    for (; start + kHalves <= n; start += kHalves) {
+      alignas(kCacheLine) float x[kHalves];
+      alignas(kCacheLine) float r[kHalves] = {};
+      widen_halves(self + start, x);
+      if constexpr (Adds) widen_halves(residual + start, r);
       FASTACT_ONE_VECTOR
-      for (int j = 0; j < kHalves; ++j) numbers[j] = round_to<float>(from[i + j]);
-      narrow_halves(numbers, to + i);
+      for (int i = 0; i < kHalves; ++i) z[start + i] = sum(x[i], r[i], start + i);
     }
   }
   FASTACT_INDEPENDENT_ITERATIONS
-  for (int64_t j = i; j < n; ++j) to[j] = round_to<Element>(from[j]);
+  for (int64_t i = start; i < n; ++i) {
+    if constexpr (Adds) {
+      z[i] = sum(widen(self[i]), widen(residual[i]), i);
+    } else {
+      z[i] = sum(widen(self[i]), T(0), i);
+    }
+  }
 }
 
+// z, as fused_argument() has it: what is absent there changes no bit.
+template <bool Scales, bool Adds, class Element>
+void make_argument(const Element* self, Groups<OpMath<Element>> scale, Groups<OpMath<Element>> bias,
+                   const Element* residual, int64_t n, OpMath<Element>* z) {
+  int64_t start = 0;
+  for (; start + kGroup <= n; start += kGroup) {
+    group_argument<Scales, Adds>(self + start, scale.first, bias.first,
+                                 Adds ? residual + start : residual, kGroup, z + start);
+    scale.first += scale.step;
+    bias.first += bias.step;
+  }
+  group_argument<Scales, Adds>(self + start, scale.first, bias.first,
+                               Adds ? residual + start : residual, n - start, z + start);
+}
+
+// z of rows that have their vectors.
 template <class Element>
-struct Fused {
+class Argument {
+ public:
+  using T = OpMath<Element>;
+
+  Argument(const VectorOperand& scale, const VectorOperand& bias, bool adds, int64_t columns,
+           int64_t repeats)
+      : scales_(scale.data != nullptr),
+        adds_(adds),
+        is_self_(!kIs16Bit<Element> && !scales_ && !adds && bias.data == nullptr),
+        repeats_(repeats),
+        scale_(scale, T(1), columns, repeats),
+        bias_(bias, T(-0.0), columns, repeats) {}
+
+  // Whether z is self, which are numbers.
+  [[nodiscard]] bool is_self() const { return is_self_; }
+
+  // So many columns of a row from `start` on; or `rows` rows, of which the elements touch.
+  void make(const Element* self, const Element* residual, int64_t row, int64_t rows, int64_t start,
+            int64_t columns, T* z) {
+    if (repeats_ > 1) {
+      columns *= rows;
+      rows = 1;
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      const Groups<T> scale = scale_.at(row + i, start, columns);
+      const Groups<T> bias = bias_.at(row + i, start, columns);
+      const auto function = scales_ ? adds_ ? &make_argument<true, true, Element>
+                                            : &make_argument<true, false, Element>
+                            : adds_ ? &make_argument<false, true, Element>
+                                    : &make_argument<false, false, Element>;
+      function(self + i * columns, scale, bias, adds_ ? residual + i * columns : nullptr, columns,
+               z + i * columns);
+    }
+  }
+
+  // Numbers of the same elements, times scale.
+  void multiply_by_scale(int64_t row, int64_t rows, int64_t start, int64_t columns, const T* from,
+                         T* to) {
+    if (repeats_ > 1) {
+      columns *= rows;
+      rows = 1;
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      Groups<T> scale = scale_.at(row + i, start, columns);
+      for (int64_t left = columns; left > 0; left -= kGroup) {
+        const int64_t n = std::min(left, kGroup);
+        FASTACT_INDEPENDENT_ITERATIONS
+        for (int64_t j = 0; j < n; ++j) to[j] = from[j] * scale.first[j];
+        from += n;
+        to += n;
+        scale.first += scale.step;
+      }
+    }
+  }
+
+ private:
+  bool scales_;
+  bool adds_;
+  bool is_self_;
+  int64_t repeats_;
+  VectorNumbers<Element> scale_;
+  VectorNumbers<Element> bias_;
+};
+
+// ---- The forward pass
+
+bool is_vector(int input) {
+  return input == static_cast<int>(FusedInput::kScale) ||
+         input == static_cast<int>(FusedInput::kBias);
+}
+
+constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
+constexpr int kScale = static_cast<int>(FusedInput::kScale);
+constexpr int kBias = static_cast<int>(FusedInput::kBias);
+constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
+constexpr int kGate = static_cast<int>(FusedInput::kGate);
+
+template <class Element>
+class Forward {
+ public:
   using T = OpMath<Element>;
 
   static void run(const FusedCall& call, char* const* data, const int64_t* strides, int64_t size0,
                   int64_t size1) {
-    OperandSizes sizes = {.outputs = 1, .count = 1, .bytes = {sizeof(Element)}};
+    if (size0 == 0 || size1 == 0) return;
+    Forward forward(call, data, strides, size0, size1);
+    if (forward.has_dense_rows_) {
+      forward.run_rows();
+      return;
+    }
+    OperandSizes sizes = {.outputs = 1, .count = 1, .bytes = {kSize}};
     for (int i = 0; i < kFusedInputs; ++i) {
       const auto input = static_cast<FusedInput>(i);
       if (!call.inputs.has(input)) continue;
@@ -64,270 +293,372 @@ struct Fused {
     cpu::run({&compute, &call, sizes}, data, strides, size0, size1);
   }
 
-  // FusedBackwardKernel.
-  static void run_backward(const FusedBackwardCall& call, const FusedTile& tile) {
-    alignas(kCacheLine) T scale_sums[kTileColumns];
-    alignas(kCacheLine) T bias_sums[kTileColumns];
-    if (tile.vectors_along_columns) {
-      if (tile.scale_sums != nullptr) std::fill_n(scale_sums, tile.columns, T(0));
-      if (tile.bias_sums != nullptr) std::fill_n(bias_sums, tile.columns, T(0));
-    } else {
-      if (tile.scale_sums != nullptr) *tile.scale_sums = 0;
-      if (tile.bias_sums != nullptr) *tile.bias_sums = 0;
+ private:
+  static constexpr int64_t kSize = sizeof(Element);
+
+  struct Rows {
+    char* data = nullptr;
+    int64_t stride = 0;  // bytes from row to row
+
+    [[nodiscard]] Element* at(int64_t row) const {
+      return data == nullptr ? nullptr : reinterpret_cast<Element*>(data + row * stride);
     }
-    for (int64_t row = 0; row < tile.rows; ++row) {
-      for (int64_t start = 0; start < tile.columns; start += kBlock) {
-        const int64_t n = tile.columns - start < kBlock ? tile.columns - start : kBlock;
-        const auto at = [&](const FusedRows& rows, int64_t column, size_t size) {
-          return rows.data == nullptr
-                     ? nullptr
-                     : rows.data + row * rows.stride + column * static_cast<int64_t>(size);
-        };
-        BlockOperands operands;
-        operands.grad_output =
-            reinterpret_cast<const Element*>(at(tile.grad_output, start, sizeof(Element)));
-        for (int i = 0; i < kFusedInputs; ++i) {
-          const auto input = static_cast<FusedInput>(i);
-          const bool is_one = !tile.vectors_along_columns && is_vector(input);
-          operands.inputs[i] = at(tile.inputs[i], is_one ? 0 : start,
-                                  call.forward.wide.has(input) ? sizeof(T) : sizeof(Element));
-          operands.gradients[i] =
-              reinterpret_cast<Element*>(at(tile.gradients[i], start, sizeof(Element)));
-        }
-        block_gradients(call, tile, operands, n, scale_sums + start, bias_sums + start);
+  };
+
+  Forward(const FusedCall& call, char* const* data, const int64_t* strides, int64_t size0,
+          int64_t size1)
+      : call_(call), columns_(size0), rows_(size1) {
+    int count = call.writes_argument ? 2 : 1;
+    for (int i = 0; i < kFusedInputs; ++i) count += call.inputs.has(static_cast<FusedInput>(i));
+    bool is_in_place = false;
+    const auto take = [&](int operand) {
+      has_dense_rows_ &= strides[operand] == kSize || size0 == 1;
+      touch_ &= strides[count + operand] == size0 * kSize || size1 == 1;
+      is_in_place |= operand > 0 && data[operand] == data[0];
+      return Rows{data[operand], strides[count + operand]};
+    };
+    int next = 0;
+    out_ = take(next++);
+    if (call.writes_argument) argument_ = take(next++);
+    for (int i = 0; i < kFusedInputs; ++i) {
+      const auto input = static_cast<FusedInput>(i);
+      if (!call.inputs.has(input)) continue;
+      if (is_vector(i)) {
+        vectors_[i == kBias] = {data[next], strides[next], strides[count + next],
+                                call.wide.has(input)};
+        is_in_place |= data[next] == data[0];
+        ++next;
+      } else {
+        (i == kSelf ? self_ : i == kResidual ? residual_ : gate_) = take(next++);
       }
     }
-    if (!tile.vectors_along_columns) return;
-    if (tile.scale_sums != nullptr) std::copy_n(scale_sums, tile.columns, tile.scale_sums);
-    if (tile.bias_sums != nullptr) std::copy_n(bias_sums, tile.columns, tile.bias_sums);
+    const bool is_large = size0 * size1 * kSize >= kStreamedBytes;
+    fetches_ = is_large;
+    streams_ = is_large && !is_in_place && reinterpret_cast<intptr_t>(data[0]) % kSize == 0;
+  }
+
+  void run_rows() {
+    const bool has_vectors = vectors_[0].data != nullptr || vectors_[1].data != nullptr;
+    const bool repeat = touch_ && rows_ > 1 && has_vectors && vectors_[0].stride1 == 0 &&
+                        vectors_[1].stride1 == 0 && columns_ < kRepeatedRow;
+    int64_t repeats = repeat ? std::min(kBlock / columns_, rows_) : 1;
+    // A whole number of cache lines, if it can be.
+    int64_t even = 1;
+    while (even * columns_ * kSize % kCacheLine != 0) even *= 2;
+    if (repeats > even) repeats -= repeats % even;
+    Argument<Element> argument(vectors_[0], vectors_[1], residual_.data != nullptr, columns_,
+                               repeats);
+    for_each_block(argument, repeats);
+    if (streams_) finish_stream();
+  }
+
+  // Blocks of rows that touch, or of a part of one row.
+  void for_each_block(Argument<Element>& argument, int64_t repeats) const {
+    const int64_t height = repeats > 1                       ? repeats
+                           : touch_ && columns_ <= kShortRow ? kBlock / columns_
+                                                             : 1;
+    for (int64_t row = 0; row < rows_; row += height) {
+      const int64_t rows = std::min(height, rows_ - row);
+      if (rows > 1 || columns_ <= kBlock) {
+        block(argument, row, rows, 0, columns_);
+        continue;
+      }
+      // z that is self is one run, but where memory is to be seen to.
+      const int64_t step = argument.is_self() && !fetches_ ? columns_ : kBlock;
+      // To the cache line, and on from there.
+      const int64_t head =
+          streams_ ? (kCacheLine - reinterpret_cast<intptr_t>(out_.at(row)) % kCacheLine) %
+                         kCacheLine / kSize
+                   : 0;
+      if (head > 0) block(argument, row, 1, 0, head);
+      for (int64_t start = head; start < columns_; start += step)
+        block(argument, row, 1, start, std::min(step, columns_ - start));
+    }
+  }
+
+  // `columns` of each of `rows` rows; of several rows all.
+  void block(Argument<Element>& argument, int64_t row, int64_t rows, int64_t start,
+             int64_t columns) const {
+    const int64_t n = rows * columns;
+    const auto at = [&](const Rows& operand) {
+      return operand.data == nullptr ? nullptr : operand.at(row) + start;
+    };
+    const Element* const self = at(self_);
+    const Element* const residual = at(residual_);
+    const Element* const gate = at(gate_);
+    Element* const out = at(out_);
+    if (fetches_) {
+      for (const Element* input : {self, residual, gate})
+        if (input != nullptr) fetch(input + n, n);
+    }
+    alignas(kCacheLine) Block<Element> sums;
+    const T* z = sums;
+    if constexpr (kIs16Bit<Element>) {
+      argument.make(self, residual, row, rows, start, columns, sums);
+      if (argument_.data != nullptr) apply<Rounded<Element>>(n, at(argument_), sums);
+    } else {
+      T* const to = argument_.data != nullptr ? at(argument_) : sums;
+      if (argument.is_self() && argument_.data == nullptr) {
+        z = self;
+      } else {
+        argument.make(self, residual, row, rows, start, columns, to);
+        z = to;
+      }
+    }
+    alignas(kCacheLine) Element rounded[kBlock];
+    const bool streams = streams_ && reinterpret_cast<intptr_t>(out) % kCacheLine == 0;
+    finish(call_, z, gate, n, streams ? rounded : out);
+    if (streams)
+      stream(reinterpret_cast<const char*>(rounded), reinterpret_cast<char*>(out), n * kSize);
+  }
+
+  // f(z) * gate.
+  static void finish(const FusedCall& call, const T* z, const Element* gate, int64_t n,
+                     Element* out) {
+    // Inputs are only read, but share their type with the output.
+    char* const data[] = {reinterpret_cast<char*>(out),
+                          const_cast<char*>(reinterpret_cast<const char*>(z)),
+                          const_cast<char*>(reinterpret_cast<const char*>(gate))};
+    (gate == nullptr ? call.activation.value : call.activation.gated)(call.parameters, data, n);
+  }
+
+  // What the next block reads. Behind the last one nothing is read: a prefetch is no access.
+  static void fetch(const Element* from, int64_t n) {
+    const auto* const first = reinterpret_cast<const char*>(from);
+    for (int64_t line = 0; line < n * kSize; line += kCacheLine) __builtin_prefetch(first + line);
+  }
+
+  // DenseKernel::compute, for operands that had to be gathered: a row of them.
+  static void compute(const void* erased, char* const* data, int64_t n, Pace /*pace*/) {
+    const auto& call = *static_cast<const FusedCall*>(erased);
+    int64_t strides[2 * kFusedOperands] = {kSize};
+    int next = 1;
+    for (int i = 0; i < kFusedInputs; ++i) {
+      const auto input = static_cast<FusedInput>(i);
+      if (call.inputs.has(input))
+        strides[next++] = call.wide.has(input) ? static_cast<int64_t>(sizeof(T)) : kSize;
+    }
+    Forward(call, data, strides, n, 1).run_rows();
+  }
+
+  const FusedCall& call_;
+  int64_t columns_;
+  int64_t rows_;
+  bool has_dense_rows_ = true;
+  bool touch_ = true;  // whether each row follows the one before
+  bool fetches_ = false;
+  bool streams_ = false;
+  Rows out_, argument_, self_, residual_, gate_;
+  VectorOperand vectors_[2];  // scale, bias
+};
+
+// ---- The gradients
+
+template <class Element>
+class Backward {
+ public:
+  using T = OpMath<Element>;
+
+  // FusedBackwardKernel.
+  static void run(const FusedBackwardCall& call, const FusedTile& tile) {
+    Backward(call, tile).run();
   }
 
  private:
-  struct BlockOperands {
-    const Element* grad_output;
-    const char* inputs[kFusedInputs];
-    Element* gradients[kFusedInputs];
-  };
+  static constexpr int64_t kSize = sizeof(Element);
 
-  static bool is_vector(FusedInput input) {
-    return input == FusedInput::kScale || input == FusedInput::kBias;
-  }
-  // DenseKernel::compute.
-  static void compute(const void* erased, char* const* data, int64_t n, Pace pace) {
-    const auto& call = *static_cast<const FusedCall*>(erased);
-    const char* inputs[kFusedInputs] = {};
-    int next = 1;
-    for (int i = 0; i < kFusedInputs; ++i) {
-      if (call.inputs.has(static_cast<FusedInput>(i))) inputs[i] = data[next++];
-    }
-    alignas(kCacheLine) Element rounded[kBlock];
-    for (int64_t start = 0; start < n; start += kBlock) {
-      const int64_t count = n - start < kBlock ? n - start : kBlock;
-      if (pace != Pace::kAtOnce) fetch_ahead(inputs, start, n);
-      Element* const out = reinterpret_cast<Element*>(data[0]) + start;
-      block(call, inputs, start, count, pace == Pace::kStreaming ? rounded : out);
-      if (pace == Pace::kStreaming) {
-        stream(reinterpret_cast<const char*>(rounded), reinterpret_cast<char*>(out),
-               count * static_cast<int64_t>(sizeof(Element)));
-      }
-    }
-  }
+  Backward(const FusedBackwardCall& call, const FusedTile& tile)
+      : call_(call),
+        tile_(tile),
+        height_(height_of(tile)),
+        argument_(vector(kScale), vector(kBias), tile.inputs[kResidual].data != nullptr,
+                  tile.columns, tile.vectors_along_columns ? height_ : 1) {}
 
-  // The inputs' elements of the next block, if it is a whole one. With other paces than kAtOnce all
-  // inputs are elements.
-  static void fetch_ahead(const char* const* inputs, int64_t start, int64_t n) {
-    if (n - start < 2 * kBlock) return;
-    constexpr int64_t kBytes = kBlock * static_cast<int64_t>(sizeof(Element));
-    for (int i = 0; i < kFusedInputs; ++i) {
-      if (inputs[i] == nullptr) continue;
-      const char* const next = inputs[i] + (start + kBlock) * static_cast<int64_t>(sizeof(Element));
-      for (int64_t line = 0; line < kBytes; line += kCacheLine) __builtin_prefetch(next + line);
-    }
-  }
-
-  // The elements from `start` on.
-  static void block(const FusedCall& call, const char* const* inputs, int64_t start, int64_t n,
-                    Element* out) {
-    alignas(kCacheLine) Block<Element> sums;
-    alignas(kCacheLine) Block<Element> values;
-    const T* const z = argument(call, inputs, start, n, sums);
-    const auto* const gate = inputs[static_cast<int>(FusedInput::kGate)];
-    T* value = values;
-    if constexpr (!kIs16Bit<Element>) {
-      if (gate == nullptr) value = out;
-    }
-    call_kernel(call.value, call.parameters, n, value, z);
-    if (gate != nullptr) {
-      alignas(kCacheLine) Block<Element> buffer;
-      const T* const factor = as_numbers(reinterpret_cast<const Element*>(gate) + start, n, buffer);
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t i = 0; i < n; ++i) value[i] = fused_product<Element>(z[i], value[i], factor[i]);
-    }
-    if (kIs16Bit<Element> || gate != nullptr) round_numbers<Element>(value, n, out);
-  }
-
-  // z, as fused_argument() has it: what is absent there changes no bit. In the buffer, or where
-  // self lies.
-  static const T* argument(const FusedCall& call, const char* const* inputs, int64_t start,
-                           int64_t n, T* z) {
-    alignas(kCacheLine) Block<Element> buffers[2];
-    const auto numbers = [&](FusedInput input, T* buffer) -> const T* {
-      const char* const from = inputs[static_cast<int>(input)];
-      if (call.wide.has(input)) return reinterpret_cast<const T*>(from) + start;
-      return as_numbers(reinterpret_cast<const Element*>(from) + start, n, buffer);
+  // How many rows share a block.
+  static int64_t height_of(const FusedTile& tile) {
+    bool touch = true;
+    const auto look_at = [&](const FusedRows& rows) {
+      touch &= rows.data == nullptr || rows.stride == tile.columns * kSize;
     };
-    const T* const self = numbers(FusedInput::kSelf, z);
-    const bool scales = call.inputs.has(FusedInput::kScale);
-    const bool shifts = call.inputs.has(FusedInput::kBias);
-    if (scales) {
-      const T* const scale = numbers(FusedInput::kScale, buffers[0]);
-      if (shifts) {
-        const T* const bias = numbers(FusedInput::kBias, buffers[1]);
-        FASTACT_INDEPENDENT_ITERATIONS
-        for (int64_t i = 0; i < n; ++i) z[i] = fma(self[i], scale[i], bias[i]);
-      } else {
-        FASTACT_INDEPENDENT_ITERATIONS
-        for (int64_t i = 0; i < n; ++i) z[i] = self[i] * scale[i];
-      }
-    } else if (shifts) {
-      const T* const bias = numbers(FusedInput::kBias, buffers[1]);
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t i = 0; i < n; ++i) z[i] = self[i] + bias[i];
+    look_at(tile.grad_output);
+    for (int i = 0; i < kFusedInputs; ++i) {
+      if (!is_vector(i)) look_at(tile.inputs[i]);
+      look_at(tile.gradients[i]);
     }
-    const T* const sum = scales || shifts ? z : self;
-    if (!call.inputs.has(FusedInput::kResidual)) return sum;
-    const T* const residual = numbers(FusedInput::kResidual, buffers[0]);
-    FASTACT_INDEPENDENT_ITERATIONS
-    for (int64_t i = 0; i < n; ++i) z[i] = sum[i] + residual[i];
-    return z;
+    return touch && tile.columns <= kShortRow ? std::min(kBlock / tile.columns, tile.rows) : 1;
   }
 
-  static void block_gradients(const FusedBackwardCall& call, const FusedTile& tile,
-                              const BlockOperands& operands, int64_t n, T* scale_sums,
-                              T* bias_sums) {
-    alignas(kCacheLine) Block<Element> sums;
+  [[nodiscard]] VectorOperand vector(int input) const {
+    const bool is_wide = call_.forward.wide.has(static_cast<FusedInput>(input));
+    const FusedRows& rows = tile_.inputs[input];
+    const int64_t step = is_wide ? sizeof(T) : sizeof(Element);
+    return tile_.vectors_along_columns ? VectorOperand{rows.data, step, 0, is_wide}
+                                       : VectorOperand{rows.data, 0, rows.stride, is_wide};
+  }
+
+  void run() {
+    const bool wants_scale = tile_.scale_sums != nullptr;
+    const bool wants_bias = tile_.bias_sums != nullptr;
+    const bool along_columns = tile_.vectors_along_columns;
+    const int64_t sums = along_columns ? tile_.columns : tile_.rows;
+    if (along_columns) {
+      std::fill_n(scale_sums_, wants_scale ? sums : 0, T(0));
+      std::fill_n(bias_sums_, wants_bias ? sums : 0, T(0));
+    } else {
+      if (wants_scale) std::fill_n(tile_.scale_sums, sums, 0.0);
+      if (wants_bias) std::fill_n(tile_.bias_sums, sums, 0.0);
+    }
+    for (int64_t row = 0; row < tile_.rows; row += height_) {
+      const int64_t rows = std::min(height_, tile_.rows - row);
+      for (int64_t start = 0; start < tile_.columns; start += kBlock)
+        block(row, rows, start, std::min(kBlock, tile_.columns - start));
+    }
+    if (!along_columns) return;
+    if (wants_scale) std::copy_n(scale_sums_, sums, tile_.scale_sums);
+    if (wants_bias) std::copy_n(bias_sums_, sums, tile_.bias_sums);
+  }
+
+  // `columns` of each of `rows` rows; of several rows all.
+  void block(int64_t row, int64_t rows, int64_t start, int64_t columns) {
+    const int64_t n = rows * columns;
+    const auto at = [&](const FusedRows& operand) -> Element* {
+      if (operand.data == nullptr) return nullptr;
+      return reinterpret_cast<Element*>(operand.data + row * operand.stride) + start;
+    };
+    const Element* const self = at(tile_.inputs[kSelf]);
+    const Element* const residual = at(tile_.inputs[kResidual]);
+    const Element* const gate = at(tile_.inputs[kGate]);
+    const Element* const grad_output = at(tile_.grad_output);
+    Element* const self_gradient = at(tile_.gradients[kSelf]);
+    Element* const residual_gradient = at(tile_.gradients[kResidual]);
+    Element* const gate_gradient = at(tile_.gradients[kGate]);
+    const bool scales = tile_.inputs[kScale].data != nullptr;
+
+    alignas(kCacheLine) Block<Element> argument;
     alignas(kCacheLine) Block<Element> value;
-    alignas(kCacheLine) Block<Element> slopes;
     alignas(kCacheLine) Block<Element> incoming;
-    alignas(kCacheLine) Block<Element> buffer;
-    alignas(kCacheLine) char vectors[2][kBlock * sizeof(T)];
-    constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
-    constexpr int kScale = static_cast<int>(FusedInput::kScale);
-    constexpr int kBias = static_cast<int>(FusedInput::kBias);
-    constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
-    constexpr int kGate = static_cast<int>(FusedInput::kGate);
-    const char* inputs[kFusedInputs];
-    std::copy_n(operands.inputs, kFusedInputs, inputs);
-    if (!tile.vectors_along_columns) {
-      for (const int i : {kScale, kBias}) {
-        if (inputs[i] == nullptr) continue;
-        inputs[i] = repeat(inputs[i], call.forward.wide.has(static_cast<FusedInput>(i)), n,
-                           vectors[i == kScale ? 0 : 1]);
-      }
+    alignas(kCacheLine) Block<Element> slopes;
+    const T* z = argument;
+    bool is_self = false;
+    if constexpr (!kIs16Bit<Element>) {
+      is_self = argument_.is_self();
+      if (is_self) z = self;
     }
-    const auto numbers = [&](int input) -> const T* {
-      if (call.forward.wide.has(static_cast<FusedInput>(input)))
-        return reinterpret_cast<const T*>(inputs[input]);
-      return as_numbers(reinterpret_cast<const Element*>(inputs[input]), n, buffer);
-    };
+    if (!is_self) argument_.make(self, residual, row, rows, start, columns, argument);
 
-    const T* const z = argument(call.forward, inputs, 0, n, sums);
-    const T* g = as_numbers(operands.grad_output, n, incoming);
-    if (operands.gradients[kGate] != nullptr || call.slope_of_value)
-      call_kernel(call.forward.value, call.forward.parameters, n, value, z);
-    if (operands.gradients[kGate] != nullptr) {
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t i = 0; i < n; ++i) buffer[i] = g[i] * value[i];
-      round_numbers<Element>(buffer, n, operands.gradients[kGate]);
-    }
-    if (operands.gradients[kSelf] == nullptr && operands.gradients[kResidual] == nullptr &&
-        tile.scale_sums == nullptr && tile.bias_sums == nullptr) {
+    if (gate_gradient != nullptr || call_.slope_of_value)
+      call(call_.forward.activation.value, n, value, z);
+    if (gate_gradient != nullptr)
+      apply<Product<Element, Element, T>>(n, gate_gradient, grad_output, value);
+    if (self_gradient == nullptr && residual_gradient == nullptr && tile_.scale_sums == nullptr &&
+        tile_.bias_sums == nullptr) {
       return;
     }
-    if (inputs[kGate] != nullptr) {
-      const T* const gate = numbers(kGate);
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t i = 0; i < n; ++i) incoming[i] = g[i] * gate[i];
-      g = incoming;
+    const T* g = incoming;
+    if (gate != nullptr) {
+      apply<Product<T, Element, Element>>(n, incoming, grad_output, gate);
+    } else if constexpr (kIs16Bit<Element>) {
+      apply<Product<T, Element>>(n, incoming, grad_output);
+    } else {
+      g = grad_output;
     }
     // Where it is a gradient itself it is written there at once.
-    Element* const gradient = inputs[kScale] == nullptr && operands.gradients[kSelf] != nullptr
-                                  ? operands.gradients[kSelf]
-                                  : operands.gradients[kResidual];
+    Element* const gradient =
+        !scales && self_gradient != nullptr ? self_gradient : residual_gradient;
     T* slope = slopes;
     if constexpr (!kIs16Bit<Element>) {
       if (gradient != nullptr) slope = gradient;
     }
-    call_kernel(call.slope, call.forward.parameters, n, slope, g, call.slope_of_value ? value : z);
-    if (kIs16Bit<Element> && gradient != nullptr) round_numbers<Element>(slope, n, gradient);
-    if (tile.bias_sums != nullptr)
-      add_to_sums(tile.vectors_along_columns, n, slope, bias_sums, tile.bias_sums);
-    if (tile.scale_sums != nullptr) {
-      const T* const self = numbers(kSelf);
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t i = 0; i < n; ++i) sums[i] = slope[i] * self[i];
-      add_to_sums(tile.vectors_along_columns, n, sums, scale_sums, tile.scale_sums);
+    call(call_.forward.activation.slope, n, slope, g, call_.slope_of_value ? value : z);
+    if constexpr (kIs16Bit<Element>) {
+      if (gradient != nullptr) apply<Rounded<Element>>(n, gradient, slopes);
     }
-    if (inputs[kScale] == nullptr || operands.gradients[kSelf] == nullptr) return;
-    const T* const scale = numbers(kScale);
-    FASTACT_INDEPENDENT_ITERATIONS
-    for (int64_t i = 0; i < n; ++i) slopes[i] = slope[i] * scale[i];
-    round_numbers<Element>(slopes, n, operands.gradients[kSelf]);
-  }
-
-  // One element, n times.
-  static const char* repeat(const char* one, bool is_wide, int64_t n, char* buffer) {
-    if (is_wide) {
-      std::fill_n(reinterpret_cast<T*>(buffer), n, *reinterpret_cast<const T*>(one));
-    } else {
-      std::fill_n(reinterpret_cast<Element*>(buffer), n, *reinterpret_cast<const Element*>(one));
+    for (int64_t i = 0; i < rows; ++i) {
+      const T* const of_row = slope + i * columns;
+      if (tile_.bias_sums != nullptr)
+        add(row + i, start, columns, tile_.bias_sums, bias_sums_,
+            [&](int64_t j) { return of_row[j]; });
     }
-    return buffer;
+    if (tile_.scale_sums != nullptr) {
+      // The numbers of self, of which `argument` is not needed any more.
+      const T* numbers = argument;
+      if constexpr (kIs16Bit<Element>) {
+        apply<Product<T, Element>>(n, argument, self);
+      } else {
+        numbers = self;
+      }
+      for (int64_t i = 0; i < rows; ++i) {
+        const T* const of_row = slope + i * columns;
+        const T* const self_of_row = numbers + i * columns;
+        add(row + i, start, columns, tile_.scale_sums, scale_sums_,
+            [&](int64_t j) { return of_row[j] * self_of_row[j]; });
+      }
+    }
+    if (!scales || self_gradient == nullptr) return;
+    argument_.multiply_by_scale(row, rows, start, columns, slope, slopes);
+    apply<Rounded<Element>>(n, self_gradient, slopes);
   }
 
   template <class... Inputs>
-  static void call_kernel(Kernel kernel, const Parameters& parameters, int64_t n, T* out,
-                          const Inputs*... inputs) {
+  void call(DenseFunction function, int64_t n, T* out, const Inputs*... inputs) const {
     char* const data[] = {reinterpret_cast<char*>(out),
                           const_cast<char*>(reinterpret_cast<const char*>(inputs))...};
-    constexpr int kCount = 1 + sizeof...(Inputs);
-    int64_t strides[2 * kCount] = {};
-    std::fill_n(strides, kCount, static_cast<int64_t>(sizeof(T)));
-    kernel(parameters, data, strides, n, 1);
+    function(call_.forward.parameters, data, n);
   }
 
   // Each number to its column's sum; or all of them, in lanes, as many as any instruction set has,
-  // and these by pairs, to the one sum.
-  static void add_to_sums(bool along_columns, int64_t n, const T* numbers, T* sums, double* sum) {
-    if (along_columns) {
+  // and these by pairs, to the row's.
+  template <class Number>
+  void add(int64_t row, int64_t start, int64_t n, double* sums, T* column_sums,
+           const Number& number) const {
+    if (tile_.vectors_along_columns) {
+      T* const to = column_sums + start;
       FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t i = 0; i < n; ++i) sums[i] += numbers[i];
+      for (int64_t i = 0; i < n; ++i) to[i] += number(i);
       return;
     }
-    constexpr int kLanes = 16;
+    constexpr int kLanes = kSumLanes;
     alignas(kCacheLine) T lanes[kLanes] = {};
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes)
-      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += numbers[i + lane];
-    for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += numbers[i];
+      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += number(i + lane);
+    for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += number(i);
     for (int half = kLanes / 2; half > 0; half /= 2)
       for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    *sum += static_cast<double>(lanes[0]);
+    sums[row] += static_cast<double>(lanes[0]);
   }
+
+  const FusedBackwardCall& call_;
+  const FusedTile& tile_;
+  int64_t height_;
+  Argument<Element> argument_;
+  alignas(kCacheLine) T scale_sums_[kTileColumns];
+  alignas(kCacheLine) T bias_sums_[kTileColumns];
 };
+
+template <class Element>
+void round_sums(const double* sums, int64_t n, void* elements) {
+  auto* const to = static_cast<Element*>(elements);
+  using Narrow = std::conditional_t<kIs16Bit<Element>, float, double>;
+  for (int64_t i = 0; i < n; ++i) to[i] = round_to<Element>(static_cast<Narrow>(sums[i]));
+}
+
+template <class Element>
+constexpr FusedKernels kKernels = {&Forward<Element>::run, &Backward<Element>::run,
+                                   &round_sums<Element>};
 
 }  // namespace
 
 FusedKernels fused_kernels(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
-      return {&Fused<float>::run, &Fused<float>::run_backward};
+      return kKernels<float>;
     case DType::kFloat64:
-      return {&Fused<double>::run, &Fused<double>::run_backward};
+      return kKernels<double>;
     case DType::kBFloat16:
-      return {&Fused<BFloat16>::run, &Fused<BFloat16>::run_backward};
+      return kKernels<BFloat16>;
     case DType::kFloat16:
-      return {&Fused<Float16>::run, &Fused<Float16>::run_backward};
+      return kKernels<Float16>;
   }
   return {};
 }

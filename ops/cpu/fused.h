@@ -1,7 +1,6 @@
-// The fused form on the CPU (ops/forms/fused.h), and its gradients. A block of z, in the L1 cache,
-// is made from the operands, the activation's own kernel turns it into f(z), and a last loop
-// multiplies it by gate and rounds it. So only the activation's kernels are compiled for each
-// activation.
+// The fused form on the CPU (ops/forms/fused.h), and its gradients. z is made from the operands in
+// one loop, which knows no activation, a block at a time in the L1 cache; f(z) * gate, rounded, is
+// a second one, which is compiled for each activation.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +10,40 @@
 
 namespace fastact::cpu {
 
+// What is called of an activation, see NumberForms in ops/forms/fused.h.
+struct FusedActivation {
+  DenseFunction value = nullptr;
+  DenseFunction gated = nullptr;
+  DenseFunction slope = nullptr;  // null for 16 bits
+};
+
 struct FusedCall {
-  // The activation's D_0 of numbers, from float to float or from double to double.
-  Kernel value = nullptr;
+  FusedActivation activation;
   Parameters parameters;
   // Which inputs there are, self among them, and which of them are float where self has 16 bits.
   FusedSet inputs;
   FusedSet wide;
+  // Whether there is a second output, which is z, as elements. Neighbours along the first dimension
+  // then are neighbours in memory, but for those of scale and bias.
+  bool writes_argument = false;
 };
 
 // Runs it over a size0 x size1 block, as Kernel in engine.h does. `data` and `strides` are those of
-// the output and the inputs that there are, in their order.
+// the outputs and the inputs that there are, in their order.
 using FusedKernel = void (*)(const FusedCall& call, char* const* data, const int64_t* strides,
                              int64_t size0, int64_t size1);
 
 // The gradients: of self, residual and gate element by element, of scale and bias summed.
 struct FusedBackwardCall {
-  // `value` is D_0 of numbers as float's or double's own operator has it, of 16 bits too.
+  // Its activation is float's where the elements have 16 bits.
   FusedCall forward;
-  // D_1 of them: of the incoming gradient and z, or, with slope_of_value, f(z).
-  Kernel slope = nullptr;
+  // Whether the slope is a function of f(z), not z.
   bool slope_of_value = false;
 };
 
-// A tile is at most so large, and the partial sums of a tile that has vectors along its columns
-// are of at most so many rows.
-inline constexpr int64_t kTileColumns = 4096;
-inline constexpr int64_t kTileRows = 32;
+// A tile is at most so large: its partial sums are in the order that kernel.h tells.
+inline constexpr int64_t kTileColumns = int64_t{kSumBlocks} * kSumBlock;
+inline constexpr int64_t kTileRows = kSumRows;
 
 // Rows of dense elements.
 struct FusedRows {
@@ -48,13 +54,13 @@ struct FusedRows {
 struct FusedTile {
   int64_t rows = 0;
   int64_t columns = 0;
-  // Whether scale and bias have an element for each column, else there is one row and one element.
+  // Whether scale and bias have an element for each column, else they have one for each row.
   bool vectors_along_columns = true;
   FusedRows grad_output;
   FusedRows inputs[kFusedInputs];
   // Of self, residual and gate. Without a scale self's and residual's are the same: one of the two.
   FusedRows gradients[kFusedInputs];
-  // What scale and bias get from this tile: a number for each column, or one.
+  // What scale and bias get from this tile: a number for each column, or each row.
   double* scale_sums = nullptr;
   double* bias_sums = nullptr;
 };
@@ -62,15 +68,18 @@ struct FusedTile {
 // In a fixed order, which depends on the tile's size alone. Instruction sets give the same bits.
 using FusedBackwardKernel = void (*)(const FusedBackwardCall& call, const FusedTile& tile);
 
+// Sums to elements, by way of float to 16 bits, as a GPU's fused_sums.cu has it.
+using FusedSumsKernel = void (*)(const double* sums, int64_t n, void* elements);
+
 struct FusedKernels {
   FusedKernel forward = nullptr;
   FusedBackwardKernel backward = nullptr;
+  FusedSumsKernel round_sums = nullptr;
 };
 
 FASTACT_OPS_API FusedKernels find_fused_kernels(DType dtype, InstructionSet set);
 
-// D_order of numbers of an activation, for order 0 and 1.
-FASTACT_OPS_API Kernel find_number_kernel(int activation, int order, DType dtype,
-                                          InstructionSet set);
+FASTACT_OPS_API FusedActivation find_fused_activation(int activation, DType dtype,
+                                                      InstructionSet set);
 
 }  // namespace fastact::cpu

@@ -22,7 +22,22 @@ struct Loop {
     cpu::run({&compute, &form, kSizesOf<F>}, data, strides, size0, size1);
   }
 
+  // DenseFunction.
+  static void run_dense(const Parameters& parameters, char* const* data, int64_t n) {
+    if constexpr (HasDefaultForm<F>) {
+      if (F::is_default(parameters.values))
+        return Loop<typename F::Default>::run_dense(parameters, data, n);
+    }
+    const F form(parameters.values);
+    compute(&form, data, n, Pace::kAtOnce);
+  }
+
  private:
+  template <class... E>
+  static constexpr bool kHasHalves =
+      (std::is_same_v<E, Float16> || ...) &&
+      ((std::is_same_v<E, Float16> || std::is_same_v<E, float>) && ...);
+
   static constexpr int kOperands = kOperandsOf<F>;
   static constexpr int64_t kSize = kLargestOf<F>;
 
@@ -75,7 +90,7 @@ struct Loop {
   template <class Output, class... Inputs>
   static FASTACT_INLINE void dense_into(const F& form, Output* out, int64_t n,
                                         const Inputs*... inputs) {
-    if constexpr (kAllAre<F, Float16>) {
+    if constexpr (kHasHalves<Output, Inputs...>) {
       dense_halves(form, out, n, inputs...);
     } else if constexpr (kAllAre<F, BFloat16>) {
       dense_pairs(form, out, n, inputs...);
@@ -88,6 +103,12 @@ struct Loop {
       dense_elements(form, Row<Output*>{out + done}, n - done, (inputs + done)...);
     }
   }
+};
+
+// Loop's, for a table of functions over dense elements alone.
+template <class F>
+struct DenseLoop {
+  static constexpr DenseFunction run = &Loop<F>::run_dense;
 };
 
 }  // namespace fastact::cpu::inline FASTACT_TARGET

@@ -78,23 +78,39 @@ FASTACT_INLINE void dense_pairs(const F form, BFloat16* out, int64_t n, const In
   if (n % 2 != 0) dense_elements(form, Row<BFloat16*>{out + n - 1}, 1, (inputs + n - 1)...);
 }
 
-// For Float16: a vector of floats at a time, whose loop of fixed length the compiler turns into
-// straight code in registers. round_to<float> gives the one NaN, which converts to Float16's.
-template <class F, class... Inputs>
-FASTACT_INLINE void dense_halves(const F form, Float16* out, int64_t n, const Inputs*... inputs) {
+// A vector of floats, whatever lies there.
+FASTACT_INLINE const float* as_floats(const float* from, float* /*buffer*/) { return from; }
+FASTACT_INLINE const float* as_floats(const Float16* from, float* buffer) {
+  widen_halves(from, buffer);
+  return buffer;
+}
+
+// round_to<float> gives the one NaN, which converts to Float16's.
+template <class F, class... Floats>
+FASTACT_INLINE void evaluate_floats(const F& form, float* out, const Floats*... floats) {
+  FASTACT_ONE_VECTOR
+  for (int i = 0; i < kHalves; ++i) out[i] = round_to<float>(form.evaluate(floats[i]...));
+}
+
+// For Float16, or float beside it: a vector of floats at a time, whose loop of fixed length the
+// compiler turns into straight code in registers.
+template <class F, class Output, class... Inputs>
+FASTACT_INLINE void dense_halves(const F form, Output* out, int64_t n, const Inputs*... inputs) {
   int64_t start = 0;
   for (; start + kHalves <= n; start += kHalves) {
     alignas(64) float wide[sizeof...(Inputs)][kHalves];
-    int operand = 0;
-    (widen_halves(inputs + start, wide[operand++]), ...);
     alignas(64) float result[kHalves];
     [&]<size_t... I>(std::index_sequence<I...>) {
-      FASTACT_ONE_VECTOR
-      for (int i = 0; i < kHalves; ++i) result[i] = round_to<float>(form.evaluate(wide[I][i]...));
+      evaluate_floats(form, result, as_floats(inputs + start, wide[I])...);
     }(std::index_sequence_for<Inputs...>{});
-    narrow_halves(result, out + start);
+    if constexpr (std::is_same_v<Output, Float16>) {
+      narrow_halves(result, out + start);
+    } else {
+      FASTACT_ONE_VECTOR
+      for (int i = 0; i < kHalves; ++i) out[start + i] = result[i];
+    }
   }
-  dense_elements(form, Row<Float16*>{out + start}, n - start, (inputs + start)...);
+  dense_elements(form, Row<Output*>{out + start}, n - start, (inputs + start)...);
 }
 
 }  // namespace fastact::cpu::inline FASTACT_TARGET

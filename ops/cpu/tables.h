@@ -14,10 +14,10 @@ namespace fastact::cpu {
 FASTACT_FAMILIES(FASTACT_DECLARE_TABLES)
 #undef FASTACT_DECLARE_TABLES
 
-#define FASTACT_DECLARE_NUMBER_TABLES(name, Type)           \
-  extern const KernelTable<Kernel> name##_numbers_baseline; \
-  extern const KernelTable<Kernel> name##_numbers_avx2;     \
-  extern const KernelTable<Kernel> name##_numbers_avx512;
+#define FASTACT_DECLARE_NUMBER_TABLES(name, Type)                  \
+  extern const KernelTable<DenseFunction> name##_numbers_baseline; \
+  extern const KernelTable<DenseFunction> name##_numbers_avx2;     \
+  extern const KernelTable<DenseFunction> name##_numbers_avx512;
 FASTACT_ACTIVATIONS(FASTACT_DECLARE_NUMBER_TABLES)
 #undef FASTACT_DECLARE_NUMBER_TABLES
 

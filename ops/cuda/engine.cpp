@@ -11,7 +11,7 @@ namespace fastact::cuda {
 FASTACT_FAMILIES(FASTACT_DECLARE_TABLES)
 #undef FASTACT_DECLARE_TABLES
 
-#define FASTACT_DECLARE_FUSED_TABLE(name, Type) extern const FusedTable name##_fused_cuda;
+#define FASTACT_DECLARE_FUSED_TABLE(name, Type) extern const FusedTables name##_fused_cuda;
 FASTACT_ACTIVATIONS(FASTACT_DECLARE_FUSED_TABLE)
 #undef FASTACT_DECLARE_FUSED_TABLE
 
@@ -24,10 +24,27 @@ const KernelTables& tables_of(int family) {
   return *kTables[family];
 }
 
+const FusedTables& fused_tables_of(int activation) {
+#define FASTACT_FUSED_TABLES_OF(name, Type) &name##_fused_cuda,
+  static constexpr const FusedTables* kTables[] = {FASTACT_ACTIVATIONS(FASTACT_FUSED_TABLES_OF)};
+#undef FASTACT_FUSED_TABLES_OF
+  return *kTables[activation];
+}
+
 SelfCheck& self_check() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): read once, at first use
   static SelfCheck check(&compare_all, parse_math(std::getenv("FASTACT_CUDA_MATH")));
   return check;
+}
+
+template <class Function>
+Function find_fused(Function (FusedTable::*kernels)[kNumDTypes], int activation, DType dtype,
+                    int device, cudaStream_t stream) {
+  const FusedTables& tables = fused_tables_of(activation);
+  const int i = static_cast<int>(dtype);
+  const Function fast = tables.fast != nullptr ? (tables.fast->*kernels)[i] : nullptr;
+  if (fast != nullptr && self_check().reciprocals_serve(device, stream)) return fast;
+  return (tables.ieee.*kernels)[i];
 }
 
 }  // namespace
@@ -46,11 +63,13 @@ Kernel find_kernel(int family, const KernelId& id, int device, cudaStream_t stre
   return tables.ieee[id];
 }
 
-FusedKernel find_fused_kernel(int activation, DType dtype) {
-#define FASTACT_FUSED_TABLE_OF(name, Type) &name##_fused_cuda,
-  static constexpr const FusedTable* kTables[] = {FASTACT_ACTIVATIONS(FASTACT_FUSED_TABLE_OF)};
-#undef FASTACT_FUSED_TABLE_OF
-  return kTables[activation]->kernels[static_cast<int>(dtype)];
+FusedKernel find_fused_kernel(int activation, DType dtype, int device, cudaStream_t stream) {
+  return find_fused(&FusedTable::kernels, activation, dtype, device, stream);
+}
+
+FusedBackwardKernel find_fused_backward_kernel(int activation, DType dtype, int device,
+                                               cudaStream_t stream) {
+  return find_fused(&FusedTable::backward, activation, dtype, device, stream);
 }
 
 std::string math_in_use() { return self_check().describe(); }

@@ -1,10 +1,14 @@
-// The fused form on the GPU (ops/forms/fused.h): one kernel for any shape and strides, which moves
-// packets along the innermost dimension where that allows it, else single elements.
+// The fused form on the GPU (ops/forms/fused.h). One kernel for tensors that are one run of memory,
+// with scale and bias along one dimension: a thread takes packets that have the same numbers of
+// these. One for any shape and strides, which moves packets along the innermost dimension where
+// that allows it, else single elements.
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 
 #include "ops/cuda/engine.h"
+#include "ops/cuda/fused_vectors.cuh"
 #include "ops/cuda/packet.cuh"
 #include "ops/cuda/strided.cuh"
 #include "ops/cuda/tuning.h"
@@ -17,8 +21,8 @@ inline constexpr uint32_t kAnyInputs = ~uint32_t{0};
 
 // Self alone, and the most frequent sets beside it.
 inline constexpr uint32_t kFusedSelf = FusedSet::of(FusedInput::kSelf).bits;
-inline constexpr uint32_t kFusedBias = FusedSet::of(FusedInput::kBias).bits;
-inline constexpr uint32_t kFusedScaleAndBias = FusedSet::of(FusedInput::kScale).bits | kFusedBias;
+inline constexpr uint32_t kFusedVectors =
+    FusedSet::of(FusedInput::kScale).bits | FusedSet::of(FusedInput::kBias).bits;
 inline constexpr uint32_t kFusedResidual = FusedSet::of(FusedInput::kResidual).bits;
 inline constexpr uint32_t kFusedGate = FusedSet::of(FusedInput::kGate).bits;
 
@@ -70,48 +74,22 @@ __device__ __forceinline__ void fused_offsets(const FusedLaunchData& launch, uin
   add(launch.dimensions - 1, index);
 }
 
-// Count elements, or one for all of them.
-template <class Element, int Count>
-__device__ __forceinline__ void load_elements(const char* from, bool repeated,
-                                              Packet<Element, Count>& to) {
-  if (Count > 1 && repeated) {
-    const Element element = *reinterpret_cast<const Element*>(from);
+// act(z) * gate of a packet, in z's place. A gate that is absent is not looked at.
+template <class Element, int Count, class F>
+__device__ __forceinline__ void evaluate_fused(const F& form, const OpMath<Element> (&scale)[Count],
+                                               const OpMath<Element> (&bias)[Count],
+                                               const OpMath<Element> (&residual)[Count],
+                                               const OpMath<Element> (&gate)[Count], bool gated,
+                                               OpMath<Element> (&z)[Count]) {
 #pragma unroll
-    for (int i = 0; i < Count; ++i) to.elements[i] = element;
-  } else {
-    to = *reinterpret_cast<const Packet<Element, Count>*>(from);
+  for (int i = 0; i < Count; ++i) {
+    const OpMath<Element> argument = fused_argument(z[i], scale[i], bias[i], residual[i]);
+    const OpMath<Element> value = fused_value<Element>(form.act, argument);
+    z[i] = gated ? fused_product<Element>(argument, value, gate[i]) : value;
   }
 }
 
-// The same as numbers, for scale and bias.
-template <class Element, int Count>
-__device__ __forceinline__ void load_numbers(const char* from, bool wide, bool repeated,
-                                             OpMath<Element> (&to)[Count]) {
-  if constexpr (kIs16Bit<Element>) {
-    if (wide) {
-      // Two accesses of 16 bytes for a packet of 8.
-      constexpr int kPart = Count > 4 ? 4 : Count;
-      if (Count > 1 && repeated) {
-        const float number = *reinterpret_cast<const float*>(from);
-#pragma unroll
-        for (int i = 0; i < Count; ++i) to[i] = number;
-      } else {
-#pragma unroll
-        for (int i = 0; i < Count; i += kPart) {
-          const auto part =
-              *reinterpret_cast<const Packet<float, kPart>*>(from + i * sizeof(float));
-#pragma unroll
-          for (int j = 0; j < kPart; ++j) to[i + j] = part.elements[j];
-        }
-      }
-      return;
-    }
-  }
-  Packet<Element, Count> packet;
-  load_elements(from, repeated, packet);
-  widen_packet(packet, to);
-}
-
+// Any shape and strides.
 // F is the activation's D_0.
 template <class F, class Element, int Count, int PacketsPerThread, uint32_t kInputs>
 __global__ void __launch_bounds__(kThreads)
@@ -160,19 +138,101 @@ __global__ void __launch_bounds__(kThreads)
       if (has<kInputs>(launch, FusedInput::kResidual)) widen_packet(residuals[p], residual);
       if (has<kInputs>(launch, FusedInput::kGate)) widen_packet(gates[p], gate);
       widen_packet(selves[p], z);
-#pragma unroll
-      for (int i = 0; i < Count; ++i) {
-        const T argument = fused_argument(z[i], scale[i], bias[i], residual[i]);
-        const T value = fused_value<Element>(form.act, argument);
-        z[i] = has<kInputs>(launch, FusedInput::kGate)
-                   ? fused_product<Element>(argument, value, gate[i])
-                   : value;
-      }
+      evaluate_fused<Element>(form, scale, bias, residual, gate,
+                              has<kInputs>(launch, FusedInput::kGate), z);
       P result;
       round_packet(z, result);
       *reinterpret_cast<P*>(launch.data[0] + offsets[p][0]) = result;
     }
   });
+}
+
+struct FusedRunLaunchData {
+  char* data[kFusedOperands];  // but scale and bias
+  FusedVectors vectors;
+  uint32_t size;
+  // As many threads as `threads` share `packets` packets: a thread's are so many apart.
+  FastDivisor threads;
+  uint32_t packets;
+};
+
+// Tensors that are one run of memory. All packets of a thread have the same numbers of scale and
+// bias, which it loads once.
+template <class F, class Element, int Count, int PacketsPerThread, bool kVectorsAlone>
+__global__ void __launch_bounds__(kThreads)
+    fused_run(const F form, const __grid_constant__ FusedRunLaunchData launch) {
+  using T = OpMath<Element>;
+  using P = Packet<Element, Count>;
+  constexpr int kSelf = 1 + static_cast<int>(FusedInput::kSelf);
+  constexpr int kResidual = 1 + static_cast<int>(FusedInput::kResidual);
+  constexpr int kGate = 1 + static_cast<int>(FusedInput::kGate);
+  const bool adds = !kVectorsAlone && launch.data[kResidual] != nullptr;
+  const bool gated = !kVectorsAlone && launch.data[kGate] != nullptr;
+  const uint32_t packets = launch.size / Count;
+  const uint32_t apart = launch.threads.divisor;
+  const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
+  const uint32_t group = launch.threads.divide(thread);
+  const uint32_t place = thread - group * apart;
+  const uint32_t first = group * launch.packets + place;
+  const auto is_there = [&](int p) {
+    return place + p * apart < launch.packets && first + p * apart < packets;
+  };
+  P selves[PacketsPerThread];
+  P residuals[PacketsPerThread];
+  P gates[PacketsPerThread];
+  const auto load = [&](int operand, P(&to)[PacketsPerThread]) {
+#pragma unroll
+    for (int p = 0; p < PacketsPerThread; ++p)
+      if (is_there(p)) to[p] = reinterpret_cast<const P*>(launch.data[operand])[first + p * apart];
+  };
+  load(kSelf, selves);
+  if (adds) load(kResidual, residuals);
+  if (gated) load(kGate, gates);
+  T scale[Count];
+  T bias[Count];
+  if (is_there(0)) load_vectors<Element>(launch.vectors, first * Count, scale, bias);
+  share_table<F>();  // while these are under way
+#pragma unroll
+  for (int p = 0; p < PacketsPerThread; ++p) {
+    if (!is_there(p)) break;
+    T z[Count];
+    T residual[Count];
+    T gate[Count];
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      residual[i] = T{-0.0};
+      gate[i] = T{1};
+    }
+    if (adds) widen_packet(residuals[p], residual);
+    if (gated) widen_packet(gates[p], gate);
+    widen_packet(selves[p], z);
+    evaluate_fused<Element>(form, scale, bias, residual, gate, gated, z);
+    P result;
+    round_packet(z, result);
+    reinterpret_cast<P*>(launch.data[0])[first + p * apart] = result;
+  }
+  // What is left behind the last packet.
+  if (blockIdx.x == 0 && threadIdx.x < launch.size % Count) {
+    const uint32_t element = packets * Count + threadIdx.x;
+    const auto number = [&](int operand, T absent, T(&to)[1]) {
+      to[0] = absent;
+      if (launch.data[operand] == nullptr) return;
+      widen_packet(reinterpret_cast<const Packet<Element, 1>*>(launch.data[operand])[element], to);
+    };
+    T z[1];
+    T one_scale[1];
+    T one_bias[1];
+    T residual[1];
+    T gate[1];
+    number(kSelf, T{0}, z);
+    number(kResidual, T{-0.0}, residual);
+    number(kGate, T{1}, gate);
+    load_vectors<Element>(launch.vectors, element, one_scale, one_bias);
+    evaluate_fused<Element>(form, one_scale, one_bias, residual, gate, gated, z);
+    Packet<Element, 1> result;
+    round_packet(z, result);
+    reinterpret_cast<Packet<Element, 1>*>(launch.data[0])[element] = result;
+  }
 }
 
 // F is the activation's D_0 in the type.
@@ -186,23 +246,22 @@ struct FusedLaunch {
         return FusedLaunch<typename F::Default, Element>::run(parameters, operands, stream);
     }
     const F form(parameters.values);
-    if (moves_in_packets(operands)) {
-      const uint32_t without_self = operands.inputs.bits & ~kFusedSelf;
-      switch (without_self) {
-        case kFusedBias:
-          launch<kCount, 2, kFusedBias>(form, operands, stream);
-          break;
-        case kFusedScaleAndBias:
-          launch<kCount, 2, kFusedScaleAndBias>(form, operands, stream);
-          break;
-        case kFusedResidual:
-          launch<kCount, 1, kFusedResidual>(form, operands, stream);
-          break;
-        case kFusedGate:
-          launch<kCount, 1, kFusedGate>(form, operands, stream);
-          break;
-        default:
-          launch<kCount, 1, kAnyInputs>(form, operands, stream);
+    const uint32_t beside_self = operands.inputs.bits & ~kFusedSelf;
+    // A residual or a gate alone is as fast in any shape.
+    FusedRunLaunchData run;
+    if (beside_self != kFusedResidual && beside_self != kFusedGate && is_a_run(operands, run)) {
+      if ((beside_self & ~kFusedVectors) == 0) {
+        launch_run<kFusedRunPackets, true>(form, run, stream);
+      } else {
+        launch_run<kFusedRunPacketsOfSeveral, false>(form, run, stream);
+      }
+    } else if (moves_in_packets(operands)) {
+      if (beside_self == kFusedResidual) {
+        launch<kCount, 1, kFusedResidual>(form, operands, stream);
+      } else if (beside_self == kFusedGate) {
+        launch<kCount, 1, kFusedGate>(form, operands, stream);
+      } else {
+        launch<kCount, 1, kAnyInputs>(form, operands, stream);
       }
     } else {
       launch<1, kElementsPerThread, kAnyInputs>(form, operands, stream);
@@ -217,6 +276,73 @@ struct FusedLaunch {
   static int64_t size_of(const FusedOperands& operands, int i) {
     return i > 0 && operands.wide.has(static_cast<FusedInput>(i - 1)) ? int64_t{sizeof(float)}
                                                                       : kSize;
+  }
+
+  // Whether scale and bias lie along one dimension, or are one element, and all other operands are
+  // one run of memory, aligned: then the launch's data but how its threads share the packets.
+  static bool is_a_run(const FusedOperands& operands, FusedRunLaunchData& run) {
+    constexpr int kVectors[] = {1 + static_cast<int>(FusedInput::kScale),
+                                1 + static_cast<int>(FusedInput::kBias)};
+    run = {};
+    for (int i = 0; i < kFusedOperands; ++i) {
+      if (operands.data[i] == nullptr || i == kVectors[0] || i == kVectors[1]) continue;
+      if (reinterpret_cast<uintptr_t>(operands.data[i]) % kPacketBytes != 0) return false;
+      int64_t dense = kSize;
+      for (int d = 0; d < operands.dimensions; ++d) {
+        if (operands.shape[d] != 1 && operands.strides[i][d] != dense) return false;
+        dense *= operands.shape[d];
+      }
+      run.data[i] = static_cast<char*>(operands.data[i]);
+    }
+    int along = -1;
+    FusedVector vectors[2];
+    for (int v = 0; v < 2; ++v) {
+      const int i = kVectors[v];
+      if (operands.data[i] == nullptr) continue;
+      vectors[v].data = static_cast<const char*>(operands.data[i]);
+      vectors[v].wide = size_of(operands, i) != kSize;
+      for (int d = 0; d < operands.dimensions; ++d) {
+        if (operands.shape[d] == 1 || operands.strides[i][d] == 0) continue;
+        if (along >= 0 && along != d) return false;
+        along = d;
+        vectors[v].stride = static_cast<int32_t>(operands.strides[i][d]);
+      }
+    }
+    int64_t inner = along < 0 ? kCount : 1;
+    for (int d = 0; d < along; ++d) inner *= operands.shape[d];
+    const int64_t channels = along < 0 ? 1 : operands.shape[along];
+    // No number serves twice.
+    if (inner == 1 && channels == operands.size && operands.size > 1) return false;
+    run.vectors = FusedVectors(vectors[0], vectors[1], inner, channels, kCount, kSize);
+    run.size = static_cast<uint32_t>(operands.size);
+    return true;
+  }
+
+  template <int PacketsPerThread, bool kVectorsAlone>
+  static void launch_run(const F& form, FusedRunLaunchData& run, cudaStream_t stream) {
+    const uint32_t inner = run.vectors.inner.divisor;
+    const uint32_t channels = run.vectors.channels.divisor;
+    const uint32_t packets = run.size / kCount;
+    const auto parts = [](uint32_t size, uint32_t part) { return (size + part - 1) / part; };
+    const uint32_t in_channel = inner / kCount;
+    if (channels > 1 && inner % kCount == 0 && in_channel >= kThreads) {
+      // A thread's packets lie in one channel of an image.
+      run.threads = FastDivisor(parts(in_channel, PacketsPerThread));
+      run.packets = in_channel;
+    } else {
+      // Or in rows, or images, below each other: as many packets apart as make whole ones.
+      const uint64_t repeats_after = channels == 1 ? 1 : uint64_t{inner} * channels;
+      const uint64_t whole = repeats_after / std::gcd(repeats_after, uint64_t{kCount});
+      const uint32_t period =
+          packets != 0 && whole > packets ? packets : static_cast<uint32_t>(whole);
+      run.threads = FastDivisor(period * parts(kThreads, period));
+      run.packets = run.threads.divisor * PacketsPerThread;
+    }
+    const uint32_t groups = parts(packets, run.packets);
+    const uint32_t blocks = parts(groups * run.threads.divisor, kThreads);
+    // At least one: a short tensor may have no packet.
+    fused_run<F, Element, kCount, PacketsPerThread, kVectorsAlone>
+        <<<blocks == 0 ? 1 : blocks, kThreads, 0, stream>>>(form, run);
   }
 
   // Whether rows are whole packets that are aligned in every operand, or one element is the same
@@ -258,20 +384,5 @@ struct FusedLaunch {
         <<<blocks, kThreads, 0, stream>>>(form, packets, launch);
   }
 };
-
-// The kernels of an activation by type.
-template <class A>
-constexpr FusedTable make_fused_table() {
-  FusedTable table;
-  const auto fill = [&]<class Element>(DType dtype) {
-    table.kernels[static_cast<int>(dtype)] =
-        &FusedLaunch<Derivative<A, Element, 0, false>, Element>::run;
-  };
-  fill.template operator()<float>(DType::kFloat32);
-  fill.template operator()<double>(DType::kFloat64);
-  fill.template operator()<BFloat16>(DType::kBFloat16);
-  fill.template operator()<Float16>(DType::kFloat16);
-  return table;
-}
 
 }  // namespace fastact::cuda

@@ -47,11 +47,12 @@ class SelfCheck {
   // compares. While `stream` is captured nothing can be compared: a later call does it, and until
   // then IEEE arithmetic serves, as it does where the comparison fails.
   bool fast_serves(int family, const KernelId& id, int device, cudaStream_t stream) {
-    if (device >= kMaxDevices) return false;
-    uint64_t state = devices_[device].load(std::memory_order_acquire);
-    if (state == kChecked) return true;
-    if ((state & kChecked) == 0) state = check(device, stream);
-    return (state & kChecked) != 0 && (state & claims_of(family, id)) == 0;
+    return all_hold(claims_of(family, id), device, stream);
+  }
+
+  // The same of a kernel whose fast form has reciprocal() alone.
+  bool reciprocals_serve(int device, cudaStream_t stream) {
+    return all_hold(uint64_t{1} << kReciprocalClaim, device, stream);
   }
 
   // What was found, as in "device 0 (compute capability 9.0): fast, ..."; touches no device.
@@ -66,6 +67,14 @@ class SelfCheck {
     if (id.form == kValueForm && (id.dtype == DType::kBFloat16 || id.dtype == DType::kFloat16))
       claims |= uint64_t{1} << approximation_claim(family, id.dtype);
     return claims;
+  }
+
+  bool all_hold(uint64_t claims, int device, cudaStream_t stream) {
+    if (device >= kMaxDevices) return false;
+    uint64_t state = devices_[device].load(std::memory_order_acquire);
+    if (state == kChecked) return true;
+    if ((state & kChecked) == 0) state = check(device, stream);
+    return (state & kChecked) != 0 && (state & claims) == 0;
   }
 
   uint64_t check(int device, cudaStream_t stream);

@@ -12,8 +12,9 @@
 // for what a formula adds to break ties, times gate: at most 2^-40 in float16, and in bfloat16 less
 // than half its smallest number.
 //
-// Only IEEE arithmetic: a GPU's approximate instructions (approximate.h) are compared with it for
-// the 65,536 values of an element, and z is none of these.
+// Of a GPU's approximate instructions (approximate.h) only the reciprocal, which is compared with
+// IEEE's for every number: an approximate_value() is only for the values of an element, and z is
+// none of these.
 //
 // Range: every input, as the operations have it. NaN for a NaN operand, and where z or the product
 // is one: infinities of both signs, or infinity times zero.
@@ -64,31 +65,75 @@ FASTACT_INLINE OpMath<Element> fused_product(OpMath<Element> z, OpMath<Element> 
   }
 }
 
-// D_Order of a 16-bit type, for numbers between its elements: from float to float.
-template <class A, class Element, int Order, bool = has_default<A, Element, Order, false>()>
-struct Unrounded;
+// ---- What the CPU's fused kernels call, of a z that is a number already
 
-template <class A, class Element, int Order>
-struct UnroundedDefault {
-  using Default = Unrounded<typename A::Default, Element, Order>;
+template <class A, class Element>
+struct ValueOfNumber;
+template <class A, class Element>
+struct GatedNumber;
+
+// The Default of such a form.
+template <template <class, class> class Form, class A, class Element,
+          bool = has_default<A, Element, 0, false>()>
+struct NumberDefault {};
+template <template <class, class> class Form, class A, class Element>
+struct NumberDefault<Form, A, Element, true> {
+  using Default = Form<typename A::Default, Element>;
   static constexpr bool is_default(const double* parameters) { return A::is_default(parameters); }
 };
-struct NoUnroundedDefault {};
 
-template <class A, class Element, int Order, bool HasDefault>
-struct Unrounded
-    : std::conditional_t<HasDefault, UnroundedDefault<A, Element, Order>, NoUnroundedDefault> {
-  using Outputs = Elements<float>;
-  using Inputs = typename DerivativeInputs<float, Order>::type;
+// f(z), for 16 bits.
+template <class A, class Element>
+struct ValueOfNumber : NumberDefault<ValueOfNumber, A, Element> {
+  using Outputs = Elements<Element>;
+  using Inputs = Elements<float>;
 
-  FASTACT_INLINE explicit Unrounded(const double* parameters) : form(parameters) {}
+  FASTACT_INLINE explicit ValueOfNumber(const double* parameters) : act(parameters) {}
 
-  template <class... Inputs>
-  FASTACT_INLINE float evaluate(Inputs... inputs) const {
-    return number_of<Element>(form.evaluate(inputs...));
+  FASTACT_INLINE float evaluate(float z) const { return fused_value<Element>(act, z); }
+
+  A act;
+};
+
+// f(z) * gate.
+template <class A, class Element>
+struct GatedNumber : NumberDefault<GatedNumber, A, Element>, DerivativeTable<A, Element, 0, false> {
+  using T = OpMath<Element>;
+  using Outputs = Elements<Element>;
+  using Inputs = Elements<T, Element>;
+
+  FASTACT_INLINE explicit GatedNumber(const double* parameters) : act(parameters) {}
+
+  FASTACT_INLINE T evaluate(T z, T gate) const {
+    return fused_product<Element>(z, fused_value<Element>(act, z), gate);
   }
 
-  Derivative<A, Element, Order, false> form;
+  FASTACT_INLINE uint32_t segment(T z, T /*gate*/) const { return act.template segment<0>(z); }
+
+  FASTACT_INLINE T evaluate_in(const Segment& segment, T z, T gate) const {
+    return number_of<Element>(act.template derivative_in<0>(segment, z)) * gate;
+  }
+
+  A act;
+};
+
+// An activation's, by these indices: f(z), f(z) * gate, and D_1 of the incoming gradient and z, in
+// float and double alone.
+inline constexpr int kNumberValue = 0;
+inline constexpr int kNumberGated = 1;
+inline constexpr int kNumberSlope = 2;
+
+// These of an activation, by their index.
+template <class A>
+struct NumberForms {
+  static constexpr int kCount = 3;
+
+  template <class Element, int Index>
+  using Form = std::conditional_t<
+      Index == kNumberGated, GatedNumber<A, Element>,
+      std::conditional_t<
+          !kIs16Bit<Element>, Derivative<A, Element, Index == kNumberSlope, false>,
+          std::conditional_t<Index == kNumberValue, ValueOfNumber<A, Element>, void>>>;
 };
 
 // What a compiler makes the form of, beside f(z) as intermediate() in ops/forms/given.h has it: in
@@ -131,16 +176,6 @@ struct FusedSteps {
 
   template <class Element, int Index>
   using Form = FusedStepForm<Element, static_cast<FusedStep>(Index)>;
-};
-
-// What the CPU's fused kernels take of an activation: D_0 and D_1 of numbers, by order.
-template <class A>
-struct NumberForms {
-  static constexpr int kCount = 2;
-
-  template <class Element, int Index>
-  using Form = std::conditional_t<kIs16Bit<Element>, Unrounded<A, Element, Index>,
-                                  Derivative<A, Element, Index, false>>;
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

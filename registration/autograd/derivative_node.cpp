@@ -119,6 +119,28 @@ autograd::variable_list DerivativeNode::apply(autograd::variable_list&& gradient
   return vjp(op_, parameters_, gradients[0], tensors, needed_gradients());
 }
 
+autograd::variable_list call_compiled(const autograd::Node& node,
+                                      const autograd::variable_list& gradients,
+                                      const autograd::SwapSavedVariables& saved,
+                                      autograd::PackedArgs&& packed, CompiledBackward backward) {
+  const std::vector<c10::IValue> values = std::move(packed).vec();
+  std::vector<at::TypePtr> types;
+  types.reserve(values.size());
+  for (const c10::IValue& value : values) {
+    types.push_back(value.isTensor() ? at::TypePtr(at::TensorType::get()) : value.type());
+  }
+  namespace compiled = torch::dynamo::autograd;
+  const auto metadata =
+      compiled::IValuePacker<std::vector<std::optional<autograd::InputMetadata>>>::pack(
+          compiled::get_input_metadata(node.next_edges()));
+  const auto& interface = compiled::getPyCompilerInterface();
+  const auto function =
+      interface->bind_function(saved.get_py_compiler(), node.name(), std::move(backward), types,
+                               /*is_custom_function=*/true, /*is_traceable=*/true);
+  return interface->call_function(saved.get_py_compiler(), "apply_functional", function, gradients,
+                                  values, metadata);
+}
+
 void DerivativeNode::compiled_args(autograd::CompiledNodeArgs& args) const {
   // What a compiled graph may be reused for: the same operator with the same parameters.
   args.collect(op_.name);
@@ -135,16 +157,6 @@ autograd::variable_list DerivativeNode::apply_with_saved(const autograd::variabl
   at::Tensor saved_tensors[kMaxInputs];
   unpack(saved_tensors);
   for (int i = 0; i < op_.num_inputs(); ++i) packed.pack(saved_tensors[i]);
-  const std::vector<c10::IValue> values = std::move(packed).vec();
-  std::vector<at::TypePtr> types;
-  types.reserve(values.size());
-  for (const c10::IValue& value : values) {
-    types.push_back(value.isTensor() ? at::TypePtr(at::TensorType::get()) : value.type());
-  }
-  namespace compiled = torch::dynamo::autograd;
-  const auto metadata =
-      compiled::IValuePacker<std::vector<std::optional<autograd::InputMetadata>>>::pack(
-          compiled::get_input_metadata(next_edges()));
   const auto backward = [&op = op_, parameters = parameters_](
                             const autograd::variable_list& incoming,
                             const std::vector<c10::IValue>& arguments) {
@@ -154,12 +166,7 @@ autograd::variable_list DerivativeNode::apply_with_saved(const autograd::variabl
     for (int i = 0; i < op.num_inputs(); ++i) tensors[i] = unpacked.unpack<at::Tensor>();
     return vjp(op, parameters, incoming[0], tensors, needed);
   };
-  const auto& interface = compiled::getPyCompilerInterface();
-  const auto function =
-      interface->bind_function(saved.get_py_compiler(), name(), backward, types,
-                               /*is_custom_function=*/true, /*is_traceable=*/true);
-  auto result = interface->call_function(saved.get_py_compiler(), "apply_functional", function,
-                                         gradients, values, metadata);
+  auto result = call_compiled(*this, gradients, saved, std::move(packed), backward);
   for (int i = 0; i < op_.num_inputs(); ++i) saved.after(saved_[i]);
   return result;
 }

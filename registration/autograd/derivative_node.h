@@ -7,6 +7,7 @@
 #include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/version.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,16 @@ torch::autograd::variable_list vjp(const Operator& op, const CallParameters& par
 // `tangents`, of which some may be undefined; undefined if it is zero.
 at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::Tensor& result,
                const at::Tensor* inputs, const at::Tensor* tangents);
+
+// For a Node's apply_with_saved(): calls `backward` in the graph that torch compiles, with what
+// `packed` has, of which the tensors are the graph's.
+using CompiledBackward = std::function<torch::autograd::variable_list(
+    const torch::autograd::variable_list&, const std::vector<c10::IValue>&)>;
+torch::autograd::variable_list call_compiled(const torch::autograd::Node& node,
+                                             const torch::autograd::variable_list& gradients,
+                                             const torch::autograd::SwapSavedVariables& saved,
+                                             torch::autograd::PackedArgs&& packed,
+                                             CompiledBackward backward);
 
 class DerivativeNode : public torch::autograd::TraceableFunction {
  public:

@@ -4,7 +4,11 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
+#include <tuple>
+
+#include "registration/autograd/argument_node.h"
 #include "registration/autograd/derivative_node.h"
+#include "registration/operators/alpha_dropout.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
@@ -67,12 +71,23 @@ struct Autograd {
     const bool saves_argument = op.is_fused && node_parameters.from_result;
     const bool saves_result =
         op.saves_result(parameters) || (saves_argument && op.result_stands_for_argument(tensors));
+    const bool makes_argument = saves_argument && !saves_result;
+    const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
     at::Tensor argument;
-    if (saves_argument && !saves_result) argument = op.argument(tensors);
     at::Tensor out;
-    {
+    if (makes_argument) {
+      {
+        const at::AutoDispatchBelowADInplaceOrView guard;
+        std::tie(out, argument) = op.with_argument(op, tensors, parameters, below);
+      }
+      if (argument.defined()) {
+        set_argument_history(argument, tensors);
+      } else {
+        argument = op.argument(tensors);
+      }
+    }
+    if (!out.defined()) {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
       out = op.functional(&below, tensors, parameters);
     }
     DerivativeNodePointer node;
@@ -172,6 +187,7 @@ struct Autograd {
 
 TORCH_LIBRARY_IMPL(fastact, Autograd, library) {
   implement<Autograd>(library, c10::DispatchKey::Autograd);
+  implement<Autograd>(library, c10::DispatchKey::Autograd, alpha_dropout_operators());
 }
 
 }  // namespace fastact

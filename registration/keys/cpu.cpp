@@ -3,7 +3,9 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <tuple>
 
 #include "ops/cpu/engine.h"
 #include "ops/cpu/fused.h"
@@ -11,6 +13,7 @@
 #include "registration/device_kernels.h"
 #include "registration/keys/fused.h"
 #include "registration/keys/pointwise.h"
+#include "registration/operators/fused.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
@@ -79,10 +82,13 @@ struct Cpu {
   static void run_fused(const Operator& op, DType type, const CallParameters& parameters,
                         const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
     const cpu::InstructionSet set = selected_instruction_set();
-    const cpu::FusedCall call = {.value = cpu::find_number_kernel(op.family, 0, type, set),
-                                 .parameters = parameters.numbers,
-                                 .inputs = inputs.set,
-                                 .wide = inputs.wide};
+    const cpu::FusedCall call = {
+        .activation = cpu::find_fused_activation(op.family, type, set),
+        .parameters = parameters.numbers,
+        .inputs = inputs.set,
+        .wide = inputs.wide,
+        .writes_argument = iterator.noutputs() > 1,
+    };
     const cpu::FusedKernel kernel = cpu::find_fused_kernels(type, set).forward;
     iterator.for_each([&](char** data, const int64_t* strides, int64_t size0, int64_t size1) {
       kernel(call, data, strides, size0, size1);
@@ -108,6 +114,21 @@ struct Cpu {
   }
 };
 
+struct WithArgument {
+  const Operator* op;
+
+  std::tuple<at::Tensor, at::Tensor> operator()(const at::Tensor& self,
+                                                const std::optional<at::Tensor>& scale,
+                                                const std::optional<at::Tensor>& bias,
+                                                const std::optional<at::Tensor>& residual,
+                                                const std::optional<at::Tensor>& gate,
+                                                at::ArrayRef<double> numbers) const {
+    const FusedArguments call(*op, fused_with_argument_name(*op), self, scale, bias, residual, gate,
+                              numbers);
+    return FusedPointwise<Cpu>::with_argument({}, *op, call.tensors, call.parameters);
+  }
+};
+
 }  // namespace
 
 const DeviceKernels& cpu_kernels() { return kKernelsOf<Pointwise<Cpu>>; }
@@ -115,6 +136,8 @@ const DeviceKernels& cpu_kernels() { return kKernelsOf<Pointwise<Cpu>>; }
 TORCH_LIBRARY_IMPL(fastact, CPU, library) {
   implement<Pointwise<Cpu>>(library, c10::DispatchKey::CPU);
   implement<FusedPointwise<Cpu>>(library, c10::DispatchKey::CPU);
+  for (const Operator* op : operators())
+    if (op->is_fused) library.impl(fused_with_argument_name(*op).c_str(), WithArgument{op});
 }
 
 }  // namespace fastact

@@ -84,8 +84,9 @@ struct Cuda {
     const c10::Device device = iterator.device(0);
     const c10::cuda::CUDAGuard guard(device);
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
-    check_launch(op,
-                 cuda::find_fused_kernel(op.family, type)(parameters.numbers, operands, stream));
+    const cuda::FusedKernel kernel =
+        cuda::find_fused_kernel(op.family, type, device.index(), stream);
+    check_launch(op, kernel(parameters.numbers, operands, stream));
   }
 
  private:

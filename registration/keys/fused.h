@@ -5,12 +5,14 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
-#include <ATen/native/Resize.h>
 
 #include <concepts>
+#include <tuple>
+#include <utility>
 
 #include "registration/checks.h"
 #include "registration/keys/pointwise.h"
+#include "registration/operators/fused.h"
 #include "registration/operators/operator.h"
 
 namespace fastact {
@@ -59,6 +61,29 @@ struct FusedPointwise {
     return out;
   }
 
+  // The result and z: in one pass where they lie as self does, and so do residual and gate; else z
+  // is made by itself, with the same bits.
+  static std::tuple<at::Tensor, at::Tensor> with_argument(c10::DispatchKeySet keys,
+                                                          const Operator& op,
+                                                          TensorPointers tensors,
+                                                          const CallParameters& parameters) {
+    check_fused(op, tensors, parameters);
+    const FusedInputs inputs(tensors);
+    const at::Tensor& self = *tensors[0];
+    const auto has_its_size = [&](FusedInput input) {
+      const at::Tensor& other = *tensors[static_cast<int>(input)];
+      return !other.defined() || other.sizes() == self.sizes();
+    };
+    if (!lies_like_self(inputs) || !has_its_size(FusedInput::kResidual) ||
+        !has_its_size(FusedInput::kGate)) {
+      return {functional(keys, op, tensors, parameters), fused_argument_of(tensors)};
+    }
+    at::Tensor out = Pointwise<Backend>::empty_like_dense(self);
+    at::Tensor argument = Pointwise<Backend>::empty_like_dense(self);
+    iterate(op, inputs, parameters, out, &argument);
+    return {std::move(out), std::move(argument)};
+  }
+
   static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                          const CallParameters& parameters, at::Tensor& out) {
     check_fused(op, tensors, parameters);
@@ -69,11 +94,7 @@ struct FusedPointwise {
     if (out.scalar_type() == type) {
       iterate(op, inputs, parameters, out);
     } else {
-      // Rounded to self's type first, then to out's, as an elementwise operator's result is.
-      const at::Tensor result = functional(keys, op, tensors, parameters);
-      if (at::native::resize_output(out, result.sizes()))
-        out.as_strided_(result.sizes(), result.strides());
-      out.copy_(result);
+      Pointwise<Backend>::write_as_another_type(functional(keys, op, tensors, parameters), out);
     }
     return out;
   }
@@ -101,8 +122,10 @@ struct FusedPointwise {
     }
   }
 
+  // With a second output, z, where `argument` is not null.
   static void iterate(const Operator& op, const FusedInputs& inputs,
-                      const CallParameters& parameters, at::Tensor& out) {
+                      const CallParameters& parameters, at::Tensor& out,
+                      const at::Tensor* argument = nullptr) {
     const at::Tensor& self = *inputs.present[0];
     at::TensorIteratorConfig config;
     config.set_check_mem_overlap(false).check_all_same_dtype(false).declare_static_dtype_and_device(
@@ -112,6 +135,7 @@ struct FusedPointwise {
     } else {
       config.add_owned_output(out);
     }
+    if (argument != nullptr) config.add_output(*argument);
     for (int i = 0; i < inputs.count; ++i) config.add_const_input(*inputs.present[i]);
     at::TensorIterator iterator = config.build();
     if (!out.defined()) out = iterator.output();

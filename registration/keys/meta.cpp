@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "registration/keys/alpha_dropout.h"
 #include "registration/keys/fused.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/signature.h"
@@ -258,11 +259,18 @@ struct FusedMeta {
   }
 };
 
+struct MetaAlphaDropout {
+  static void run(const Operator& /*op*/, double /*p*/, const at::Tensor& /*seed*/,
+                  const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
+};
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fastact, Meta, library) {
   implement<Meta>(library, c10::DispatchKey::Meta);
   implement<FusedMeta>(library, c10::DispatchKey::Meta);
+  implement<AlphaDropoutKernels<MetaAlphaDropout>>(library, c10::DispatchKey::Meta,
+                                                   alpha_dropout_operators());
 }
 
 }  // namespace fastact

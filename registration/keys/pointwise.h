@@ -92,13 +92,16 @@ struct Pointwise {
     } else if (out.scalar_type() == type) {
       iterate(op, tensors, parameters, out);
     } else {
-      // Rounded to the result type first, then to out's: ATen's order.
-      const at::Tensor result = functional(keys, op, tensors, parameters);
-      if (at::native::resize_output(out, result.sizes()))
-        out.as_strided_(result.sizes(), result.strides());
-      out.copy_(result);
+      write_as_another_type(functional(keys, op, tensors, parameters), out);
     }
     return out;
+  }
+
+  // Rounded to the result's type first, then to out's: ATen's order.
+  static void write_as_another_type(const at::Tensor& result, at::Tensor& out) {
+    if (at::native::resize_output(out, result.sizes()))
+      out.as_strided_(result.sizes(), result.strides());
+    out.copy_(result);
   }
 
   // at::TensorIterator's choice of strides for dense operands.

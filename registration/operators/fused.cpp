@@ -75,34 +75,62 @@ at::Tensor argument(TensorPointers tensors) {
   return z;
 }
 
-// By the index of the activation. The names have to stay.
+// fastact::_fused_<activation> and what stands behind it, by the index of the activation. The names
+// have to stay.
+template <class Function>
+std::deque<LazyOperator<Function>>& operators_with(const char* end) {
+  auto& list = *new std::deque<LazyOperator<Function>>();
+  for (const Activation& activation : activations()) {
+    auto* const name = new std::string("fastact::_fused_" + std::string(activation.name));
+    list.emplace_back(name->append(end).c_str(), "");
+  }
+  return list;
+}
 const LazyOperator<FusedBackward>& backward_operator(const Operator& op) {
-  static const auto& all = *[] {
-    auto* const list = new std::deque<LazyOperator<FusedBackward>>();
-    for (const Activation& activation : activations()) {
-      auto* const name = new std::string("fastact::_fused_" + std::string(activation.name));
-      list->emplace_back(name->append("_backward").c_str(), "");
-    }
-    return list;
-  }();
+  static const auto& all = operators_with<FusedBackward>("_backward");
+  return all[op.family];
+}
+const LazyOperator<FusedWithArgument>& operator_with_argument(const Operator& op) {
+  static const auto& all = operators_with<FusedWithArgument>("_with_argument");
   return all[op.family];
 }
 
-// Whether a key has a kernel for these tensors, and nothing looks at how it gets there: no
-// derivative of the gradients is wanted, nothing is traced or batched.
-bool has_kernel(const at::Tensor& incoming, const at::Tensor* inputs) {
-  if (at::GradMode::is_enabled()) return false;
+// Whether a device's kernels take this tensor, and nothing looks at how it gets there: nothing is
+// traced or batched.
+bool is_plain(const at::Tensor& tensor) {
   static constexpr c10::DispatchKeySet kWrapped(
       {c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
        c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
        c10::DispatchKey::Batched, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate,
        c10::DispatchKey::ZeroTensor});
-  const auto is_plain = [&](const at::Tensor& tensor) {
-    return !tensor.defined() ||
-           (tensor.is_cpu() && tensor.layout() == at::kStrided &&
-            !tensor.key_set().has_any(kWrapped) && !tensor._fw_grad(/*level=*/0).defined());
-  };
-  return is_plain(incoming) && std::all_of(inputs, inputs + kFusedInputs, is_plain);
+  return !tensor.defined() ||
+         ((tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == at::kStrided &&
+          !tensor.key_set().has_any(kWrapped) && !tensor._fw_grad(/*level=*/0).defined());
+}
+
+// Whether a key has a kernel for the gradients, of which no derivative is wanted.
+bool has_kernel(const at::Tensor& incoming, const at::Tensor* inputs) {
+  return !at::GradMode::is_enabled() && is_plain(incoming) &&
+         std::all_of(inputs, inputs + kFusedInputs, is_plain);
+}
+
+at::ArrayRef<double> numbers_of(const Operator& op, const CallParameters& parameters) {
+  return {parameters.numbers.values, op.parameters().size()};
+}
+
+// Descriptor::with_argument.
+std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointers tensors,
+                                                const CallParameters& parameters,
+                                                c10::DispatchKeySet keys) {
+  if (!std::all_of(tensors, tensors + kFusedInputs,
+                   [](const at::Tensor* tensor) { return is_plain(*tensor); })) {
+    return {};
+  }
+  const auto optional = [&](int i) { return argument_of<1, 1>(*tensors[i]); };
+  auto [result, z] = operator_with_argument(op).dispatch(
+      &keys, *tensors[kSelf], optional(kScale), optional(kBias), optional(kResidual),
+      optional(kGate), numbers_of(op, parameters));
+  return {std::move(result), std::move(z)};
 }
 
 // Operator::gradients.
@@ -130,8 +158,7 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
   };
   FusedTensors result = backward_operator(op).dispatch(
       nullptr, incoming, inputs[kSelf], optional(kScale), optional(kBias), optional(kResidual),
-      optional(kGate), at::ArrayRef<double>(parameters.numbers.values, op.parameters().size()),
-      mask);
+      optional(kGate), numbers_of(op, parameters), mask);
   std::apply(
       [&](auto&... tensors) {
         int i = 0;
@@ -153,21 +180,33 @@ struct ComposedBackward {
   FusedTensors operator()(const at::Tensor& grad_output, const at::Tensor& self, Optional scale,
                           Optional bias, Optional residual, Optional gate,
                           at::ArrayRef<double> numbers, FusedMask mask) const {
-    CallParameters parameters;
-    std::ranges::copy(numbers, parameters.numbers.values);
-    const at::Tensor inputs[] = {self, tensor_of(scale), tensor_of(bias), tensor_of(residual),
-                                 tensor_of(gate)};
+    const FusedArguments call(*op, fused_backward_name(*op), self, scale, bias, residual, gate,
+                              numbers);
+    at::Tensor inputs[kFusedInputs];
+    for (int i = 0; i < kFusedInputs; ++i) inputs[i] = *call.tensors[i];
     FusedTensors result;
     std::apply(
         [&](auto&... tensors) {
           at::Tensor gradients[kFusedInputs];
-          compose_fused_gradients(*op, parameters, grad_output, inputs,
+          compose_fused_gradients(*op, call.parameters, grad_output, inputs,
                                   std::vector<bool>(mask.begin(), mask.end()), gradients);
           int i = 0;
           ((tensors = std::move(gradients[i++])), ...);
         },
         result);
     return result;
+  }
+};
+
+struct ComposedWithArgument {
+  const Operator* op;
+
+  std::tuple<at::Tensor, at::Tensor> operator()(const at::Tensor& self, Optional scale,
+                                                Optional bias, Optional residual, Optional gate,
+                                                at::ArrayRef<double> numbers) const {
+    const FusedArguments call(*op, fused_with_argument_name(*op), self, scale, bias, residual, gate,
+                              numbers);
+    return {op->call(call.tensors, call.parameters), fused_argument_of(call.tensors)};
   }
 };
 
@@ -337,6 +376,27 @@ std::string fused_arguments(const Operator& op) {
 }  // namespace
 
 std::string fused_backward_name(const Operator& op) { return op.name + "_backward"; }
+std::string fused_with_argument_name(const Operator& op) { return op.name + "_with_argument"; }
+
+at::Tensor fused_argument_of(TensorPointers tensors) {
+  static const Operator& identity = **std::ranges::find_if(
+      operators(), [](const Operator* op) { return op->name == "_fused_leaky_relu"; });
+  CallParameters parameters;
+  parameters.numbers.values[0] = 1.0;
+  const at::Tensor* operands[kFusedInputs];
+  std::copy_n(tensors, kFusedInputs, operands);
+  operands[kGate] = &tensor_of(std::nullopt);
+  return identity.call(operands, parameters);
+}
+
+FusedArguments::FusedArguments(const Operator& op, const std::string& name, const at::Tensor& self,
+                               Optional scale, Optional bias, Optional residual, Optional gate,
+                               at::ArrayRef<double> numbers)
+    : tensors{&self, &tensor_of(scale), &tensor_of(bias), &tensor_of(residual), &tensor_of(gate)} {
+  TORCH_CHECK_VALUE(numbers.size() == op.parameters().size(), "fastact::", name, ": expected ",
+                    op.parameters().size(), " parameters, but got ", numbers.size());
+  std::ranges::copy(numbers, parameters.numbers.values);
+}
 
 void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
                              const at::Tensor& incoming, const at::Tensor* inputs,
@@ -391,6 +451,7 @@ Descriptor fused_operator(const Activation& activation, int family) {
   result.gradients = &gradients;
   result.saves_argument = &saves_argument;
   result.argument = &argument;
+  result.with_argument = &with_argument;
   const std::vector<int> of_backward = {DerivativeRule::kIncoming, kSelf};
   result.derivatives = {
       rule<kSelf>(name + "_backward", of_backward), rule<kScale>(name + "_backward", of_backward),
@@ -415,13 +476,19 @@ TORCH_LIBRARY_FRAGMENT(fastact, library) {
            "(Tensor grad_output, Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, "
            "Tensor? gate, float[] parameters, bool[5] output_mask) -> "
            "(Tensor, Tensor, Tensor, Tensor, Tensor)");
+    define(fused_with_argument_name(*op) +
+           "(Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, Tensor? gate, "
+           "float[] parameters) -> (Tensor, Tensor)");
     define(fused_name(*op) + "_(Tensor(a!) self" + fused_arguments(*op) + ") -> Tensor(a!)");
   }
 }
 
 TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
-  for (const Operator* op : operators())
-    if (op->is_fused) library.impl(fused_backward_name(*op).c_str(), ComposedBackward{op});
+  for (const Operator* op : operators()) {
+    if (!op->is_fused) continue;
+    library.impl(fused_backward_name(*op).c_str(), ComposedBackward{op});
+    library.impl(fused_with_argument_name(*op).c_str(), ComposedWithArgument{op});
+  }
   for_each_composite(
       [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
 }

@@ -36,7 +36,30 @@ using FusedBackward = FusedTensors(const at::Tensor&, const at::Tensor&,
 
 std::string fused_backward_name(const Operator& op);
 
-// The same in operators that have derivatives. `inputs` may be undefined.
+// _fused_<activation>_with_argument(self, scale, bias, residual, gate, parameters): the result, and
+// z = self * scale + bias + residual, of self's type, which a backward pass keeps.
+using FusedWithArgument = std::tuple<at::Tensor, at::Tensor>(
+    const at::Tensor&, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
+    const std::optional<at::Tensor>&, const std::optional<at::Tensor>&, at::ArrayRef<double>);
+
+std::string fused_with_argument_name(const Operator& op);
+
+// z by itself, with the same bits: Leaky ReLU with a slope of 1 gives it as it is.
+at::Tensor fused_argument_of(TensorPointers tensors);
+
+// The arguments of these as an Operator's call has them. Throws a ValueError where there are not as
+// many numbers as parameters.
+struct FusedArguments {
+  FusedArguments(const Operator& op, const std::string& name, const at::Tensor& self,
+                 const std::optional<at::Tensor>& scale, const std::optional<at::Tensor>& bias,
+                 const std::optional<at::Tensor>& residual, const std::optional<at::Tensor>& gate,
+                 at::ArrayRef<double> numbers);
+
+  const at::Tensor* tensors[kFusedInputs];
+  CallParameters parameters;
+};
+
+// The gradients in operators that have derivatives. `inputs` may be undefined.
 void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
                              const at::Tensor& incoming, const at::Tensor* inputs,
                              const std::vector<bool>& needed, at::Tensor* gradients);

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ops/catalogue.h"
@@ -101,6 +102,11 @@ struct Descriptor {
   // does: whether it is so, and z, with its history.
   bool (*saves_argument)(const Operator& op, TensorPointers tensors) = nullptr;
   at::Tensor (*argument)(TensorPointers tensors) = nullptr;
+  // The result and z, without a history, at once, by the operator that has a kernel for it; two
+  // undefined tensors where there is none.
+  std::pair<at::Tensor, at::Tensor> (*with_argument)(const Operator& op, TensorPointers tensors,
+                                                     const CallParameters& parameters,
+                                                     c10::DispatchKeySet keys) = nullptr;
 };
 
 class Operator : public Descriptor {

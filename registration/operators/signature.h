@@ -9,6 +9,7 @@
 #include <atomic>
 #include <concepts>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -333,8 +334,9 @@ consteval bool takes_optional(bool optional) {
 
 // Registers the implementation's kernels for every operator, or for those that it serves().
 template <IsImplementation Implementation>
-void implement(torch::Library& library, c10::DispatchKey key) {
-  for (const Operator* op : operators()) {
+void implement(torch::Library& library, c10::DispatchKey key,
+               std::span<const Operator* const> list = operators()) {
+  for (const Operator* op : list) {
     if constexpr (requires { Implementation::serves(*op); }) {
       if (!Implementation::serves(*op)) continue;
     }

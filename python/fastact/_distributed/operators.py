@@ -18,7 +18,8 @@ _ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
 def overloads() -> list[torch._ops.OpOverload]:
     """Every overload of the namespace that computes tensors from tensors by a kernel of its own.
 
-    Others are made of these, and have their rules; what draws random numbers has none.
+    Others are made of these, and have their rules. What draws random numbers, or makes them of a
+    seed and of where an element lies, has none.
     """
     found = []
     for name in sorted(torch._C._dispatch_get_all_op_names()):
@@ -33,6 +34,7 @@ def overloads() -> list[torch._ops.OpOverload]:
             and all(isinstance(kind, torch.TensorType) for kind in types)
             and any(is_tensor(argument) for argument in op._schema.arguments)
             and torch.Tag.nondeterministic_seeded not in op.tags
+            and all(argument.name != "seed" for argument in op._schema.arguments)
             and not torch._C._dispatch_has_kernel_for_dispatch_key(
                 name, "CompositeImplicitAutograd"
             )

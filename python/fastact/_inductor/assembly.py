@@ -70,9 +70,11 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
     index = device.index if device.index is not None else torch.cuda.current_device()
     if not is_built() or torch.cuda.get_device_capability(index) < _LEAST_CAPABILITY:
         return None
-    # The approximate instructions have been compared for elements alone; where operands may be any
-    # numbers, the operators' own kernels have IEEE arithmetic.
-    for kind in (arithmetic(index) if call.of_elements else "ieee", "ieee"):
+    # An approximate value of 16 bits has been compared for elements alone: where operands may be
+    # any numbers, the operators' own kernels have IEEE arithmetic. Else it is reciprocals that are
+    # approximate, which have been compared for every number.
+    is_compared = call.of_elements or dtype.itemsize > 2 or call.form != 0
+    for kind in (arithmetic(index) if is_compared else "ieee", "ieee"):
         found = _assembly()[kind]
         if key := chosen(call, dtype, found["kernels"], found["ordinary"]):
             break

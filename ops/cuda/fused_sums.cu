@@ -1,0 +1,88 @@
+// The sums of a fused form's gradients by scale and bias, of what fused_backward.cuh gives for the
+// parts of a channel: in the order of ops/kernel.h, whatever the launch.
+// clang-format off: first, as it makes the namespace of the target an inline one.
+#include "ops/math/arithmetic.h"
+// clang-format on
+
+#include <cstdint>
+
+#include "ops/cuda/engine.h"
+#include "ops/cuda/tuning.h"
+
+namespace fastact::cuda {
+namespace {
+
+struct SumsLaunch {
+  FusedSumsOperands operands;
+  int64_t left;
+  bool is_last;
+};
+
+// To a type as at::Tensor::to() has it: by way of float for 16 bits.
+__device__ __forceinline__ void write_number(double sum, DType type, void* to, int64_t index) {
+  switch (type) {
+    case DType::kFloat32:
+      static_cast<float*>(to)[index] = round_to<float>(sum);
+      break;
+    case DType::kFloat64:
+      static_cast<double*>(to)[index] = round_to<double>(sum);
+      break;
+    case DType::kBFloat16:
+      static_cast<BFloat16*>(to)[index] = round_to<BFloat16>(static_cast<float>(sum));
+      break;
+    case DType::kFloat16:
+      static_cast<Float16*>(to)[index] = round_to<Float16>(static_cast<float>(sum));
+      break;
+  }
+}
+
+// A thread leaves one number of a channel.
+template <class From>
+__global__ void __launch_bounds__(kThreads) add_numbers(const SumsLaunch launch) {
+  const FusedSumsOperands& operands = launch.operands;
+  const int64_t channels = operands.channels;
+  const int64_t rows = operands.sums.rows;
+  const int64_t blocks = operands.sums.blocks;
+  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t part = thread / channels;
+  const int64_t channel = thread - part * channels;
+  const int which = static_cast<int>(blockIdx.y);
+  const auto* const from = static_cast<const From*>(operands.from[which]);
+  if (from == nullptr || part >= launch.left) return;
+  double sum = 0;
+  if (blocks > 1) {
+    const int64_t parts_of_row = launch.left / rows;
+    const int64_t row = part / parts_of_row;
+    const int64_t first = (part - row * parts_of_row) * kSumBlocks;
+    const From* const next = from + (row * channels + channel) * blocks;
+#pragma unroll
+    for (int i = 0; i < kSumBlocks; ++i)
+      if (first + i < blocks) sum += static_cast<double>(next[first + i]);
+  } else {
+    const int64_t first = part * kSumGroups;
+    const int count = static_cast<int>(min(rows - first, int64_t{kSumGroups}));
+    const From* const next = from + first * channels + channel;
+    // Many loads at once: there may be few threads.
+#pragma unroll 16
+    for (int i = 0; i < count; ++i) sum += static_cast<double>(next[i * channels]);
+  }
+  write_number(sum, launch.is_last ? operands.types[which] : DType::kFloat64, operands.to[which],
+               part * channels + channel);
+}
+
+}  // namespace
+
+cudaError_t add_fused_sums(const FusedSumsOperands& operands, cudaStream_t stream) {
+  const SumsLaunch launch = {operands, fused_sums_left(operands.sums),
+                             is_last_of_fused_sums(operands.sums)};
+  const int64_t threads = launch.left * operands.channels;
+  const dim3 grid(static_cast<unsigned>((threads + kThreads - 1) / kThreads), 2);
+  if (operands.from_doubles) {
+    add_numbers<double><<<grid, kThreads, 0, stream>>>(launch);
+  } else {
+    add_numbers<float><<<grid, kThreads, 0, stream>>>(launch);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace fastact::cuda

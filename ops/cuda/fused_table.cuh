@@ -1,0 +1,41 @@
+// The fused kernels of an activation, by type: of its values and of its gradients. In a translation
+// unit of approximate instructions (ops/math/approximate.h) those that divide.
+#pragma once
+
+#include <type_traits>
+
+#include "ops/cuda/fused.cuh"
+#include "ops/cuda/fused_backward.cuh"
+
+namespace fastact::cuda {
+
+// Whether D_Order of numbers of a type has another kernel there.
+template <class A, class Element, int Order>
+constexpr bool has_fast_fused_form() {
+  return Order <= A::kTraits.last_division && !std::is_same_v<Element, double> &&
+         !has_segments<A, Element, Order>();
+}
+
+template <class A>
+constexpr FusedTable make_fused_table() {
+  FusedTable table;
+  const auto fill = [&]<class Element>(DType dtype) {
+    const int i = static_cast<int>(dtype);
+    constexpr bool kValue = has_fast_fused_form<A, Element, 0>();
+    using T = OpMath<Element>;
+    constexpr bool kSlope = has_fast_fused_form<A, T, 0>() || has_fast_fused_form<A, T, 1>();
+    if constexpr (!kApproximate || kValue)
+      table.kernels[i] = &FusedLaunch<Derivative<A, Element, 0, false>, Element>::run;
+    if constexpr (!kApproximate || kSlope) {
+      table.backward[i] = &FusedBackwardLaunch<Derivative<A, T, 0, false>,
+                                               Derivative<A, T, 1, false>, Element>::run;
+    }
+  };
+  fill.template operator()<float>(DType::kFloat32);
+  fill.template operator()<double>(DType::kFloat64);
+  fill.template operator()<BFloat16>(DType::kBFloat16);
+  fill.template operator()<Float16>(DType::kFloat16);
+  return table;
+}
+
+}  // namespace fastact::cuda

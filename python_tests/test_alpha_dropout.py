@@ -1,0 +1,354 @@
+"""selu_alpha_dropout: SELU and alpha dropout in one pass. Bits beside the operators one by one,
+which elements are dropped, statistics, derivatives, and what PyTorch does with operators."""
+
+import math
+
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.func import vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from support import assert_same_bits, error_of, first_line, untouched, values
+
+fastact = torch.ops.fastact
+LAMBDA_ALPHA = 1.7580993408473768599402175208123
+
+
+def factors(p):
+    """a, b of an element that is kept, and the value of one that is dropped: of the article, in the
+    kernel's order of roundings."""
+    kept = 1 - p
+    a = 1 / math.sqrt((LAMBDA_ALPHA * LAMBDA_ALPHA * p + 1) * kept)
+    return a, a * LAMBDA_ALPHA * p, -a * LAMBDA_ALPHA * kept
+
+
+def words(seed, n, first=0):
+    """32 bits for each of n elements, by the definition of Philox4x32-10 in whole numbers."""
+    result = []
+    low = 0xFFFFFFFF
+    for counter in range(first // 4, (first + n + 3) // 4):
+        c, k = [counter & low, counter >> 32, 0, 0], [seed & low, seed >> 32]
+        for _ in range(10):
+            first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+            c = [second >> 32 ^ c[1] ^ k[0], second & low, first >> 32 ^ c[3] ^ k[1], first & low]
+            k = [k[0] + 0x9E3779B9 & low, k[1] + 0xBB67AE85 & low]
+        result += c
+    return torch.tensor(result[:n])
+
+
+def seed_on(device, number=7):
+    return torch.tensor([number], device=device)
+
+
+def test_the_generator_of_random_bits():
+    """The first of its authors' known answers, and a few of a larger key."""
+    known = torch.tensor([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8])
+    assert torch.equal(words(0, 4), known)
+
+
+@pytest.mark.parametrize("p", (0.03, 0.5, 0.97))
+@pytest.mark.parametrize("seed", (0, 7, (1 << 62) + 12345))
+@pytest.mark.parametrize("shape", ((1,), (7,), (33, 129), (2, 3, 1025)))
+def test_bits(dtype, device, p, seed, shape):
+    """Of an element that is kept a selu(x) + b, rounded where ops/forms/alpha_dropout.h says."""
+    x, g = values(*shape, dtype=dtype, device=device), values(*shape, dtype=dtype, device=device)
+    number = torch.float64 if dtype == torch.float64 else torch.float32
+    dropped = (words(seed, x.numel()) < int(p * 2**32)).reshape(shape).to(device)
+    a, b, value = (torch.tensor(t, dtype=number, device=device) for t in factors(p))
+    key = seed_on(device, seed)
+    with untouched(x, g, key):
+        result = fastact._selu_alpha_dropout(x, key, p)
+        gradient = fastact._selu_alpha_dropout_backward(g, x, key, p)
+        mask = fastact._alpha_dropout_mask(g, x, key, p)
+    assert_same_bits(result[dropped], value.to(dtype).expand_as(result[dropped]))
+    exact = a.double() * fastact.selu(x.double()) + b.double()
+    eps = torch.finfo(dtype).eps
+    error = (result.double() - exact).abs()[~dropped]
+    # selu(x)'s rounding, and where the sum cancels that of its terms.
+    assert (error <= 2 * eps * (exact.abs()[~dropped] + b.item())).all()
+    if dtype.itemsize > 2:
+        scaled = fastact.selu_backward(g * a, x)
+        assert_same_bits(gradient, torch.where(dropped, torch.zeros_like(scaled), scaled))
+    exact = a.double() * fastact.selu_backward(g.double(), x.double())
+    exact = torch.where(dropped, torch.zeros_like(exact), exact)
+    least = torch.finfo(dtype).smallest_normal
+    torch.testing.assert_close(gradient.double(), exact, rtol=2 * eps, atol=least)
+    kept = torch.where(dropped, torch.zeros_like(g), (g.to(number) * a).to(dtype))
+    assert_same_bits(mask, kept)
+
+
+def test_bits_do_not_depend_on_threads_or_length(dtype, device):
+    n = 300_007
+    x, key = values(n, dtype=dtype, device=device), seed_on(device)
+    whole = fastact._selu_alpha_dropout(x, key, 0.25)
+    for length in (1, 1023, 1024, 4097, 20_000):
+        part = fastact._selu_alpha_dropout(x[:length].clone(), key, 0.25)
+        assert_same_bits(part, whole[:length])
+    # Far from the first one an element has its own bits.
+    mask = fastact._alpha_dropout_mask(torch.ones_like(x), x, key, 0.25)
+    far = words(7, 400, first=200_000) < 2**30
+    assert torch.equal(mask[200_000:200_400].cpu() == 0, far)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            assert_same_bits(fastact._selu_alpha_dropout(x, key, 0.25), whole)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_layouts(dtype, device):
+    """An element's position in the result's memory tells whether it is dropped."""
+    x = values(6, 10, dtype=dtype, device=device)
+    key = seed_on(device)
+    expected = fastact._selu_alpha_dropout(x, key, 0.5)
+    for same in (torch.cat((x, x), 1)[:, :10], torch.repeat_interleave(x, 2, 1)[:, ::2]):
+        assert_same_bits(fastact._selu_alpha_dropout(same, key, 0.5), expected)
+    turned = fastact._selu_alpha_dropout(x.t(), key, 0.5)
+    assert turned.stride() == x.t().stride()
+    assert_same_bits(turned, expected.t())
+    images = values(2, 3, 4, 5, dtype=dtype, device=device)
+    last = images.to(memory_format=torch.channels_last)
+    result = fastact._selu_alpha_dropout(last, key, 0.5)
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    g = values(2, 3, 4, 5, dtype=dtype, device=device)
+    gradient = fastact._selu_alpha_dropout_backward(g, last, key, 0.5)
+    dropped = (words(7, 120) < 2**31).reshape(2, 4, 5, 3).permute(0, 3, 1, 2).to(device)
+    assert torch.equal(gradient == 0, dropped)
+    assert (result[dropped] == result[dropped][0]).all()
+    for empty in (x[:0], x[:, :0]):
+        assert fastact._selu_alpha_dropout(empty, key, 0.5).shape == empty.shape
+
+
+@pytest.mark.parametrize("p", (0.05, 0.5, 0.9))
+def test_statistics(device, p):
+    """As many dropped as p says, mean and variance kept: within five standard deviations. And
+    neighbours, and calls, that do not know each other."""
+    n = 1 << 20
+    x = torch.randn(n, device=device)
+    results = [fastact.selu_alpha_dropout(x, p, True) for _ in range(2)]
+    value = torch.tensor(factors(p)[2], device=device)
+    dropped = [r == value for r in results]
+    deviation = math.sqrt(p * (1 - p) / n)
+    for r, d in zip(results, dropped):
+        assert abs(d.double().mean().item() - p) < 5 * deviation
+        assert abs(r.double().mean().item()) < 5 / math.sqrt(n)
+        # The fourth moment of what alpha dropout makes is largest for a large p.
+        spread = math.sqrt((r.double() ** 4).mean().item() / n)
+        assert abs(r.double().var().item() - 1) < 5 * spread
+    noise = [(d.double() - p) / math.sqrt(p * (1 - p)) for d in dropped]
+    pairs = [(noise[0], noise[1])] + [(noise[0][k:], noise[0][:-k]) for k in (1, 2, 3, 4, 1024)]
+    for a, b in pairs:
+        assert abs((a * b).mean().item()) < 5 / math.sqrt(len(a))
+
+
+def test_the_seed_is_torchs(device):
+    """manual_seed() gives the same again, and so does a generator's state."""
+    x = torch.randn(1000, device=device)
+    torch.manual_seed(3)
+    first, second = (fastact.selu_alpha_dropout(x, 0.5, True) for _ in range(2))
+    torch.manual_seed(3)
+    assert_same_bits(fastact.selu_alpha_dropout(x, 0.5, True), first)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        fastact.selu_alpha_dropout(x, 0.5, True)
+    assert_same_bits(fastact.selu_alpha_dropout(x, 0.5, True), second)
+    assert not torch.equal(first, second)
+
+
+def test_without_dropout(dtype, device):
+    x = values(50, dtype=dtype, device=device)
+    for p, train in ((0.0, True), (0.0, False), (0.5, False), (1.0, False)):
+        assert_same_bits(fastact.selu_alpha_dropout(x, p, train), fastact.selu(x))
+    assert torch.equal(fastact.selu_alpha_dropout(x, 1.0, True), torch.zeros_like(x))
+
+
+def test_special_values(device):
+    """Dropped, a NaN or an infinity is the value of any other."""
+    special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0], device=device)
+    x = special.repeat(200).requires_grad_()
+    result = fastact.selu_alpha_dropout(x, 0.5, True)
+    (gradient,) = torch.autograd.grad(result, x, torch.ones_like(x))
+    a, b, value = factors(0.5)
+    dropped = result == torch.tensor(value)
+    assert 300 < dropped.sum() < 700
+    assert (gradient[dropped] == 0).all()
+    by_kind, kept = result.detach().reshape(200, 5), ~dropped.reshape(200, 5)
+    assert by_kind[:, 0][kept[:, 0]].isnan().all()
+    assert (by_kind[:, 1][kept[:, 1]] == math.inf).all()
+    for kind, number in ((2, b - a * LAMBDA_ALPHA), (3, b), (4, b)):
+        found = by_kind[:, kind][kept[:, kind]]
+        torch.testing.assert_close(found, torch.full_like(found, number))
+
+
+def test_derivatives(device):
+    """Of every order that SELU has, in both modes, of the same elements."""
+    x = values(5, 7, dtype=torch.float64, device=device).requires_grad_()
+    g = values(5, 7, dtype=torch.float64, device=device).requires_grad_()
+    key = seed_on(device)
+
+    def value(x):
+        return fastact._selu_alpha_dropout(x, key, 0.4)
+
+    def backward(g, x):
+        return fastact._selu_alpha_dropout_backward(g, x, key, 0.4)
+
+    def mask(g):
+        return fastact._alpha_dropout_mask(g, x, key, 0.4)
+
+    assert gradcheck(value, x, check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(value, x, check_fwd_over_rev=True)
+    assert gradcheck(backward, (g, x), check_forward_ad=True)
+    assert gradgradcheck(backward, (g, x))
+    assert gradcheck(mask, g, check_forward_ad=True)
+    turned = x.detach().t().contiguous().t().requires_grad_()
+    assert gradgradcheck(value, turned)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        tangent = forward_ad.unpack_dual(value(dual)).tangent
+    (gradient,) = torch.autograd.grad(value(x).sum(), x)
+    torch.testing.assert_close(tangent, gradient)
+
+
+def test_nothing_is_saved_but_a_seed(device):
+    saved = {}
+
+    def pack(t):
+        saved[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    x = torch.randn(1000, device=device, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        fastact.selu_alpha_dropout(x, 0.5, True)
+    assert sum(saved.values()) == x.untyped_storage().nbytes() + 8
+
+
+def test_vmap(device):
+    """torch's switch says whether each slice has its own seed."""
+    x = torch.randn(4, 300, device=device)
+
+    def function(x):
+        return fastact.selu_alpha_dropout(x, 0.5, True)
+
+    value = torch.tensor(factors(0.5)[2], device=device)
+    same = vmap(function, randomness="same")(x) == value
+    assert torch.equal(same[0], same[1])
+    different = vmap(function, randomness="different")(x) == value
+    assert not torch.equal(different[0], different[1])
+    with pytest.raises(RuntimeError, match="random"):
+        vmap(function)(x)
+
+
+def test_what_pytorch_does_with_operators(device, fresh_compiler):
+    x = values(4, 6, dtype=torch.float64, device=device).requires_grad_()
+    g, key = torch.randn_like(x), seed_on(device)
+    for op, tensors in (
+        (fastact._selu_alpha_dropout, (x, key)),
+        (fastact._selu_alpha_dropout_backward, (g, x, key)),
+        (fastact._alpha_dropout_mask, (g, x, key)),
+    ):
+        torch.library.opcheck(op.default, (*tensors, 0.5))
+        assert op(*(t.to("meta") for t in tensors), 0.5).shape == x.shape
+
+    @torch.compile(fullgraph=True, dynamic=True)
+    def compiled(x):
+        return fastact.selu_alpha_dropout(x, 0.5, True)
+
+    result = compiled(x)
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    dropped = result == torch.tensor(factors(0.5)[2], dtype=x.dtype, device=device)
+    assert 0 < dropped.sum() < x.numel()
+    assert torch.equal(gradient == 0, dropped)
+
+    @torch.jit.script
+    def scripted(x, p: float, train: bool):
+        return torch.ops.fastact.selu_alpha_dropout(x, p, train)
+
+    assert_same_bits(scripted(x, 0.5, False), fastact.selu(x))
+    assert scripted(x, 0.5, True).shape == x.shape
+
+
+def test_errors(device):
+    x, key = torch.randn(3, device=device), seed_on(device)
+    for function, arguments, kind, text in (
+        (
+            fastact.selu_alpha_dropout,
+            (x, 1.5, True),
+            ValueError,
+            "p to be from 0 to 1, but got 1.5",
+        ),
+        (fastact.selu_alpha_dropout, (x, math.nan, True), ValueError, "to be from 0 to 1, but got"),
+        (
+            fastact._selu_alpha_dropout,
+            (x, key, 0.0),
+            ValueError,
+            "expected p to be between 0 and 1",
+        ),
+        (fastact._selu_alpha_dropout, (x, key.int(), 0.5), RuntimeError, "seed to be one int64"),
+        (fastact._selu_alpha_dropout, (x, x, 0.5), RuntimeError, "expected seed to be one int64"),
+        (
+            fastact._selu_alpha_dropout,
+            (x.int(), key, 0.5),
+            NotImplementedError,
+            "self to be float32",
+        ),
+        (fastact._alpha_dropout_mask, (x[:2], x, key, 0.5), RuntimeError, "to have self's shape"),
+        (fastact.selu_alpha_dropout, (x.int(), 0.5, True), NotImplementedError, "to be float32"),
+    ):
+        error = error_of(function, *arguments)
+        assert type(error) is kind and text in first_line(error), error
+        assert first_line(error).startswith("fastact::"), error
+    error = error_of(fastact._selu_alpha_dropout, x, key.to("meta"), 0.5)
+    assert "expected seed to be on" in first_line(error)
+
+
+def test_one_pass():
+    """In training there is the seed, and one kernel beside it."""
+    calls = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            calls.append(function._schema.name)
+            return function(*arguments, **(keywords or {}))
+
+    with Record():
+        fastact.selu_alpha_dropout(torch.ones(8), 0.5, True)
+    assert [c for c in calls if c.startswith("fastact")] == ["fastact::_selu_alpha_dropout"]
+    assert [c for c in calls if not c.startswith("fastact")][1:] == ["aten::randint"]
+
+
+# ---- a GPU
+
+
+def test_a_gpu_gives_the_cpus_bits(cuda, dtype):
+    for n in (1, 5, 4096, 300_007):
+        x, g = values(n, dtype=dtype), values(n, dtype=dtype)
+        key = seed_on("cpu", (1 << 61) + 99)
+        for op, tensors in (
+            (fastact._selu_alpha_dropout, (x, key)),
+            (fastact._selu_alpha_dropout_backward, (g, x, key)),
+            (fastact._alpha_dropout_mask, (g, x, key)),
+        ):
+            there = op(*(t.to(cuda) for t in tensors), 0.3)
+            assert_same_bits(there.cpu(), op(*tensors, 0.3))
+        shifted = torch.cat((x, x))[1 : n + 1]  # not where packets may begin
+        there = fastact._selu_alpha_dropout(
+            torch.cat((x, x)).to(cuda)[1 : n + 1], key.to(cuda), 0.3
+        )
+        assert_same_bits(there.cpu(), fastact._selu_alpha_dropout(shifted, key, 0.3))
+
+
+def test_a_cuda_graph_draws_a_new_seed(cuda):
+    x = torch.randn(10_000, device=cuda)
+    fastact.selu_alpha_dropout(x, 0.5, True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = fastact.selu_alpha_dropout(x, 0.5, True)
+    value = torch.tensor(factors(0.5)[2], device=cuda)
+    masks = []
+    for _ in range(2):
+        graph.replay()
+        masks.append((result == value).cpu())
+    assert not torch.equal(*masks)
+    assert all(4500 < m.sum() < 5500 for m in masks)

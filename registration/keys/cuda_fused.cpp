@@ -1,0 +1,137 @@
+// The dispatch key CUDA: the gradients of the fused operators, in one pass
+// (ops/cuda/fused_backward.cuh).
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "ops/cuda/engine.h"
+#include "registration/keys/fused_backward.h"
+
+namespace fastact {
+namespace {
+
+struct CudaFusedBackward {
+  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
+
+  static bool run(const Operator& op, DType type, const CallParameters& parameters,
+                  const FusedBackwardTensors& tensors, const FusedLayout& layout,
+                  const FusedMask& mask, at::Tensor (&sums)[2]) {
+    const int64_t outer = layout.outer.size;
+    const int64_t channels = layout.channels.size;
+    const int64_t inner = layout.inner.size;
+    // A launch counts elements in 31 bits: of what has more a part after the other.
+    int64_t part_outer = outer;
+    int64_t part_channels = channels;
+    if (outer * channels * inner > kLargestPart) {
+      part_outer = kLargestPart / (channels * inner);
+      if (inner == 1) part_outer = part_outer / kSumRows * kSumRows;
+      if (part_outer == 0) {  // not so many channels of the fewest rows either
+        part_outer = inner == 1 ? std::min(int64_t{kSumRows}, outer) : 1;
+        part_channels = kLargestPart / (part_outer * inner);
+        if (part_channels == 0) return false;
+      }
+    }
+    const c10::Device device = tensors.inputs[kSelf].device();
+    const c10::cuda::CUDAGuard guard(device);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
+    const cuda::FusedPartialSums parts = cuda::fused_partial_sums(outer, inner);
+    const c10::ScalarType number = type == DType::kFloat64 ? at::kDouble : at::kFloat;
+    at::Tensor partial[2];
+    for (int i = 0; i < 2; ++i) {
+      if (mask[kVectors[i]]) {
+        partial[i] = at::empty({parts.rows, channels, parts.blocks},
+                               tensors.inputs[kVectors[i]].options().dtype(number));
+      }
+    }
+    const cuda::FusedBackwardKernel kernel =
+        cuda::find_fused_backward_kernel(op.family, type, device.index(), stream);
+    for (int64_t row = 0; row < outer; row += part_outer) {
+      for (int64_t channel = 0; channel < channels; channel += part_channels) {
+        cuda::FusedBackwardOperands operands = operands_at(tensors, layout, row, channel);
+        operands.outer = std::min(part_outer, outer - row);
+        operands.channels = std::min(part_channels, channels - channel);
+        operands.inner = inner;
+        const int64_t sum_row = inner == 1 ? row / kSumRows : row;
+        for (int i = 0; i < 2; ++i) {
+          if (!partial[i].defined()) continue;
+          operands.data[1 + kFusedInputs + kVectors[i]] =
+              static_cast<char*>(partial[i].mutable_data_ptr()) +
+              (sum_row * channels + channel) * parts.blocks *
+                  static_cast<int64_t>(partial[i].element_size());
+        }
+        check(op, kernel(parameters.numbers, operands, stream));
+      }
+    }
+    add_up(op, tensors, parts, number == at::kDouble, channels, stream, partial);
+    std::ranges::move(partial, sums);
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kLargestPart = int64_t{1} << 30;
+  static constexpr int kVectors[] = {kScale, kBias};
+
+  static void check(const Operator& op, cudaError_t error) {
+    TORCH_CHECK(error == cudaSuccess, "fastact::", fused_backward_name(op), ": ",
+                cuda::describe_failure(error));
+  }
+
+  // What lies from a row and a channel on.
+  static cuda::FusedBackwardOperands operands_at(const FusedBackwardTensors& tensors,
+                                                 const FusedLayout& layout, int64_t row,
+                                                 int64_t channel) {
+    cuda::FusedBackwardOperands operands;
+    const c10::ScalarType type = tensors.inputs[kSelf].scalar_type();
+    for (int i = 0; i < FusedBackwardTensors::kCount; ++i) {
+      const at::Tensor& tensor = tensors[i];
+      if (!tensor.defined()) continue;
+      const auto size = static_cast<int64_t>(tensor.element_size());
+      operands.outer_strides[i] = layout.outer.strides[i] * size;
+      operands.channel_strides[i] = layout.channels.strides[i] * size;
+      // Inputs are only read, but share their type with the gradients.
+      operands.data[i] = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())) +
+                         row * operands.outer_strides[i] + channel * operands.channel_strides[i];
+      if (tensor.scalar_type() != type) operands.wide.add(static_cast<FusedInput>(i - 1));
+    }
+    return operands;
+  }
+
+  // Of partial sums one number for each channel, in the vector's type.
+  static void add_up(const Operator& op, const FusedBackwardTensors& tensors,
+                     cuda::FusedPartialSums parts, bool are_doubles, int64_t channels,
+                     cudaStream_t stream, at::Tensor (&sums)[2]) {
+    if (!sums[0].defined() && !sums[1].defined()) return;
+    for (bool is_last = false; !is_last;) {
+      const int64_t left = cuda::fused_sums_left(parts);
+      is_last = cuda::is_last_of_fused_sums(parts);
+      cuda::FusedSumsOperands operands;
+      operands.from_doubles = are_doubles;
+      operands.sums = parts;
+      operands.channels = channels;
+      at::Tensor next[2];
+      for (int i = 0; i < 2; ++i) {
+        if (!sums[i].defined()) continue;
+        const at::Tensor& vector = tensors.inputs[kVectors[i]];
+        next[i] = at::empty({left, channels},
+                            is_last ? vector.options() : vector.options().dtype(at::kDouble));
+        operands.from[i] = sums[i].const_data_ptr();
+        operands.to[i] = next[i].mutable_data_ptr();
+        operands.types[i] = *engine_type(next[i].scalar_type());
+      }
+      check(op, cuda::add_fused_sums(operands, stream));
+      std::ranges::move(next, sums);
+      parts = {.rows = left, .blocks = 1};
+      are_doubles = true;
+    }
+  }
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(fastact, CUDA, library) { implement_fused_backward<CudaFusedBackward>(library); }
+
+}  // namespace fastact

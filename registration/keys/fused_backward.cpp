@@ -1,0 +1,94 @@
+#include "registration/keys/fused_backward.h"
+
+#include <ATen/ExpandUtils.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace fastact {
+namespace {
+
+// Dimensions from the outermost one on, in self's order in memory, as few as can be.
+std::vector<FusedDimension> dimensions_of(const FusedBackwardTensors& tensors) {
+  const at::Tensor& self = tensors.inputs[kSelf];
+  std::vector<int64_t> order(self.dim());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, [&](int64_t a, int64_t b) {
+    return self.stride(a) != self.stride(b) ? self.stride(a) > self.stride(b) : a < b;
+  });
+  at::Tensor expanded[FusedBackwardTensors::kCount];
+  for (int i = 0; i < FusedBackwardTensors::kCount; ++i)
+    if (tensors[i].defined()) expanded[i] = tensors[i].expand(self.sizes());
+  std::vector<FusedDimension> result;
+  for (const int64_t dim : order) {
+    if (self.size(dim) == 1) continue;
+    FusedDimension next = {.size = self.size(dim)};
+    for (int i = 0; i < FusedBackwardTensors::kCount; ++i)
+      if (expanded[i].defined()) next.strides[i] = expanded[i].stride(dim);
+    const auto continues = [&](const FusedDimension& last) {
+      for (int i = 0; i < FusedBackwardTensors::kCount; ++i)
+        if (last.strides[i] != next.strides[i] * next.size) return false;
+      return true;
+    };
+    if (!result.empty() && continues(result.back())) {
+      next.size *= result.back().size;
+      result.back() = next;
+    } else {
+      result.push_back(next);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors) {
+  const at::Tensor& self = tensors.inputs[kSelf];
+  const auto is_whole = [&](const at::Tensor& tensor) {
+    return !tensor.defined() || tensor.sizes() == self.sizes();
+  };
+  if (!is_whole(tensors.grad_output) || !is_whole(tensors.inputs[kResidual]) ||
+      !is_whole(tensors.inputs[kGate]) || self.numel() == 0) {
+    return std::nullopt;
+  }
+  for (const int i : {kScale, kBias}) {
+    const at::Tensor& vector = tensors.inputs[i];
+    if (vector.defined() && !at::is_expandable_to(vector.sizes(), self.sizes()))
+      return std::nullopt;
+  }
+  std::vector<FusedDimension> dimensions = dimensions_of(tensors);
+  if (dimensions.empty()) return std::nullopt;
+  // The one dimension along which a vector lies.
+  std::optional<size_t> along;
+  for (const int i : {kScale, kBias}) {
+    if (!tensors.inputs[i].defined()) continue;
+    std::optional<size_t> own;
+    for (size_t dim = 0; dim < dimensions.size(); ++dim) {
+      const int64_t stride = dimensions[dim].strides[1 + i];
+      if (stride == 0) continue;
+      if (stride != 1 || own.has_value()) return std::nullopt;
+      own = dim;
+    }
+    if (!own.has_value() || (along.has_value() && along != own)) return std::nullopt;
+    along = own;
+  }
+  for (int i = 0; i < FusedBackwardTensors::kCount; ++i) {
+    const bool is_one = i >= 1 && is_fused_vector((i - 1) % kFusedInputs);
+    if (!is_one && tensors[i].defined() && dimensions.back().strides[i] != 1) return std::nullopt;
+  }
+  FusedLayout layout;
+  const size_t channels = along.value_or(dimensions.size() - 1);
+  if (channels > 1 || dimensions.size() > channels + 2) return std::nullopt;
+  if (channels == 1) layout.outer = dimensions[0];
+  layout.channels = dimensions[channels];
+  // A vector that repeats itself along the channels, or is one number, has other sums.
+  for (const int i : {kScale, kBias}) {
+    if (tensors.inputs[i].defined() && tensors.inputs[i].numel() != layout.channels.size)
+      return std::nullopt;
+  }
+  if (dimensions.size() > channels + 1) layout.inner = dimensions[channels + 1];
+  return layout;
+}
+
+}  // namespace fastact

@@ -1,0 +1,144 @@
+// What the CPU's and CUDA's kernels of the fused operators' gradients have in common: which tensors
+// a pass over memory takes, and what becomes of the others.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "registration/checks.h"
+#include "registration/operators/fused.h"
+#include "registration/operators/operator.h"
+#include "registration/operators/signature.h"
+
+namespace fastact {
+
+constexpr bool is_fused_vector(int input) { return input == kScale || input == kBias; }
+
+// The call's tensors: grad_output, the inputs, their gradients.
+struct FusedBackwardTensors {
+  static constexpr int kCount = 1 + 2 * kFusedInputs;
+  at::Tensor grad_output;
+  at::Tensor inputs[kFusedInputs];
+  at::Tensor gradients[kFusedInputs];
+
+  [[nodiscard]] const at::Tensor& operator[](int i) const {
+    return i == 0              ? grad_output
+           : i <= kFusedInputs ? inputs[i - 1]
+                               : gradients[i - 1 - kFusedInputs];
+  }
+};
+
+// A size and the distances of neighbours, in elements, of each of the tensors.
+struct FusedDimension {
+  int64_t size = 1;
+  int64_t strides[FusedBackwardTensors::kCount] = {};
+};
+
+// The tensors as [outer, channels, inner], where scale and bias lie along the channels, or, where
+// inner is one, as rows of channels. Without vectors it is rows.
+struct FusedLayout {
+  FusedDimension outer, channels, inner;
+};
+
+// Nothing where the engines do not take them.
+std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors);
+
+// A device, to FusedBackwardOf.
+template <class B>
+concept IsFusedBackwardBackend =
+    requires(const at::Tensor& self, const Operator& op, DType type,
+             const CallParameters& parameters, const FusedBackwardTensors& tensors,
+             const FusedLayout& layout, const FusedMask& mask, at::Tensor (&sums)[2]) {
+      // Fresh memory with its strides.
+      { B::fresh_like(self) } -> std::same_as<at::Tensor>;
+      // Writes the gradients of self, residual and gate, and makes scale's and bias's, one number a
+      // channel, where they are wanted. Nothing, and false, if it does not take the layout.
+      { B::run(op, type, parameters, tensors, layout, mask, sums) } -> std::same_as<bool>;
+    };
+
+// The operator's kernel on a device.
+template <IsFusedBackwardBackend Backend>
+struct FusedBackwardOf {
+  const Operator* op;
+
+  FusedTensors operator()(const at::Tensor& grad_output, const at::Tensor& self,
+                          const std::optional<at::Tensor>& scale,
+                          const std::optional<at::Tensor>& bias,
+                          const std::optional<at::Tensor>& residual,
+                          const std::optional<at::Tensor>& gate, at::ArrayRef<double> numbers,
+                          FusedMask mask) const {
+    const std::string name = fused_backward_name(*op);
+    const FusedArguments call(*op, name, self, scale, bias, residual, gate, numbers);
+    FusedBackwardTensors tensors;
+    tensors.grad_output = grad_output;
+    for (int i = 0; i < kFusedInputs; ++i) {
+      tensors.inputs[i] = *call.tensors[i];
+      // A sum has the vector's shape. The gradient of another input needs not that input.
+      TORCH_CHECK_VALUE(!is_fused_vector(i) || !mask[i] || tensors.inputs[i].defined(),
+                        "fastact::", name, ": expected ", op->inputs[i],
+                        ", of which a gradient is wanted, but got None");
+    }
+    check_fused(*op, call.tensors, call.parameters);
+    TORCH_CHECK(grad_output.device() == self.device(), "fastact::", name,
+                ": expected grad_output to be on self's device, ", self.device(), ", but got ",
+                grad_output.device());
+    if (!run(call.parameters, tensors, mask)) {
+      compose_fused_gradients(*op, call.parameters, grad_output, tensors.inputs,
+                              std::vector<bool>(mask.begin(), mask.end()), tensors.gradients);
+    }
+    return std::apply([](const auto&... gradients) { return FusedTensors(gradients...); },
+                      std::to_array(tensors.gradients));
+  }
+
+ private:
+  // Whether the engine takes these tensors.
+  bool run(const CallParameters& parameters, FusedBackwardTensors& tensors,
+           const FusedMask& mask) const {
+    const at::Tensor& self = tensors.inputs[kSelf];
+    const DType type = *engine_type(self.scalar_type());
+    if (tensors.grad_output.scalar_type() != self.scalar_type()) return false;
+    // Without a scale self and residual have the same gradient.
+    const bool is_shared = mask[kSelf] && mask[kResidual] && !tensors.inputs[kScale].defined();
+    if (mask[kSelf]) tensors.gradients[kSelf] = Backend::fresh_like(self);
+    if (mask[kResidual] && !is_shared) tensors.gradients[kResidual] = Backend::fresh_like(self);
+    if (mask[kGate]) tensors.gradients[kGate] = Backend::fresh_like(self);
+    std::optional<FusedLayout> layout = fused_layout(tensors);
+    if (!layout.has_value() && tensors.grad_output.sizes() == self.sizes() &&
+        tensors.grad_output.strides() != self.strides()) {
+      // As of a sum's gradient, which is one number everywhere.
+      tensors.grad_output = Backend::fresh_like(self).copy_(tensors.grad_output);
+      layout = fused_layout(tensors);
+    }
+    at::Tensor sums[2];
+    if (!layout.has_value() || !Backend::run(*op, type, parameters, tensors, *layout, mask, sums)) {
+      for (at::Tensor& gradient : tensors.gradients) gradient = at::Tensor();
+      return false;
+    }
+    // In the vector's own order: of several dimensions it may be another than theirs.
+    const auto as_vector = [&](const at::Tensor& numbers, int input) {
+      const at::Tensor& vector = tensors.inputs[input];
+      return numbers.view(-1).as_strided(vector.sizes(), vector.strides());
+    };
+    if (mask[kScale]) tensors.gradients[kScale] = as_vector(sums[0], kScale);
+    if (mask[kBias]) tensors.gradients[kBias] = as_vector(sums[1], kBias);
+    if (is_shared) tensors.gradients[kResidual] = tensors.gradients[kSelf];
+    return true;
+  }
+};
+
+// As the key's implementations.
+template <IsFusedBackwardBackend Backend>
+void implement_fused_backward(torch::Library& library) {
+  for (const Operator* op : operators()) {
+    if (op->is_fused) library.impl(fused_backward_name(*op).c_str(), FusedBackwardOf<Backend>{op});
+  }
+}
+
+}  // namespace fastact

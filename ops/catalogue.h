@@ -58,7 +58,9 @@
 #endif
 
 // X(name, Forms): other families of forms, the name being that of the header in ops/forms/.
-#define FASTACT_FORMS(X) X(prelu, PreluForms)
+#define FASTACT_FORMS(X) \
+  X(prelu, PreluForms)   \
+  X(clamped_swiglu, ClampedSwigluForms)
 
 // Every family of forms, in the order of their indices: the activations', then the others.
 #define FASTACT_FAMILIES(X) FASTACT_ACTIVATIONS(X) FASTACT_FORMS(X)

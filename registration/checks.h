@@ -44,6 +44,10 @@ void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType resul
 // The type to which ATen promotes the tensors.
 c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors);
 
+// Whether a device's kernels take this tensor, and nothing looks at how it gets there: nothing is
+// traced or batched.
+bool is_plain(const at::Tensor& tensor);
+
 // Tensors in that type.
 class Promoted {
  public:

@@ -103,11 +103,15 @@ struct FormOf<Family, Element, Index, true> {
   using type = typename Family::template Form<Element, Index>;
 };
 
+// A family that compilers call: nothing here tells its parameters.
+template <class Family>
+concept IsCalled = requires { requires Family::kIsCalled; };
+
 // The form that serves, by a pointer to it; void where there is none of this kind.
 template <class Family, class F, Given Kind>
 constexpr auto form_for() {
   using P = ParametersOf<Family>;
-  if constexpr (std::is_void_v<F>) {
+  if constexpr (std::is_void_v<F> || IsCalled<Family>) {
     return static_cast<void*>(nullptr);
   } else if constexpr (Kind == Given::kDefaults) {
     if constexpr (!P::kHaveDefaults) {

@@ -11,6 +11,7 @@
 #include "ops/cpu/fused.h"
 #include "ops/cpu/memory.h"
 #include "registration/device_kernels.h"
+#include "registration/keys/clamped_swiglu.h"
 #include "registration/keys/fused.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/fused.h"
@@ -136,6 +137,8 @@ const DeviceKernels& cpu_kernels() { return kKernelsOf<Pointwise<Cpu>>; }
 TORCH_LIBRARY_IMPL(fastact, CPU, library) {
   implement<Pointwise<Cpu>>(library, c10::DispatchKey::CPU);
   implement<FusedPointwise<Cpu>>(library, c10::DispatchKey::CPU);
+  if (!operators().empty())
+    library.impl("_clamped_swiglu_backward", &clamped_swiglu_gradients<Cpu>);
   for (const Operator* op : operators())
     if (op->is_fused) library.impl(fused_with_argument_name(*op).c_str(), WithArgument{op});
 }

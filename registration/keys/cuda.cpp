@@ -8,6 +8,7 @@
 
 #include "ops/cuda/engine.h"
 #include "registration/device_kernels.h"
+#include "registration/keys/clamped_swiglu.h"
 #include "registration/keys/fused.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/signature.h"
@@ -125,6 +126,8 @@ const DeviceKernels& cuda_kernels() { return kKernelsOf<Pointwise<Cuda>>; }
 TORCH_LIBRARY_IMPL(fastact, CUDA, library) {
   implement<Pointwise<Cuda>>(library, c10::DispatchKey::CUDA);
   implement<FusedPointwise<Cuda>>(library, c10::DispatchKey::CUDA);
+  if (!operators().empty())
+    library.impl("_clamped_swiglu_backward", &clamped_swiglu_gradients<Cuda>);
 }
 
 }  // namespace fastact

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "registration/build_info.h"
+#include "registration/checks.h"
 #include "registration/operators/operator.h"
 #include "registration/operators/signature.h"
 
@@ -93,19 +94,6 @@ const LazyOperator<FusedBackward>& backward_operator(const Operator& op) {
 const LazyOperator<FusedWithArgument>& operator_with_argument(const Operator& op) {
   static const auto& all = operators_with<FusedWithArgument>("_with_argument");
   return all[op.family];
-}
-
-// Whether a device's kernels take this tensor, and nothing looks at how it gets there: nothing is
-// traced or batched.
-bool is_plain(const at::Tensor& tensor) {
-  static constexpr c10::DispatchKeySet kWrapped(
-      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
-       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-       c10::DispatchKey::Batched, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate,
-       c10::DispatchKey::ZeroTensor});
-  return !tensor.defined() ||
-         ((tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == at::kStrided &&
-          !tensor.key_set().has_any(kWrapped) && !tensor._fw_grad(/*level=*/0).defined());
 }
 
 // Whether a key has a kernel for the gradients, of which no derivative is wanted.

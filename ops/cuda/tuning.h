@@ -83,7 +83,7 @@ template <class Element>
 inline constexpr int kFusedBackwardCount = kPacketBytes / static_cast<int>(sizeof(Element));
 
 // Blocks that share a multiprocessor, and so its registers. Channels take 0.323 with seven, 0.498
-// where the compiler takes as many registers as it likes; of float32 0.359 with eight, 0.378 with
+// where the compiler takes as many registers as it likes; of float32 0.362 with eight, 0.378 with
 // seven, 0.525 where it takes what it likes. float64 was not measured.
 template <class Element>
 inline constexpr int kFusedBackwardBlocks = sizeof(Element) == 2   ? 7
@@ -177,7 +177,7 @@ template <class F>
 constexpr int packets_of_many() {
   if constexpr (IsOfActivation<F>) {
     constexpr Tuning kOfActivation = kTuning<typename F::Activation>;
-    if (kLargestOf < F >> 4 || F::kFromResult || F::kOrder > 1) return 0;
+    if (kLargestOf<F> > 4 || F::kFromResult || F::kOrder > 1) return 0;
     if (F::kOrder == 1) return kOfActivation.slope_packets;
     return kLargestOf<F> == 4 ? kOfActivation.value_packets : kOfActivation.value_packets_16;
   } else {

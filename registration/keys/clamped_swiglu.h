@@ -15,19 +15,16 @@ std::tuple<at::Tensor, at::Tensor> clamped_swiglu_gradients(const at::Tensor& gr
                                                             const at::Tensor& gate,
                                                             const at::Tensor& linear, double limit,
                                                             double alpha) {
-  const Operator& op = clamped_swiglu_backward_operator();
-  const CallParameters parameters = {.numbers = {{limit, alpha}}};
-  const at::Tensor* const tensors[] = {&grad_output, &gate, &linear};
-  check_inputs(op, tensors, parameters);
-  const Promoted promoted(tensors);
+  const ClampedSwigluBackwardCall call(grad_output, gate, linear, limit, alpha);
+  const Promoted promoted(call.tensors);
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(false).add_owned_output(at::Tensor());
   config.add_owned_output(at::Tensor());
-  for (int i = 0; i < op.num_inputs(); ++i) config.add_const_input(*promoted.tensors()[i]);
+  for (int i = 0; i < call.op.num_inputs(); ++i) config.add_const_input(*promoted.tensors()[i]);
   at::TensorIterator iterator = config.build();
   if (iterator.numel() > 0) {
-    Backend::run(op, op.kernel_id(*engine_type(iterator.dtype(0)), parameters), parameters,
-                 iterator);
+    Backend::run(call.op, call.op.kernel_id(*engine_type(iterator.dtype(0)), call.parameters),
+                 call.parameters, iterator);
   }
   return {iterator.output(0), iterator.output(1)};
 }

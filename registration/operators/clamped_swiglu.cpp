@@ -85,14 +85,11 @@ std::tuple<at::Tensor, at::Tensor> composed_swiglu_backward(const at::Tensor& gr
                                                             const at::Tensor& gate,
                                                             const at::Tensor& linear, double limit,
                                                             double alpha) {
-  const Operator& op = clamped_swiglu_backward_operator();
-  const CallParameters parameters = {.numbers = {{limit, alpha}}};
-  const at::Tensor* const tensors[] = {&grad_output, &gate, &linear};
-  check_inputs(op, tensors, parameters);
-  const c10::ScalarType type = promoted_type(tensors);
+  const ClampedSwigluBackwardCall call(grad_output, gate, linear, limit, alpha);
+  const c10::ScalarType type = promoted_type(call.tensors);
   const at::Tensor inputs[] = {gate, linear};
-  return {swiglu_derivative<kGatePart>(op, parameters, grad_output, inputs).to(type),
-          swiglu_derivative<kLinearPart>(op, parameters, grad_output, inputs).to(type)};
+  return {swiglu_derivative<kGatePart>(call.op, call.parameters, grad_output, inputs).to(type),
+          swiglu_derivative<kLinearPart>(call.op, call.parameters, grad_output, inputs).to(type)};
 }
 
 // Descriptor::gradients.
@@ -187,6 +184,14 @@ const Operator& clamped_swiglu_backward_operator() {
       swiglu_operator("_clamped_swiglu_backward", {"grad_output", "gate", "linear"},
                       family_index("clamped_swiglu"), 1));
   return op;
+}
+
+ClampedSwigluBackwardCall::ClampedSwigluBackwardCall(const at::Tensor& grad_output,
+                                                     const at::Tensor& gate,
+                                                     const at::Tensor& linear, double limit,
+                                                     double alpha)
+    : parameters{.numbers = {{limit, alpha}}}, tensors{&grad_output, &gate, &linear} {
+  check_inputs(op, tensors, parameters);
 }
 
 std::vector<Descriptor> clamped_swiglu_operators(int family) {

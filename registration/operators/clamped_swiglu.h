@@ -19,4 +19,14 @@ using ClampedSwigluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tenso
 // What it is to the kernels: its family and form. It is none of operators(), as it has two results.
 const Operator& clamped_swiglu_backward_operator();
 
+// Such a call. Throws where its tensors or parameters are not what it takes.
+struct ClampedSwigluBackwardCall {
+  ClampedSwigluBackwardCall(const at::Tensor& grad_output, const at::Tensor& gate,
+                            const at::Tensor& linear, double limit, double alpha);
+
+  const Operator& op = clamped_swiglu_backward_operator();
+  CallParameters parameters;
+  const at::Tensor* tensors[3];
+};
+
 }  // namespace fastact

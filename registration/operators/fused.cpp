@@ -367,14 +367,15 @@ std::string fused_backward_name(const Operator& op) { return op.name + "_backwar
 std::string fused_with_argument_name(const Operator& op) { return op.name + "_with_argument"; }
 
 at::Tensor fused_argument_of(TensorPointers tensors) {
-  static const Operator& identity = **std::ranges::find_if(
+  static const auto identity = std::ranges::find_if(
       operators(), [](const Operator* op) { return op->name == "_fused_leaky_relu"; });
+  TORCH_CHECK(identity != operators().end(), "fastact: expected a build with leaky_relu");
   CallParameters parameters;
   parameters.numbers.values[0] = 1.0;
   const at::Tensor* operands[kFusedInputs];
   std::copy_n(tensors, kFusedInputs, operands);
   operands[kGate] = &tensor_of(std::nullopt);
-  return identity.call(operands, parameters);
+  return (*identity)->call(operands, parameters);
 }
 
 FusedArguments::FusedArguments(const Operator& op, const std::string& name, const at::Tensor& self,

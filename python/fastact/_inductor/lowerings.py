@@ -79,7 +79,7 @@ def _is_faster_alone(operator: Operator, operands: list) -> bool:
     """Whether a kernel of Inductor's that has nothing but the operator is faster than its own."""
     if not operator.is_fused or operands[0].get_device().type != "cpu":
         return False
-    # A fused operator's own loops on a CPU write each step to the cache; it asks for huge pages.
+    # A fused operator's own loops on a CPU pass z through the cache; it asks for huge pages.
     x = lowering.broadcast_tensors(*operands)[0]
     size = math.prod(x.get_size()) * x.get_dtype().itemsize
     return V.graph.sizevars.statically_known_lt(size, _FRESH_MEMORY)

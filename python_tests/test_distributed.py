@@ -23,16 +23,17 @@ from fastact._distributed import operators  # noqa: E402
 CASES = REPOSITORY / "python_tests" / "distributed_cases.py"
 
 
-@pytest.fixture(params=("gloo", "nccl"))
+@pytest.fixture(params=("gloo 2", "gloo 4", "nccl 2"))
 def group(request):
     """A backend, and for how many processes there are devices."""
-    if request.param == "gloo":
-        return "gloo", 4
+    backend, world = request.param.split()
+    if backend == "gloo":
+        return backend, int(world)
     if reason := missing_gpu():
         pytest.skip(reason)
     if torch.cuda.device_count() < 2:
         pytest.skip("expected 2 GPUs for NCCL, but found 1")
-    return "nccl", 2
+    return backend, int(world)
 
 
 # One test, as its processes take seconds to start: what failed stands in its message.

@@ -209,6 +209,25 @@ def test_special_values(act, dtype, device):
     assert len(nan) and (nan == FORMATS[dtype].nan).all()
 
 
+@acts
+def test_zero_times_a_large_gate(act, dtype, device):
+    """Nothing is left of what a formula for 16 bits breaks ties with, next to zero."""
+    x = torch.tensor([0.0, -0.0], dtype=dtype, device=device)
+    gate = torch.full_like(x, torch.finfo(dtype).max)
+    expected = (act.op(x.double()) * gate.double()).to(dtype)
+    result = fused(act, x, gate=gate)
+    close(result, expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
+    assert torch.equal(result.signbit(), expected.signbit())
+
+
+def test_a_tiny_constant(device):
+    """A constant may be smaller than what breaks ties, and is no such thing."""
+    x = torch.zeros(5, dtype=torch.bfloat16, device=device)
+    gate = torch.full_like(x, 2.0**100)
+    result = torch.ops.fastact.fused_threshold(x, gate=gate, threshold=0.5, value=2.0**-110)
+    assert (result == 2.0**-10).all()
+
+
 # ---- layouts
 
 

@@ -294,6 +294,18 @@ def test_what_is_between_is_not_rounded(dtype):
     assert_rounded_once(dtype, "cuda")
 
 
+def test_a_tiny_constant_is_no_tie(device):
+    """threshold's value may be smaller than what breaks ties next to zero."""
+
+    def f(x, gate):
+        return torch.ops.fastact.threshold(x + x, 0.5, 2.0**-110) * gate
+
+    x = torch.zeros(64, dtype=torch.bfloat16, device=device)
+    result, code = compiled(f, x, torch.full_like(x, 2.0**100))
+    assert not calls(code)
+    assert (result == 2.0**-10).all()
+
+
 @pytest.mark.usefixtures("cuda", "rounds_as_eager")
 def test_precision_casts(inlined):
     """Rounded as in eager, the whole expression has eager's bits."""

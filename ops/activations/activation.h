@@ -50,6 +50,9 @@ struct Traits {
   // The highest of the orders that divide in float, by reciprocal(): of all types but float64,
   // where they are not in segments. -1 for none.
   int last_division = -1;
+  // f(0) is 0, of which a 16-bit formula makes a tiny number that breaks ties next to it. It is
+  // rounded away, but not where 16 bits are rounded later (without_tie() in ops/forms/fused.h).
+  bool breaks_ties_at_zero = false;
 };
 
 // A number of the operator's schema. Those without a default come first.

@@ -30,7 +30,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Gelu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 1};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .last_division = 1, .breaks_ties_at_zero = true};
 
   FASTACT_INLINE explicit constexpr Gelu(const double* /*parameters*/) {}
 

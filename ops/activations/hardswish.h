@@ -21,7 +21,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Hardswish {
-  static constexpr Traits kTraits = {.saves = Saves::kInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .breaks_ties_at_zero = true};
 
   FASTACT_INLINE explicit constexpr Hardswish(const double* /*parameters*/) {}
 

@@ -27,7 +27,8 @@ namespace fastact::inline FASTACT_TARGET {
 
 // With a slope of ordinary size, of which float holds the first digits as a normal number.
 struct OrdinaryLeakyRelu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .gradient_from_result = true, .breaks_ties_at_zero = true};
 
   template <class Element, int Order, bool FromResult>
   static constexpr bool stands_in() {
@@ -121,7 +122,8 @@ struct OrdinaryLeakyRelu {
 
 // With any slope, by products in double.
 struct LeakyRelu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .gradient_from_result = true, .breaks_ties_at_zero = true};
   static constexpr Parameter kParameters[] = {{"negative_slope", 0.01}};
   using Default = OrdinaryLeakyRelu;
 

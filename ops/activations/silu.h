@@ -28,7 +28,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Silu {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kInput, .last_division = 3, .breaks_ties_at_zero = true};
 
   FASTACT_INLINE explicit constexpr Silu(const double* /*parameters*/) {}
 

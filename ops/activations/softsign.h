@@ -8,6 +8,9 @@
 //   float32        0.501  0.501  0.501  0.501
 //   float64        1.5    1.5    1.5    1.5
 //
+// float16 and float32 divide by one reciprocal, whose error the remainder makes up for; in bfloat16
+// its product misrounds none of the 65,536 results.
+//
 // f'(x) = 1 / (1 + |x|)^2, f''(x) = -2 sign(x) / (1 + |x|)^3 with f''(0) = 0 as PyTorch's, f'''(x)
 // = 6 / (1 + |x|)^4.
 //
@@ -25,18 +28,52 @@ struct Softsign {
   FASTACT_INLINE explicit constexpr Softsign(const double* /*parameters*/) {}
 
   template <class Element, int Order>
-  FASTACT_INLINE Wider<Element> derivative(OpMath<Element> x) const {
+  FASTACT_INLINE auto derivative(OpMath<Element> x) const {
     using T = Wider<Element>;
-    if constexpr (Order == 1 && kIs16Bit<Element>) {
+    if constexpr (Order == 0 && !std::is_same_v<Element, double>) {
+      return with_sign_of(size_of_value<Element>(clamp_magnitude(x, kLargest<float>)), x);
+    } else if constexpr (Order == 1 && kIs16Bit<Element>) {
       // Three roundings to float misround none of the 65,536 results: nothing to make up for.
       const float t = 1.0f / (1.0f + magnitude(x));
       return t * t;
+    } else {
+      return derivative_wide<Order>(static_cast<T>(x));
     }
-    // So large that the value is 1 and the derivatives are 0, and finite.
-    constexpr T kLargest = sizeof(T) == 4 ? 0x1p120 : 0x1p1000;
-    const T wide = static_cast<T>(x);
-    const T above = wide < -kLargest ? -kLargest : wide;
-    const T bounded = above > kLargest ? kLargest : above;
+  }
+
+  // -24 sign(x) / (1 + |x|)^5.
+  template <class Tensor>
+  static Tensor fourth_derivative(const Tensor& x) {
+    return -24.0 * sign(x) * pow(reciprocal(1.0 + abs(x)), 5);
+  }
+
+ private:
+  // So large that the value is 1 and the derivatives are 0, and finite.
+  template <class T>
+  static constexpr T kLargest = sizeof(T) == 4 ? 0x1p120 : 0x1p1000;
+
+  // a / (1 + a).
+  template <class Element>
+  FASTACT_INLINE static float size_of_value(float a) {
+    const float sum = 1.0f + a;
+    const float inverse = 1.0f / sum;
+    const float quotient = a * inverse;
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      return quotient;
+    } else {
+      float remainder = fma(-quotient, sum, a);
+      if constexpr (std::is_same_v<Element, float>) {
+        const float rest_of_sum = clamp_above(a, 1.0f) - (sum - clamp_below(a, 1.0f));
+        remainder = fma(-quotient, rest_of_sum, remainder);
+      }
+      return fma(remainder, inverse, quotient);
+    }
+  }
+
+  template <int Order, class T>
+  FASTACT_INLINE static T derivative_wide(T wide) {
+    const T above = wide < -kLargest<T> ? -kLargest<T> : wide;
+    const T bounded = above > kLargest<T> ? kLargest<T> : above;
     const T a = magnitude(bounded);
     const T sum = T{1} + a;
     if constexpr (Order == 0) {
@@ -60,12 +97,6 @@ struct Softsign {
       const T rest_of_six = fma(T{6}, square, -six);
       return fma(six, square, fma(rest_of_six, square, T{2} * six * rest_of_square));
     }
-  }
-
-  // -24 sign(x) / (1 + |x|)^5.
-  template <class Tensor>
-  static Tensor fourth_derivative(const Tensor& x) {
-    return -24.0 * sign(x) * pow(reciprocal(1.0 + abs(x)), 5);
   }
 };
 

@@ -24,18 +24,6 @@ struct VectorOf {
   using Array = T[kSize];
 };
 
-// One result, as intermediate() gives it. Where the compiler knows f(0), it need not ask for it.
-template <class Element, class F, class... T>
-FASTACT_INLINE OpMath<Element> result_of(const F& form, T... operands) {
-  const auto result = form.evaluate(operands...);
-  if constexpr (kIs16Bit<Element> && sizeof...(T) == 1) {
-    const float at_zero = number_of<Element>(form.evaluate(0.0f));
-    const bool breaks_ties = at_zero != 0.0f && magnitude(at_zero) < 0x1p-30f;
-    if (__builtin_constant_p(breaks_ties) && !breaks_ties) return number_of<Element>(result);
-  }
-  return intermediate<Element>(result, operands...);
-}
-
 template <class F, class Inputs = typename F::Inputs, class Outputs = typename F::Outputs>
 struct OneVector;
 template <class F, class... In, class Out>
@@ -60,7 +48,8 @@ struct OneVector<F, Elements<In...>, Elements<Out>> {
           result[i] = round_to<float>(form.evaluate_in(segment_of(c, i), x[I][i]...));
       } else {
         FASTACT_ONE_VECTOR
-        for (int i = 0; i < kSize; ++i) result[i] = result_of<Out>(form, x[I][i]...);
+        for (int i = 0; i < kSize; ++i)
+          result[i] = intermediate<F, Out>(form.evaluate(x[I][i]...), x[I][i]...);
       }
     }(std::index_sequence_for<In...>{});
     Vector y;

@@ -85,7 +85,7 @@ __device__ __forceinline__ void evaluate_fused(const F& form, const OpMath<Eleme
   for (int i = 0; i < Count; ++i) {
     const OpMath<Element> argument = fused_argument(z[i], scale[i], bias[i], residual[i]);
     const OpMath<Element> value = fused_value<Element>(form.act, argument);
-    z[i] = gated ? fused_product<Element>(argument, value, gate[i]) : value;
+    z[i] = gated ? fused_product<typename F::Activation, Element>(argument, value, gate[i]) : value;
   }
 }
 

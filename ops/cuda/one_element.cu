@@ -25,7 +25,7 @@ struct OneElement<F, Elements<In...>, Elements<Out>> {
   template <class T>
   static __device__ __forceinline__ void run(const F& form, const T* in, T* out) {
     [&]<size_t... I>(std::index_sequence<I...>) {
-      *out = intermediate<Out>(evaluate(form, in[I]...), in[I]...);
+      *out = intermediate<F, Out>(evaluate(form, in[I]...), in[I]...);
     }(std::make_index_sequence<sizeof...(In)>{});
   }
 

@@ -51,18 +51,21 @@ FASTACT_INLINE OpMath<Element> fused_value(const A& act, OpMath<Element> z) {
   return number_of<Element>(derivative_at<Element, 0, false>(act, z));
 }
 
-// f(z) * gate. A 16-bit formula may return a tiny number for f(0) = 0, which breaks ties next to it
-// and would be rounded away: times gate it would not.
-template <class Element>
+// f(z), and of 16 bits f(0) as it is rounded.
+template <class A, class Element>
+FASTACT_INLINE OpMath<Element> without_tie(OpMath<Element> z, OpMath<Element> value) {
+  if constexpr (kIs16Bit<Element> && A::kTraits.breaks_ties_at_zero) {
+    return z == 0.0f ? value * 0.0f : value;  // of its sign
+  } else {
+    return value;
+  }
+}
+
+// f(z) * gate.
+template <class A, class Element>
 FASTACT_INLINE OpMath<Element> fused_product(OpMath<Element> z, OpMath<Element> value,
                                              OpMath<Element> gate) {
-  if constexpr (kIs16Bit<Element>) {
-    const float zero = value * 0.0f;
-    const float kept = magnitude(value) < 0x1p-30f ? zero : value;
-    return (z == 0.0f ? kept : value) * gate;
-  } else {
-    return value * gate;
-  }
+  return without_tie<A, Element>(z, value) * gate;
 }
 
 // ---- What the CPU's fused kernels call, of a z that is a number already
@@ -105,7 +108,7 @@ struct GatedNumber : NumberDefault<GatedNumber, A, Element>, DerivativeTable<A, 
   FASTACT_INLINE explicit GatedNumber(const double* parameters) : act(parameters) {}
 
   FASTACT_INLINE T evaluate(T z, T gate) const {
-    return fused_product<Element>(z, fused_value<Element>(act, z), gate);
+    return fused_product<A, Element>(z, fused_value<Element>(act, z), gate);
   }
 
   FASTACT_INLINE uint32_t segment(T z, T /*gate*/) const { return act.template segment<0>(z); }

@@ -154,11 +154,11 @@ constexpr auto ordinary_of() {
 // A form's result as the number in which a compiler goes on computing. Of float32 and float64 it is
 // the element. Of 16 bits it is the float that rounds to the element, for operands that need be
 // elements no more than those of the fused form; f(0) is 0 where that is what it rounds to.
-template <class Element, class Result, class... Operands>
+template <class F, class Element, class Result, class... Operands>
 FASTACT_INLINE OpMath<Element> intermediate(Result result, Operands... operands) {
   const OpMath<Element> value = number_of<Element>(result);
-  if constexpr (sizeof...(Operands) == 1) {
-    return fused_product<Element>(operands..., value, OpMath<Element>{1});
+  if constexpr (sizeof...(Operands) == 1 && requires { typename F::Activation; }) {
+    return without_tie<typename F::Activation, Element>(operands..., value);
   } else {
     return value;
   }

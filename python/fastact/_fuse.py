@@ -17,6 +17,7 @@ from torch.utils import _pytree
 from fastact import functional, nn
 from fastact._replace import (
     _FUNCTIONS,
+    _NORMS,
     _OTHERS,
     _OWN_CLASS,
     _WATCHED,
@@ -47,6 +48,19 @@ def _is_faster(device: torch.device, name: str) -> bool:
 
 
 # ---- What a fused graph calls
+
+
+def _current(norms):
+    """Each batch norm's tensors, from where modules keep them: asking a module for one takes as
+    long as an operator's call."""
+    return [tuple([part and _tensor(*part) for part in norm]) for norm in norms]
+
+
+def _tensor(module, name):
+    found = module._parameters.get(name)
+    if found is None:
+        found = module._buffers.get(name)
+    return getattr(module, name) if found is None else found  # as of a parametrization
 
 
 def batch_norm_vectors(norms, epsilons):
@@ -110,7 +124,7 @@ def fused(
     if notes is not None:
         notes[site] = why
     if norm is not None:
-        weight, shift, mean, variance, epsilon, ranks = norm
+        (weight, shift, mean, variance), epsilon, ranks = norm
         if ranks and self.dim() not in ranks:  # as the module's own forward
             wanted = " or ".join(f"{rank}D" for rank in ranks)
             raise ValueError(f"expected {wanted} input (got {self.dim()}D input)")
@@ -213,6 +227,16 @@ def _has_hooks(module: torch.nn.Module) -> bool:
         or module._backward_hooks
         or module._backward_pre_hooks
     )
+
+
+def _any_trains_or_has_hooks(modules: Iterable[torch.nn.Module]) -> bool:
+    """Asked at each call, of each module: so as fast as Python asks."""
+    for m in modules:
+        if m.training or m._forward_hooks or m._forward_pre_hooks:
+            return True
+        if m._backward_hooks or m._backward_pre_hooks:
+            return True
+    return False
 
 
 class _InliningTracer(_Tracer):
@@ -584,6 +608,7 @@ class _Plan:
     name: str
     device: torch.device
     forward: Callable | None = None
+    norms: list[tuple] = field(default_factory=list)  # of each tensor, the module and its name
     watched: list[torch.nn.Module] = field(default_factory=list)
     sites: dict[str, tuple[str, _Site]] = field(default_factory=dict)  # where, and what
     calls: list[str] = field(default_factory=list)  # modules that stay calls
@@ -640,14 +665,13 @@ def _place(node: fx.Node) -> str:
 def _rewrite(graph: fx.Graph, plan: _Plan) -> None:
     norms = [site.norm for _, site in plan.sites.values() if site.norm is not None]
     first = next(n for n in graph.nodes if n.op != "placeholder")
-    read: list[tuple] = []
-    every = None
+    read = every = None
     if norms:
+        plan.norms = [tuple(t and _owner(plan.module, t) for t in norm.tensors) for norm in norms]
         with graph.inserting_before(first):
-            for norm in norms:
-                read.append(tuple(t and graph.get_attr(t) for t in norm.tensors))
+            read = graph.call_function(_current, (graph.get_attr(_NORMS),))
             epsilons = tuple(norm.epsilon for norm in norms)
-            every = graph.call_function(batch_norm_vectors, (tuple(read), epsilons))
+            every = graph.call_function(batch_norm_vectors, (read, epsilons))
     index = 0
     results: dict[fx.Node | None, fx.Node] = {}  # in whose place a fused operator is
     for what, (_, site) in plan.sites.items():
@@ -655,8 +679,10 @@ def _rewrite(graph: fx.Graph, plan: _Plan) -> None:
         norm = vectors = None
         with graph.inserting_before(last):
             if site.norm is not None:
-                vectors = graph.call_function(operator.getitem, (every, index))
-                norm = (*read[index], site.norm.epsilon, site.norm.ranks)
+                tensors, vectors = (
+                    graph.call_function(operator.getitem, (each, index)) for each in (read, every)
+                )
+                norm = (tensors, site.norm.epsilon, site.norm.ranks)
                 index += 1
             act = site.activation
             x, residual, gate = (results.get(n, n) for n in (site.self, site.residual, site.gate))
@@ -673,7 +699,14 @@ def _rewrite(graph: fx.Graph, plan: _Plan) -> None:
             graph.erase_node(node)
     graph.lint()
     if plan.sites:
+        vars(plan.module)[_NORMS] = plan.norms  # a graph's module has what the graph reads
         plan.forward = type(fx.GraphModule(plan.module, graph)).forward
+        del vars(plan.module)[_NORMS]
+
+
+def _owner(module: torch.nn.Module, attribute: str) -> tuple[torch.nn.Module, str]:
+    path, _, name = attribute.rpartition(".")
+    return module.get_submodule(path), name
 
 
 def _apply(plan: _Plan) -> None:
@@ -682,13 +715,13 @@ def _apply(plan: _Plan) -> None:
 
     @functools.wraps(own)
     def forward(self, *args, **kwargs):
-        watched = self._fastact_watched
-        if watched[0].training or any(m.training or _has_hooks(m) for m in watched[1:]):
+        if self.training or _any_trains_or_has_hooks(self._fastact_watched):
             return own(self, *args, **kwargs)
         return ours(self, *args, **kwargs)
 
     _become(plan.module, forward)
-    vars(plan.module)[_WATCHED] = plan.watched
+    vars(plan.module)[_WATCHED] = plan.watched[1:]
+    vars(plan.module)[_NORMS] = plan.norms
 
 
 # ---- The whole model
@@ -806,7 +839,7 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     def put_back() -> None:
         for module, kind, attributes in before:
             module.__class__ = kind
-            for name in (_OWN_CLASS, _WATCHED):
+            for name in (_OWN_CLASS, _WATCHED, _NORMS):
                 vars(module).pop(name, None)
                 if name in attributes:
                     vars(module)[name] = attributes[name]

@@ -56,6 +56,8 @@ _FUNCTIONS = _functions()
 _OWN_CLASS = "_fastact_own_class"
 # Where a fused module keeps the modules on whose mode its forward depends.
 _WATCHED = "_fastact_watched"
+# Where it keeps the modules of its batch norms.
+_NORMS = "_fastact_norms"
 
 
 @dataclass
@@ -254,5 +256,6 @@ def restore_(model: torch.nn.Module) -> int:
     replaced = [module for module in model.modules() if _OWN_CLASS in module.__dict__]
     for module in replaced:
         module.__class__ = module.__dict__.pop(_OWN_CLASS)
-        module.__dict__.pop(_WATCHED, None)
+        for name in (_WATCHED, _NORMS):
+            module.__dict__.pop(name, None)
     return len(replaced)

@@ -49,6 +49,7 @@ from op_table import OPERATORS  # noqa: E402
 SIZES = {"cpu": (32, 32, 8), "cuda": (128, 64, 64)}
 LIBRARY_SIZES = {"cpu": (None, 64, 8), "cuda": (None, 224, 64)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+MODES = {False: "forward", True: "training"}
 START, END = "<!-- models: written by `make bench-models ARGS=--report` -->", "<!-- models: end -->"
 OVERRIDE, FUSE = "override", "fuse_"
 
@@ -112,7 +113,7 @@ class Cell:
 def cells_of(options: argparse.Namespace) -> list[Cell]:
     networks = usual_networks() if options.libraries else NETWORKS
     names = [n.name for n in networks if not options.network or n.name in options.network]
-    modes = (False,) if options.fuse else (False, True)
+    modes = (False,) if options.fuse else [m for m in MODES if options.mode in (None, MODES[m])]
     return [Cell(*cell) for cell in itertools.product(names, options.dtype or DTYPES, modes)]
 
 
@@ -244,7 +245,7 @@ def form_ratio(act, form: tuple, size: tuple, layout: torch.memory_format, secon
         return y * gate if has_gate else y
 
     ((scale, shift),) = _fuse.batch_norm_vectors((tensors,), (1e-5,))
-    norm, vectors = ((*tensors, 1e-5, (4,)), (scale, shift)) if has_norm else (None, None)
+    norm, vectors = ((tensors, 1e-5, (4,)), (scale, shift)) if has_norm else (None, None)
     parameters = {"output_scale" if k == "scale" else k: v for k, v in act.parameters.items()}
     operands = (norm, vectors, other if has_residual else None, gate if has_gate else None)
     both = {
@@ -288,7 +289,6 @@ def fuse_ratio(times: dict) -> str:
 
 def line(row: dict) -> str:
     times = row["times"]
-    what = "training" if row["training"] else "forward"
     if row["contestant"] == FUSE:
         compiled, found = ratio(times, "PyTorch compiled", FUSE), fuse_ratio(times)
     else:
@@ -296,12 +296,13 @@ def line(row: dict) -> str:
         found = ratio(times, "PyTorch", OVERRIDE)
     milliseconds = ", ".join(f"{title} {1e3 * t['median']:.2f}" for title, t in times.items())
     found += f", compiled {compiled}" if compiled else ""
-    return f"{row['network']:16}{row['dtype']:9}{what:9}{found:24}({milliseconds} ms)"
+    cell = f"{row['network']:16}{row['dtype']:9}{MODES[row['training']]:9}"
+    return f"{cell}{found:24}({milliseconds} ms)"
 
 
 def table(results: list[dict]) -> str:
-    columns = [(dtype, training) for dtype in DTYPES for training in (False, True)]
-    titles = [f"{d} {'training' if t else 'forward'}" for d, t in columns]
+    columns = list(itertools.product(DTYPES, MODES))
+    titles = [f"{dtype} {MODES[training]}" for dtype, training in columns]
     parts = []
     for result in results:
         width, side, batch = result["sizes"]
@@ -372,6 +373,7 @@ def main() -> None:
     every = [n.name for n in (*NETWORKS, *usual_networks())]
     parser.add_argument("--network", action="append", choices=every)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--mode", choices=MODES.values(), help="one of the two")
     parser.add_argument("--compile", action="store_true", help="compiled models, too")
     parser.add_argument("--at-once", action="store_true", help="compile all at the same time")
     parser.add_argument("--fuse", action="store_true", help="fuse_ in place of the override")

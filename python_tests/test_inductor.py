@@ -2,6 +2,7 @@
 and what is called instead."""
 
 import importlib
+import itertools
 import json
 import re
 import shutil
@@ -214,6 +215,32 @@ def test_alone_it_is_called(act):
     result, code = compiled(lambda x: (act.op(x @ x).view(-1), act.op(x)), x)
     assert len(calls(code)) == 2
     assert_same_bits(result[1], act.op(x))
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_convolutions_bias_is_added_with_it(act):
+    x, weight, bias = (
+        values(*shape, device="cuda") for shape in ((2, 8, 4, 4), (8, 8, 1, 1), (8,))
+    )
+    _, code = compiled(lambda x: act.op(torch.conv2d(x, weight, bias)), x)
+    assert not calls(code)
+
+
+@pytest.mark.parametrize("device, has_bias", itertools.product(("cpu", "meta"), (False, True)))
+def test_who_adds_a_convolutions_bias(device, has_bias):
+    """On a GPU Inductor does, by a sum that it fuses; a CPU's convolution adds its own."""
+    is_alone = importlib.import_module("fastact._inductor.lowerings").is_alone
+    graph = torch.fx.Graph()
+    x, weight, bias = map(graph.placeholder, ("x", "weight", "bias"))
+    arguments = (x, weight, bias if has_bias else None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    convolution = graph.call_function(torch.ops.aten.convolution.default, arguments)
+    convolution.meta["val"] = torch.empty(1, device=device)
+    relu = graph.call_function(ops.relu.default, (convolution,))
+    graph.output(relu)
+    assert is_alone(relu) == (device == "cpu" or not has_bias)
+    after = graph.call_function(torch.ops.aten.convolution.default, (relu, *arguments[1:]))
+    after.meta["val"] = convolution.meta["val"]
+    assert is_alone(relu) == (device == "cpu" or not has_bias)
 
 
 @pytest.mark.usefixtures("cuda")

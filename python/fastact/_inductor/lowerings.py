@@ -52,9 +52,21 @@ def _name(node: torch.fx.Node) -> str:
     return "_operator.getitem" if getattr(target, "__name__", "") == "getitem" else ""
 
 
-def _fuses(node: torch.fx.Node, step) -> bool:
-    """Whether one of the node's neighbours, beyond views, is part of a kernel that Inductor writes.
-    `step` gives a node's neighbours on one side."""
+def _is_written(node: torch.fx.Node) -> bool:
+    """Whether a node is part of a kernel that Inductor writes."""
+    return _name(node) in _FUSIBLE or torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _ends_in_a_sum(node: torch.fx.Node) -> bool:
+    """Whether a node is a convolution whose bias Inductor adds itself, as it does on a GPU."""
+    if _name(node) != "aten.convolution" or node.args[2] is None:
+        return False
+    return node.meta["val"].device.type != "cpu"
+
+
+def _fuses(node: torch.fx.Node, step, is_fused) -> bool:
+    """Whether one of the node's neighbours, beyond views, is fused with it. `step` gives a node's
+    neighbours on one side."""
     waiting = list(step(node))
     seen = set()
     while waiting:
@@ -62,17 +74,18 @@ def _fuses(node: torch.fx.Node, step) -> bool:
         if neighbour in seen or neighbour.op != "call_function":
             continue
         seen.add(neighbour)
-        name = _name(neighbour)
-        if name in _VIEWS:
+        if _name(neighbour) in _VIEWS:
             waiting.extend(step(neighbour))
-        elif name in _FUSIBLE or torch.Tag.pointwise in getattr(neighbour.target, "tags", ()):
+        elif is_fused(neighbour):
             return True
     return False
 
 
 def is_alone(node: torch.fx.Node) -> bool:
     """Whether there is nothing that Inductor could fuse the node with."""
-    return not _fuses(node, lambda n: n.all_input_nodes) and not _fuses(node, lambda n: n.users)
+    return not _fuses(
+        node, lambda n: n.all_input_nodes, lambda n: _is_written(n) or _ends_in_a_sum(n)
+    ) and not _fuses(node, lambda n: n.users, _is_written)
 
 
 def _is_faster_alone(operator: Operator, operands: list) -> bool:

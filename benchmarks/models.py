@@ -3,6 +3,8 @@
     python benchmarks/models.py                          this machine's GPU, or its CPU
     python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
     python benchmarks/models.py --libraries              of usual size, torchvision's and timm's
+    python benchmarks/models.py --compile --at-once      compiled, too, by a process for each
+    python benchmarks/models.py --compile --fill-cache replace_   beforehand, compiles that side
     python benchmarks/models.py --calls                  single calls, on 8 numbers
     python benchmarks/models.py --fuse --threads 1       fused operators (fuse_), at inference
     python benchmarks/models.py --forms --threads 1      what fuse_ fuses, activation by activation
@@ -52,6 +54,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MODES = {False: "forward", True: "training"}
 START, END = "<!-- models: written by `make bench-models ARGS=--report` -->", "<!-- models: end -->"
 OVERRIDE, FUSE = "override", "fuse_"
+COMPILED = {side: f"{side} compiled" for side in ("PyTorch", "replace_")}
 
 
 class Switch:
@@ -89,12 +92,14 @@ def contestants(model, x, training: bool, options, switch: Switch) -> dict[str, 
     else:
         found[OVERRIDE] = contestant(model, True)
     if options.compile and options.fuse:
-        found["PyTorch compiled"] = contestant(torch.compile(model), False)
+        found[COMPILED["PyTorch"]] = contestant(torch.compile(model), False)
     elif options.compile:
         replaced = copy.deepcopy(model)
         fastact.replace_(replaced)
-        found["PyTorch compiled"] = contestant(torch.compile(model), False)
-        found["replace_ compiled"] = contestant(torch.compile(replaced), False)
+        found[COMPILED["PyTorch"]] = contestant(torch.compile(model), False)
+        found[COMPILED["replace_"]] = contestant(torch.compile(replaced), False)
+    if options.fill_cache:
+        return {title: found[title] for title in (COMPILED[options.fill_cache],)}
     return found
 
 
@@ -138,6 +143,8 @@ def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullco
     if x.is_cuda:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
+    if options.fill_cache:
+        return {}
     with turn():
         clock = CudaClock() if x.is_cuda else CpuClock()
         times = in_turn(every, clock, options.seconds)
@@ -173,10 +180,9 @@ def measure_at_once(cells: list[Cell], options: argparse.Namespace) -> list[dict
     """A process for each cell: they compile at the same time, and are timed one after the other."""
     context = multiprocessing.get_context("spawn")
     shared = context.Barrier(len(cells)), context.Lock()
+    turn = contextlib.nullcontext if options.fill_cache else turn_of_process
     with concurrent.futures.ProcessPoolExecutor(len(cells), context, begin, shared) as processes:
-        measured = [
-            processes.submit(measure_cell, cell, options, turn_of_process) for cell in cells
-        ]
+        measured = [processes.submit(measure_cell, cell, options, turn) for cell in cells]
         for future in concurrent.futures.as_completed(measured):
             if future.exception():
                 shared[0].abort()
@@ -185,7 +191,7 @@ def measure_at_once(cells: list[Cell], options: argparse.Namespace) -> list[dict
 
 def measure(options: argparse.Namespace) -> dict:
     cells = cells_of(options)
-    if options.at_once:
+    if options.at_once or options.fill_cache:
         rows = measure_at_once(cells, options)
     else:
         rows = [measure_cell(cell, options) for cell in cells]
@@ -290,9 +296,9 @@ def fuse_ratio(times: dict) -> str:
 def line(row: dict) -> str:
     times = row["times"]
     if row["contestant"] == FUSE:
-        compiled, found = ratio(times, "PyTorch compiled", FUSE), fuse_ratio(times)
+        compiled, found = ratio(times, COMPILED["PyTorch"], FUSE), fuse_ratio(times)
     else:
-        compiled = ratio(times, "PyTorch compiled", "replace_ compiled")
+        compiled = ratio(times, *COMPILED.values())
         found = ratio(times, "PyTorch", OVERRIDE)
     milliseconds = ", ".join(f"{title} {1e3 * t['median']:.2f}" for title, t in times.items())
     found += f", compiled {compiled}" if compiled else ""
@@ -376,6 +382,7 @@ def main() -> None:
     parser.add_argument("--mode", choices=MODES.values(), help="one of the two")
     parser.add_argument("--compile", action="store_true", help="compiled models, too")
     parser.add_argument("--at-once", action="store_true", help="compile all at the same time")
+    parser.add_argument("--fill-cache", choices=COMPILED, help="compile that side of all, at once")
     parser.add_argument("--fuse", action="store_true", help="fuse_ in place of the override")
     parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
     parser.add_argument("--forms", action="store_true", help="fused forms beside PyTorch, on a CPU")
@@ -396,6 +403,8 @@ def main() -> None:
         measure_calls(options)
         return
     result = measure(options)
+    if options.fill_cache:
+        return
     folder = ROOT / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     threads = f"-{result['threads']}" if options.device == "cpu" else ""

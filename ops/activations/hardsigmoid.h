@@ -35,10 +35,12 @@ struct Hardsigmoid {
                                   divide(sum, clamped - (sum - 3.0f), 6.0f, sixth().high).value());
       } else {
         constexpr T kSixth = T{1} / T{6};
-        const T below = x > T{3} ? T{3} : x;
         if constexpr (std::is_same_v<Element, BFloat16>) {
-          return (clamp_below(below, T{-3}) + T{3}) * kSixth;
+          return (clamp_below(clamp_above(x, 3.0f), -3.0f) + 3.0f) * kSixth;
+        } else if constexpr (kIs16Bit<Element> && prefers_selections()) {
+          return Canonical<T>{(clamp_below(clamp_above(x, 3.0f), -3.0f) + 3.0f) * kSixth};
         } else {
+          const T below = x > T{3} ? T{3} : x;
           const T clamped = below > T{-3} ? below : T{-3};  // of a NaN, too
           return canonical_positive(x, (clamped + T{3}) * kSixth);
         }

@@ -25,18 +25,21 @@ struct SquaredRelu {
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {
     // A square is rounded once in any type; 2x times a gradient needs float's range to be larger.
-    using T = std::conditional_t<Order == 0, OpMath<Element>, Wider<Element>>;
-    const T wide = static_cast<T>(x);
-    T positive = 0;
     if constexpr (Order == 0) {
-      positive = wide * wide;
-    } else if constexpr (Order == 1) {
-      positive = wide + wide;
-    } else if constexpr (Order == 2) {
-      positive = 2;
+      const auto positive = clamp_below(x, OpMath<Element>{0});  // or a zero of either sign
+      return positive * positive;
+    } else {
+      using T = Wider<Element>;
+      const T wide = static_cast<T>(x);
+      T positive = 0;
+      if constexpr (Order == 1) {
+        positive = wide + wide;
+      } else if constexpr (Order == 2) {
+        positive = 2;
+      }
+      const T result = wide > T{0} ? positive : T{0};
+      return is_nan(wide) ? wide : result;
     }
-    const T result = wide > T{0} ? positive : T{0};
-    return is_nan(wide) ? wide : result;
   }
 };
 

@@ -241,5 +241,74 @@ TEST(BuildInfoTest, SaysWhatTheLibraryWasBuiltFor) {
 #endif
 }
 
+// ---- Fused operators, each against its operations one by one
+
+TEST(FusedApi, OperandsAndParametersReachTheOperator) {
+  const at::Tensor x = inputs(at::kDouble, 24).reshape({2, 3, 4}).nan_to_num(1, 2, -2).clamp(-9, 9);
+  const at::Tensor residual = x.flip(0);
+  const at::Tensor gate = x.flip(1) + 0.25;
+  const at::Tensor channels = at::linspace(0.5, 2, 3, at::kDouble);
+  FusedOperands operands;
+  operands.scale = channels;
+  operands.bias = channels - 1;
+  operands.residual = residual;
+  operands.gate = gate;
+  operands.dim = 1;
+  const at::Tensor column = channels.view({3, 1});
+  const at::Tensor z = x * column + (column - 1) + residual;
+  const auto close = [&](const at::Tensor& result, const at::Tensor& value) {
+    return at::allclose(result, value * gate, 1e-14, 1e-15);
+  };
+  EXPECT_TRUE(close(fused_silu(x, operands), at::silu(z)));
+  EXPECT_TRUE(close(fused_elu(x, operands, 0.5, 2.0, 0.75), at::elu(z, 0.5, 2.0, 0.75)));
+  EXPECT_TRUE(close(fused_threshold(x, operands, 0.5, 3.0), at::threshold(z, 0.5, 3.0)));
+  at::Tensor out = at::empty({0}, x.options());
+  EXPECT_EQ(&fused_silu_out(out, x, operands), &out);
+  EXPECT_TRUE(same_bits(out, fused_silu(x, operands)));
+  at::Tensor self = x.clone();
+  EXPECT_EQ(&fused_silu_(self, operands), &self);
+  EXPECT_TRUE(same_bits(self, out));
+}
+
+TEST(FusedApi, NoOperandsGiveTheActivation) {
+  const at::Tensor x = inputs(at::kFloat);
+  EXPECT_TRUE(same_bits(fused_selu(x, {}), fastact::selu(x)));
+}
+
+TEST(FusedApi, HalvesAreMultiplied) {
+  const at::Tensor x = at::linspace(-4, 4, 48, at::kFloat).reshape({4, 12});
+  const at::Tensor first = x.narrow(-1, 0, 6);
+  const at::Tensor second = x.narrow(-1, 6, 6);
+  EXPECT_TRUE(same_bits(gelu_and_mul(x), fastact::gelu(first) * second));
+  EXPECT_TRUE(same_bits(gelu_and_mul(x, false), first * fastact::gelu(second)));
+  at::Tensor out = at::empty({0}, x.options());
+  EXPECT_EQ(&hardshrink_and_mul_out(out, x, 2.0), &out);
+  EXPECT_TRUE(same_bits(out, fastact::hardshrink(first, 2.0) * second));
+}
+
+TEST(FusedApi, ClampedSwiglu) {
+  const at::Tensor x = at::linspace(-9, 9, 48, at::kDouble).reshape({4, 12});
+  const auto expected = [](const at::Tensor& gate, const at::Tensor& linear) {
+    const at::Tensor c = gate.clamp_max(3);
+    return c * at::sigmoid(2 * c) * (linear.clamp(-3, 3) + 1);
+  };
+  const at::Tensor halves = expected(x.narrow(-1, 6, 6), x.narrow(-1, 0, 6));
+  EXPECT_TRUE(at::allclose(clamped_swiglu(x, 3, 2, false), halves, 1e-12, 0));
+  const at::Tensor parts = x.reshape({4, 6, 2});
+  at::Tensor out = at::empty({0}, x.options());
+  EXPECT_EQ(&clamped_swiglu_out(out, x, 3, 2, true, true), &out);
+  EXPECT_TRUE(at::allclose(out, expected(parts.select(-1, 0), parts.select(-1, 1)), 1e-12, 0));
+}
+
+TEST(FusedApi, SeluAlphaDropout) {
+  const at::Tensor x = at::linspace(-4, 4, 1000, at::kFloat);
+  EXPECT_TRUE(same_bits(selu_alpha_dropout(x, 0.5, false), fastact::selu(x)));
+  // All that is dropped has one value, the smallest.
+  const at::Tensor result = selu_alpha_dropout(x, 0.5, true);
+  const auto dropped = (result == result.min()).sum().item<int64_t>();
+  EXPECT_GT(dropped, 400);
+  EXPECT_LT(dropped, 600);
+}
+
 }  // namespace
 }  // namespace fastact::testing

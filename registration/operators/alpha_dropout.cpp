@@ -75,7 +75,7 @@ struct Operators {
                          static_cast<int>(AlphaDropoutForm::kMask))};
 };
 
-at::Tensor selu_alpha_dropout(const at::Tensor& self, double p, bool train) {
+at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
   TORCH_CHECK_VALUE(p >= 0 && p <= 1,
                     "fastact::selu_alpha_dropout: expected p to be from 0 to 1, but got ", p);
   static const Operator& selu = operator_named("selu");
@@ -114,12 +114,12 @@ TORCH_LIBRARY_FRAGMENT(fastact, library) {
 }
 
 TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
-  if (!operators().empty()) library.impl("selu_alpha_dropout", &selu_alpha_dropout);
+  if (!operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }
 
 // So that the seed is drawn as vmap's `randomness` says.
 TORCH_LIBRARY_IMPL(fastact, FuncTorchBatched, library) {
-  if (!operators().empty()) library.impl("selu_alpha_dropout", &selu_alpha_dropout);
+  if (!operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }
 
 }  // namespace fastact

@@ -157,15 +157,15 @@ struct SwigluParts {
   CallParameters numbers;
 };
 
-at::Tensor clamped_swiglu(const at::Tensor& self, double limit, double alpha, bool gate_first,
-                          bool interleaved) {
+at::Tensor swiglu_of_halves(const at::Tensor& self, double limit, double alpha, bool gate_first,
+                            bool interleaved) {
   static const Operator& op = operator_named("_clamped_swiglu");
   const SwigluParts parts(self, limit, alpha, gate_first, interleaved);
   return op.call(parts.tensors, parts.numbers);
 }
 
-at::Tensor& clamped_swiglu_out(const at::Tensor& self, double limit, double alpha, bool gate_first,
-                               bool interleaved, at::Tensor& out) {
+at::Tensor& write_swiglu_of_halves(const at::Tensor& self, double limit, double alpha,
+                                   bool gate_first, bool interleaved, at::Tensor& out) {
   static const Operator& op = operator_named("_clamped_swiglu");
   const SwigluParts parts(self, limit, alpha, gate_first, interleaved);
   return op.write(nullptr, parts.tensors, parts.numbers, out);
@@ -173,8 +173,8 @@ at::Tensor& clamped_swiglu_out(const at::Tensor& self, double limit, double alph
 
 void implement_swiglu(torch::Library& library) {
   if (operators().empty()) return;
-  library.impl("clamped_swiglu", &clamped_swiglu);
-  library.impl("clamped_swiglu.out", &clamped_swiglu_out);
+  library.impl("clamped_swiglu", &swiglu_of_halves);
+  library.impl("clamped_swiglu.out", &write_swiglu_of_halves);
 }
 
 }  // namespace

@@ -17,11 +17,16 @@ struct Functions {
   explicit Functions(const Activation& activation) : name(activation.name) {
     for (const Parameter& parameter : activation.parameters) {
       const std::string declaration = ", double " + std::string(parameter.name);
+      // A fused operator has an operand of this name.
+      const std::string fused = parameter.name == "scale" ? ", double output_scale" : declaration;
+      std::string value;
+      if (parameter.default_value.has_value()) value = " = " + literal(*parameter.default_value);
       defined += declaration;
-      declared += declaration;
-      if (parameter.default_value.has_value())
-        declared += " = " + literal(*parameter.default_value);
+      declared += declaration + value;
+      fused_defined += fused;
+      fused_declared += fused + value;
       passed += ", " + std::string(parameter.name);
+      fused_passed += ", " + fused.substr(std::string(", double ").size());
       types += ", double";
     }
     if (activation.traits.gradient_from_result) {
@@ -47,7 +52,23 @@ struct Functions {
        << name << "_out(at::Tensor& out, const at::Tensor& self" << declared
        << ");\n\n// grad_output * " << comment << ".\nFASTACT_API at::Tensor " << name
        << "_backward(const at::Tensor& grad_output, const at::Tensor& " << operand << declared
-       << declared_result << ");\n";
+       << declared_result
+       << ");\n\n// f(self * scale + bias + residual) * gate, in one pass over memory; an operand "
+          "may "
+          "be absent.\nFASTACT_API at::Tensor fused_"
+       << name << "(const at::Tensor& self, const FusedOperands& operands" << fused_declared
+       << ");\n\n// The same, written to self, where no derivative is wanted.\nFASTACT_API "
+          "at::Tensor& fused_"
+       << name << "_(at::Tensor& self, const FusedOperands& operands" << fused_declared
+       << ");\n\n// The same, written to out.\nFASTACT_API at::Tensor& fused_" << name
+       << "_out(at::Tensor& out, const at::Tensor& self, const FusedOperands& operands"
+       << fused_declared
+       << ");\n\n// f of the first half of self's last dimension, or of the second one, times the "
+          "other one.\nFASTACT_API at::Tensor "
+       << name << "_and_mul(const at::Tensor& self" << declared
+       << ", bool gate_first = true);\n\n// The same, written to out.\nFASTACT_API at::Tensor& "
+       << name << "_and_mul_out(at::Tensor& out, const at::Tensor& self" << declared
+       << ", bool gate_first = true);\n";
   }
 
   void define(std::ostream& to) const {
@@ -61,9 +82,29 @@ struct Functions {
            "const at::Tensor& grad_output, const at::Tensor& " + operand + defined + defined_result,
            name + "_backward", "", "const at::Tensor&, const at::Tensor&" + types + result_type,
            "grad_output, " + operand + passed + passed_result);
+    const std::string operands = ", const FusedOperands& operands" + fused_defined;
+    const std::string given =
+        "self, operands.scale, operands.bias, operands.residual, operands.gate" + fused_passed +
+        ", operands.dim";
+    std::string fused_types;
+    for (int i = 0; i < 4; ++i) fused_types += ", const std::optional<at::Tensor>&";
+    fused_types += types + ", int64_t";
+    const std::string fused = "fused_" + name;
+    define(to, "at::Tensor", fused, "const at::Tensor& self" + operands, fused, "",
+           "const at::Tensor&" + fused_types, given);
+    define(to, "at::Tensor&", fused + "_", "at::Tensor& self" + operands, fused + "_", "",
+           "at::Tensor&" + fused_types, given);
+    define(to, "at::Tensor&", fused + "_out", "at::Tensor& out, const at::Tensor& self" + operands,
+           fused, "out", "const at::Tensor&" + fused_types + ", at::Tensor&", given + ", out");
+    const std::string halves = name + "_and_mul";
+    define(to, "at::Tensor", halves, "const at::Tensor& self" + defined + ", bool gate_first",
+           halves, "", "const at::Tensor&" + types + ", bool", "self" + passed + ", gate_first");
+    define(to, "at::Tensor&", halves + "_out",
+           "at::Tensor& out, const at::Tensor& self" + defined + ", bool gate_first", halves, "out",
+           "const at::Tensor&" + types + ", bool, at::Tensor&",
+           "self" + passed + ", gate_first, out");
   }
 
- private:
   static void define(std::ostream& to, const std::string& result, const std::string& function,
                      const std::string& arguments, const std::string& op,
                      const std::string& overload, const std::string& argument_types,
@@ -75,6 +116,7 @@ struct Functions {
        << "\");\n  return op.dispatch(nullptr, " << call << ");\n}\n";
   }
 
+ private:
   std::string name;
   std::string operand = "self";
   std::string comment = "f'(self)";
@@ -82,6 +124,9 @@ struct Functions {
   std::string defined;
   std::string passed;
   std::string types;
+  std::string fused_declared;
+  std::string fused_defined;
+  std::string fused_passed;
   std::string declared_result;
   std::string defined_result;
   std::string passed_result;
@@ -101,6 +146,17 @@ void write_functions(std::ostream& to) {
         "#include \"fastact/fastact.h\"\n\n#include \"registration/operators/signature.h\"\n\n"
         "namespace fastact {\n";
   for (const Activation& activation : activations()) Functions(activation).define(to);
+  const std::string swiglu = "double limit, double alpha, bool gate_first, bool interleaved";
+  Functions::define(to, "at::Tensor", "clamped_swiglu", "const at::Tensor& self, " + swiglu,
+                    "clamped_swiglu", "", "const at::Tensor&, double, double, bool, bool",
+                    "self, limit, alpha, gate_first, interleaved");
+  Functions::define(to, "at::Tensor&", "clamped_swiglu_out",
+                    "at::Tensor& out, const at::Tensor& self, " + swiglu, "clamped_swiglu", "out",
+                    "const at::Tensor&, double, double, bool, bool, at::Tensor&",
+                    "self, limit, alpha, gate_first, interleaved, out");
+  Functions::define(to, "at::Tensor", "selu_alpha_dropout",
+                    "const at::Tensor& self, double p, bool train", "selu_alpha_dropout", "",
+                    "const at::Tensor&, double, bool", "self, p, train");
   to << "\n}  // namespace fastact\n";
 }
 

@@ -121,9 +121,26 @@ std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointe
   return {std::move(result), std::move(z)};
 }
 
+// Whether the gradient of z is the activation's own one: of z itself, without a gate, and nothing
+// is to be multiplied or summed. Of another function's result it would be a second pass.
+bool is_own_gradient(const Operator& op, const CallParameters& parameters, const at::Tensor* inputs,
+                     const std::vector<bool>& needed) {
+  return parameters.from_result && op.activation->traits.saves != Saves::kOutput &&
+         !inputs[kScale].defined() && !inputs[kGate].defined() && !needed[kBias];
+}
+
 // Operator::gradients.
 void gradients(const Operator& op, const CallParameters& parameters, const at::Tensor& incoming,
                const at::Tensor* inputs, const std::vector<bool>& needed, at::Tensor* gradients) {
+  if (is_own_gradient(op, parameters, inputs, needed)) {
+    CallParameters own = parameters;
+    own.from_result = false;
+    const at::Tensor* const arguments[] = {&incoming, &inputs[kSelf]};
+    const at::Tensor slope = backward_of(op).call(arguments, own);
+    for (const int i : {kSelf, kResidual})
+      if (needed[i]) gradients[i] = slope;
+    return;
+  }
   if (!has_kernel(incoming, inputs)) {
     compose_fused_gradients(op, parameters, incoming, inputs, needed, gradients);
     return;

@@ -70,7 +70,7 @@ enum class AlphaDropoutForm : uint8_t { kValue, kGradient, kMask };
 // there is one.
 inline constexpr int kSumRows = 32;
 inline constexpr int kSumBlock = 1024;
-inline constexpr int kSumLanes = 16;
+inline constexpr int kSumLanes = 256;
 inline constexpr int kSumBlocks = 4;
 inline constexpr int kSumGroups = 256;
 

@@ -546,10 +546,13 @@ class Backward {
     }
     if (!is_self) argument_.make(self, residual, row, rows, start, columns, argument);
 
-    if (gate_gradient != nullptr || call_.slope_of_value)
+    if (call_.slope_of_value) {
       call(call_.forward.activation.value, n, value, z);
-    if (gate_gradient != nullptr)
-      apply<Product<Element, Element, T>>(n, gate_gradient, grad_output, value);
+      if (gate_gradient != nullptr)
+        apply<Product<Element, Element, T>>(n, gate_gradient, grad_output, value);
+    } else if (gate_gradient != nullptr) {
+      call(call_.forward.activation.gated, n, gate_gradient, z, grad_output);
+    }
     if (self_gradient == nullptr && residual_gradient == nullptr && tile_.scale_sums == nullptr &&
         tile_.bias_sums == nullptr) {
       return;
@@ -599,15 +602,14 @@ class Backward {
     apply<Rounded<Element>>(n, self_gradient, slopes);
   }
 
-  template <class... Inputs>
-  void call(DenseFunction function, int64_t n, T* out, const Inputs*... inputs) const {
+  template <class Output, class... Inputs>
+  void call(DenseFunction function, int64_t n, Output* out, const Inputs*... inputs) const {
     char* const data[] = {reinterpret_cast<char*>(out),
                           const_cast<char*>(reinterpret_cast<const char*>(inputs))...};
     function(call_.forward.parameters, data, n);
   }
 
-  // Each number to its column's sum; or all of them, in lanes, as many as any instruction set has,
-  // and these by pairs, to the row's.
+  // Each number to its column's sum; or all of them, in lanes, and these by halves, to the row's.
   template <class Number>
   void add(int64_t row, int64_t start, int64_t n, double* sums, T* column_sums,
            const Number& number) const {
@@ -617,14 +619,20 @@ class Backward {
       for (int64_t i = 0; i < n; ++i) to[i] += number(i);
       return;
     }
-    constexpr int kLanes = kSumLanes;
-    alignas(kCacheLine) T lanes[kLanes] = {};
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes)
-      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += number(i + lane);
-    for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += number(i);
-    for (int half = kLanes / 2; half > 0; half /= 2)
-      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    // Behind the numbers there is nothing but zeros.
+    int64_t width = kSumLanes;
+    while (width / 2 >= n) width /= 2;
+    alignas(kCacheLine) T lanes[kSumLanes];
+    std::fill_n(lanes, width, T(0));
+    for (int64_t i = 0; i < n; i += width) {
+      const int64_t in_lanes = std::min(width, n - i);
+      FASTACT_INDEPENDENT_ITERATIONS
+      for (int64_t lane = 0; lane < in_lanes; ++lane) lanes[lane] += number(i + lane);
+    }
+    for (int64_t half = width / 2; half > 0; half /= 2) {
+      FASTACT_INDEPENDENT_ITERATIONS
+      for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
     sums[row] += static_cast<double>(lanes[0]);
   }
 

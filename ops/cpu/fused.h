@@ -35,9 +35,9 @@ using FusedKernel = void (*)(const FusedCall& call, char* const* data, const int
 
 // The gradients: of self, residual and gate element by element, of scale and bias summed.
 struct FusedBackwardCall {
-  // Its activation is float's where the elements have 16 bits.
   FusedCall forward;
-  // Whether the slope is a function of f(z), not z.
+  // Whether the slope is a function of f(z), not z. Then the activation is float's where the
+  // elements have 16 bits.
   bool slope_of_value = false;
 };
 

@@ -1,9 +1,10 @@
 // The fused form's gradients on the GPU, with the CPU's bits (ops/cpu/fused.h): z is computed
 // again, and a pass over memory writes the gradients of self, residual and gate, and partial sums
-// for scale and bias. fused_sums.cu adds these.
+// for scale and bias, in the order of kernel.h. fused_sums.cu adds these.
 //
-// A block takes a tile. What a tile gives to sums goes to shared memory, from where a thread adds a
-// chain of it, in the order of kernel.h.
+// Two kernels. What is large and lies in packets, but for float64: a thread takes packets that
+// belong to the same sums, and adds in registers (fused_backward_run). Anything else: a block takes
+// a tile, and what this gives to sums goes to shared memory, from where threads add it.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,8 @@
 namespace fastact::cuda {
 
 struct FusedBackwardLaunchData {
+  static constexpr auto kKind = FusedBackwardKind::kAny;
+
   char* data[kFusedBackwardOperands];
   // Row r begins at r / channels and r % channels of these.
   int64_t outer_strides[kFusedBackwardOperands];
@@ -33,16 +36,20 @@ struct FusedBackwardLaunchData {
   uint32_t tile_columns;
   FastDivisor tiles_across;
   FastDivisor packets_across;  // of a tile
-  // A tile's numbers are in units; in each, every `chains`th one from one of its first ones on is a
-  // chain. A unit's chains are sums, or lanes of one.
+  // A tile's numbers are in units: of columns, in each of which every `chains`th number from one of
+  // the first ones on is a sum, or each a sum in lanes.
   uint32_t unit;
   FastDivisor chains;
   bool in_lanes;
+  uint32_t threads_of_unit;
   // From a partial sum to that of the tile below, of the tile beside, and of the next unit.
   uint32_t sums_down;
   uint32_t sums_across;
   uint32_t sums_of_unit;
 };
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
 // Where number i of a tile is in shared memory: a few are left out after each 32, as chains may
 // begin so many apart, and as many as keep packets aligned.
@@ -74,59 +81,114 @@ __device__ __forceinline__ void store_numbers(const OpMath<Element> (&numbers)[C
   *reinterpret_cast<Packet<Element, Count>*>(to) = packet;
 }
 
-// The sums of a tile's chains. Of lanes a thread adds its own, and these are added by halves.
+// The sums of a tile's columns.
 template <class T>
-__device__ __forceinline__ void add_chains(const FusedBackwardLaunchData& launch, uint32_t down,
-                                           uint32_t across, uint32_t numbers, uint32_t columns,
-                                           const T* scale_numbers, T* scale_sums,
-                                           const T* bias_numbers, T* bias_sums) {
+__device__ __forceinline__ void add_columns(const FusedBackwardLaunchData& launch, int64_t place,
+                                            uint32_t numbers, uint32_t columns,
+                                            const T* scale_numbers, T* scale_sums,
+                                            const T* bias_numbers, T* bias_sums) {
   const uint32_t chains = launch.chains.divisor;
   const uint32_t of_one = (numbers + launch.unit - 1) / launch.unit * chains;
   const uint32_t of_scale = scale_sums != nullptr ? of_one : 0;
   const uint32_t all = of_scale + (bias_sums != nullptr ? of_one : 0);
-  for (uint32_t start = 0; start < all; start += kThreads) {
-    const uint32_t thread = start + threadIdx.x;
+  for (uint32_t thread = threadIdx.x; thread < all; thread += kThreads) {
     const bool is_scale = thread < of_scale;
     const uint32_t chain = is_scale ? thread : thread - of_scale;
     const uint32_t unit = launch.chains.divide(chain);
     const uint32_t own = chain - unit * chains;
+    if (own >= columns) continue;
+    const T* const from = is_scale ? scale_numbers : bias_numbers;
+    const uint32_t begin = unit * launch.unit;
+    const uint32_t end = min(begin + launch.unit, numbers);
     T sum = 0;
-    if (thread < all) {
-      const T* const from = is_scale ? scale_numbers : bias_numbers;
-      const uint32_t begin = unit * launch.unit;
-      const uint32_t end = begin + launch.unit < numbers ? begin + launch.unit : numbers;
 #pragma unroll 4
-      for (uint32_t i = begin + own; i < end; i += chains) sum += from[place_in_shared(i)];
-    }
-    bool is_sum = thread < all;
-    if (launch.in_lanes) {
-#pragma unroll
-      for (int half = kSumLanes / 2; half > 0; half /= 2)
-        sum += __shfl_down_sync(0xffffffffu, sum, half, kSumLanes);
-      is_sum &= own == 0;
-    } else {
-      is_sum &= own < columns;
-    }
-    if (!is_sum) continue;
-    const int64_t place = int64_t{down} * launch.sums_down + int64_t{across} * launch.sums_across +
-                          int64_t{unit} * launch.sums_of_unit + own;
-    (is_scale ? scale_sums : bias_sums)[place] = sum;
+    for (uint32_t i = begin + own; i < end; i += chains) sum += from[place_in_shared(i)];
+    (is_scale ? scale_sums : bias_sums)[place + int64_t{unit} * launch.sums_of_unit + own] = sum;
   }
 }
 
-// Value and Slope are D_0 and D_1 of numbers.
+// The sums of a tile's units, in lanes: of lanes that have numbers a thread adds so many.
+inline constexpr uint32_t kLanesOfThread = kSumLanes / kWarp;
+template <class T>
+__device__ __forceinline__ void add_lanes(const FusedBackwardLaunchData& launch, int64_t place,
+                                          uint32_t numbers, const T* scale_numbers, T* scale_sums,
+                                          const T* bias_numbers, T* bias_sums) {
+  const uint32_t units = (numbers + launch.unit - 1) / launch.unit;
+  const uint32_t of_scale = scale_sums != nullptr ? units : 0;
+  const uint32_t all = of_scale + (bias_sums != nullptr ? units : 0);
+  const uint32_t threads = launch.threads_of_unit;  // a power of two
+  const uint32_t thread = threadIdx.x % threads;
+  // Threads without a unit stay, as a warp adds together.
+  for (uint32_t first = 0; first < all; first += kThreads / threads) {
+    const uint32_t index = first + threadIdx.x / threads;
+    const bool is_scale = index < of_scale;
+    const uint32_t unit = is_scale ? index : index - of_scale;
+    const T* const from = is_scale ? scale_numbers : bias_numbers;
+    const uint32_t begin = unit * launch.unit;
+    const uint32_t end = index < all ? min(begin + launch.unit, numbers) : begin;
+    T lanes[kLanesOfThread] = {};
+    for (uint32_t start = begin; start < end; start += threads * kLanesOfThread) {
+#pragma unroll
+      for (uint32_t i = 0; i < kLanesOfThread; ++i) {
+        const uint32_t number = start + i * threads + thread;
+        if (number < end) lanes[i] += from[place_in_shared(number)];
+      }
+    }
+#pragma unroll
+    for (uint32_t half = kLanesOfThread / 2; half > 0; half /= 2) {
+#pragma unroll
+      for (uint32_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+    }
+    for (uint32_t half = threads / 2; half > 0; half /= 2)
+      lanes[0] += __shfl_xor_sync(kWholeWarp, lanes[0], static_cast<int>(half));
+    if (thread == 0 && index < all) (is_scale ? scale_sums : bias_sums)[place + unit] = lanes[0];
+  }
+}
+
+// The sum of a warp's numbers in lanes: number i of thread t is in lane t * Count + i.
+template <class T, int Count>
+__device__ __forceinline__ T sum_of_lanes(T (&lanes)[Count]) {
+  const uint32_t thread = threadIdx.x % kWarp;
+  int apart = kWarp / 2;
+  // Of two threads whose lanes are to be added each adds a half of them.
+#pragma unroll
+  for (int half = Count / 2; half > 0; half /= 2, apart /= 2) {
+    const bool takes_upper = (thread & apart) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      const T given = takes_upper ? lanes[i] : lanes[i + half];
+      const T kept = takes_upper ? lanes[i + half] : lanes[i];
+      lanes[i] = kept + __shfl_xor_sync(kWholeWarp, given, apart);
+    }
+  }
+  T sum = lanes[0];
+#pragma unroll
+  for (; apart > 0; apart /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, apart);
+  // What is left are a thread's lanes, which were shared out above.
+#pragma unroll
+  for (apart = kWarp / 2; apart > kWarp / 2 / Count; apart /= 2)
+    sum += __shfl_xor_sync(kWholeWarp, sum, apart);
+  return sum;
+}
+
+// Value and Slope are an activation's D_0 and D_1 in the GradientElement.
 template <class ValueForm, class SlopeForm, class ElementType, int PacketElements>
 struct FusedGradients {
   using Value = ValueForm;
   using Slope = SlopeForm;
   using Element = ElementType;
+  using Activation = typename Value::Activation;
+  using Precision = GradientElement<Activation, Element>;
   using T = OpMath<Element>;
   static constexpr int kCount = PacketElements;
   using P = Packet<Element, kCount>;
-  static constexpr bool kSlopeOfValue = Slope::Activation::kTraits.saves == Saves::kOutput;
+  // So many numbers are computed after each other, as registers are few.
+  static constexpr int kPart = kCount < 4 ? kCount : 4;
   static constexpr int kSelf = kFusedInputOperand<FusedInput::kSelf>;
   static constexpr int kResidual = kFusedInputOperand<FusedInput::kResidual>;
   static constexpr int kGate = kFusedInputOperand<FusedInput::kGate>;
+  static constexpr int kScale = kFusedInputOperand<FusedInput::kScale>;
+  static constexpr int kBias = kFusedInputOperand<FusedInput::kBias>;
   static constexpr int kOfSelf = kFusedGradientOperand<FusedInput::kSelf>;
   static constexpr int kOfScale = kFusedGradientOperand<FusedInput::kScale>;
   static constexpr int kOfBias = kFusedGradientOperand<FusedInput::kBias>;
@@ -144,14 +206,21 @@ struct FusedGradients {
   Value value_form;
   Slope slope_form;
 
-  __device__ static bool has(const FusedBackwardLaunchData& launch, int operand) {
+  template <class Launch>
+  __device__ static bool has(const Launch& launch, int operand) {
+    const bool is_of_vector =
+        operand == kScale || operand == kBias || operand == kOfScale || operand == kOfBias;
+    const bool is_other =
+        operand == kResidual || operand == kGate || operand == kOfResidual || operand == kOfGate;
+    if (Launch::kKind == FusedBackwardKind::kVectors && is_other) return false;
+    if (Launch::kKind == FusedBackwardKind::kOthers && is_of_vector) return false;
     return launch.data[operand] != nullptr;
   }
 
   // address(operand): where a packet of it lies.
-  template <class Address>
-  __device__ __forceinline__ static void load(const FusedBackwardLaunchData& launch,
-                                              const Address& address, Operands& operands) {
+  template <class Launch, class Address>
+  __device__ __forceinline__ static void load(const Launch& launch, const Address& address,
+                                              Operands& operands) {
     const auto at = [&](int operand) { return *reinterpret_cast<const P*>(address(operand)); };
     operands.incoming = at(0);
     operands.self = at(kSelf);
@@ -159,44 +228,80 @@ struct FusedGradients {
     if (has(launch, kGate)) operands.gate = at(kGate);
   }
 
-  // Writes the gradients of self, residual and gate. `slope` and `self` are numbers, for sums.
-  template <class Address>
-  __device__ __forceinline__ void write(const FusedBackwardLaunchData& launch, bool needs_slope,
+  // Writes the gradients of self, residual and gate. What bias and scale add up, `slope` and slope
+  // times self, goes to add(), kPart numbers at a time, from the number `first` of the packet on.
+  template <class Launch, class Address, class Add>
+  __device__ __forceinline__ void write(const Launch& launch, bool needs_slope,
                                         const Address& address, const Operands& operands,
                                         const T (&scale)[kCount], const T (&bias)[kCount],
-                                        T (&slope)[kCount], T (&self)[kCount]) const {
-    T z[kCount];  // where kSlopeOfValue, f(z)
-    T g[kCount];
-    T numbers[kCount];
-    widen_packet(operands.self, self);
+                                        const Add& add) const {
+    P of_self;
+    P of_residual;
+    P of_gate;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) numbers[i] = T{-0.0};
-    if (has(launch, kResidual)) widen_packet(operands.residual, numbers);
+    for (int first = 0; first < kCount; first += kPart) {
+      T z[kPart];  // or f(z), where the slope is of this
+      T g[kPart];
+      T self[kPart];
+      T numbers[kPart];
+      widen_packet(part_of(operands.self, first), self);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) z[i] = fused_argument(self[i], scale[i], bias[i], numbers[i]);
-    widen_packet(operands.incoming, g);
-    if (kSlopeOfValue || has(launch, kOfGate)) {
+      for (int i = 0; i < kPart; ++i) numbers[i] = T{-0.0};
+      if (has(launch, kResidual)) widen_packet(part_of(operands.residual, first), numbers);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const T value = number_of<T>(value_form.evaluate(z[i]));
-        numbers[i] = g[i] * value;
-        if constexpr (kSlopeOfValue) z[i] = value;
+      for (int i = 0; i < kPart; ++i)
+        z[i] = fused_argument(self[i], scale[first + i], bias[first + i], numbers[i]);
+      widen_packet(part_of(operands.incoming, first), g);
+      if (!kSlopeOfArgument<Activation> || has(launch, kOfGate)) {
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) {
+          const T value = fused_value<Precision>(value_form.act, z[i]);
+          numbers[i] = fused_product<Activation, Precision>(z[i], value, g[i]);
+          if constexpr (!kSlopeOfArgument<Activation>) z[i] = value;
+        }
+        if (has(launch, kOfGate)) put_part(numbers, first, of_gate);
       }
-      if (has(launch, kOfGate)) store_numbers<Element>(numbers, address(kOfGate));
+      if (!needs_slope) continue;
+      if (has(launch, kGate)) {
+        widen_packet(part_of(operands.gate, first), numbers);
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) g[i] *= numbers[i];
+      }
+      T slope[kPart];
+#pragma unroll
+      for (int i = 0; i < kPart; ++i)
+        slope[i] = number_of<Precision>(slope_form.evaluate(g[i], z[i]));
+      if (has(launch, kOfResidual)) put_part(slope, first, of_residual);
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) numbers[i] = slope[i] * scale[first + i];
+      put_part(numbers, first, of_self);
+#pragma unroll
+      for (int i = 0; i < kPart; ++i) numbers[i] = slope[i] * self[i];
+      add(first, slope, numbers);
     }
+    const auto store = [&](int operand, const P& gradient) {
+      if (has(launch, operand)) *reinterpret_cast<P*>(address(operand)) = gradient;
+    };
+    store(kOfGate, of_gate);
     if (!needs_slope) return;
-    if (has(launch, kGate)) {
-      widen_packet(operands.gate, numbers);
+    store(kOfResidual, of_residual);
+    store(kOfSelf, of_self);
+  }
+
+ private:
+  using Part = Packet<Element, kPart>;
+
+  __device__ __forceinline__ static Part part_of(const P& packet, int first) {
+    Part part;
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) g[i] *= numbers[i];
-    }
+    for (int i = 0; i < kPart; ++i) part.elements[i] = packet.elements[first + i];
+    return part;
+  }
+  __device__ __forceinline__ static void put_part(const T (&numbers)[kPart], int first, P& packet) {
+    Part part;
+    round_packet(numbers, part);
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) slope[i] = number_of<T>(slope_form.evaluate(g[i], z[i]));
-    if (has(launch, kOfResidual)) store_numbers<Element>(slope, address(kOfResidual));
-    if (!has(launch, kOfSelf)) return;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) numbers[i] = slope[i] * scale[i];
-    store_numbers<Element>(numbers, address(kOfSelf));
+    for (int i = 0; i < kPart; ++i) packet.elements[first + i] = part.elements[i];
   }
 };
 
@@ -249,22 +354,160 @@ __global__ void __launch_bounds__(kThreads, kFusedBackwardBlocks<typename G::Ele
       load_vectors<Element>(launch.vectors, row * launch.columns + first_column + column, scale,
                             bias);
     }
-    T slope[kCount];
-    T self[kCount];
-    form.write(launch, needs_slope, address, operands, scale, bias, slope, self);
-    const uint32_t place = place_in_shared(tile_row * launch.tile_columns + column);
-    if (of_bias) put_numbers(slope, bias_numbers + place);
-    if (of_scale) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) slope[i] *= self[i];
-      put_numbers(slope, scale_numbers + place);
-    }
+    const uint32_t place = tile_row * launch.tile_columns + column;
+    form.write(launch, needs_slope, address, operands, scale, bias,
+               [&](int first, const auto& of_part, const auto& times_self) {
+                 const uint32_t there = place_in_shared(place + first);
+                 if (of_bias) put_numbers(of_part, bias_numbers + there);
+                 if (of_scale) put_numbers(times_self, scale_numbers + there);
+               });
   }
   if (!sums) return;
   __syncthreads();
-  add_chains<T>(launch, down, across, (rows - 1) * launch.tile_columns + columns, columns,
-                scale_numbers, reinterpret_cast<T*>(launch.data[G::kOfScale]), bias_numbers,
-                reinterpret_cast<T*>(launch.data[G::kOfBias]));
+  const uint32_t numbers = (rows - 1) * launch.tile_columns + columns;
+  const int64_t place = int64_t{down} * launch.sums_down + int64_t{across} * launch.sums_across;
+  auto* const scale_sums = reinterpret_cast<T*>(launch.data[G::kOfScale]);
+  auto* const bias_sums = reinterpret_cast<T*>(launch.data[G::kOfBias]);
+  if (launch.in_lanes) {
+    add_lanes<T>(launch, place, numbers, scale_numbers, scale_sums, bias_numbers, bias_sums);
+  } else {
+    add_columns<T>(launch, place, numbers, columns, scale_numbers, scale_sums, bias_numbers,
+                   bias_sums);
+  }
+}
+
+template <FusedBackwardKind kOfKind>
+struct FusedBackwardRunLaunchData {
+  static constexpr auto kKind = kOfKind;
+
+  char* data[kFusedBackwardOperands];
+  int64_t outer_strides[kFusedBackwardOperands];
+  int64_t channel_strides[kFusedBackwardOperands];
+  FastDivisor channels;
+  FusedVectors vectors;
+  // Images have a row for each channel. A warp takes a block of kSumBlock of a row, and a thread of
+  // it packets that are a warp's apart. Else a thread takes packets that are in one column of
+  // `steps` rows.
+  bool in_images;
+  uint32_t steps;
+  uint32_t rows;
+  uint32_t columns;
+  FastDivisor across;  // blocks, or packets, of a row
+};
+
+// What lies in packets. A thread's packets have the same numbers of scale and bias, and belong to
+// the same sums.
+template <class G, class Launch>
+__global__ void __launch_bounds__(kThreads,
+                                  kFusedBackwardRun<typename G::Element, Launch::kKind>.blocks)
+    fused_backward_run(const G form, const __grid_constant__ Launch launch) {
+  using T = typename G::T;
+  using Element = typename G::Element;
+  constexpr bool kAlike = Launch::kKind == FusedBackwardKind::kVectors;
+  constexpr bool kHasVectors = Launch::kKind != FusedBackwardKind::kOthers;
+  constexpr int kPackets = kFusedBackwardRun<Element, Launch::kKind>.packets;
+  constexpr int kCount = G::kCount;
+  // So many packets of a thread have all of its lanes.
+  constexpr int kParts = kSumLanes / kWarp / kCount;
+  static_assert(kPackets % kParts == 0);
+  constexpr int64_t kSize = sizeof(Element);
+  const bool of_scale = G::has(launch, G::kOfScale);
+  const bool of_bias = G::has(launch, G::kOfBias);
+  const bool needs_slope =
+      of_scale || of_bias || G::has(launch, G::kOfSelf) || G::has(launch, G::kOfResidual);
+  share_table<typename G::Value>();
+  share_table<typename G::Slope>();
+
+  const uint32_t thread = blockIdx.x * kThreads + threadIdx.x;
+  const uint32_t unit = launch.in_images ? thread / kWarp : thread;
+  const uint32_t group = launch.across.divide(unit);
+  const uint32_t place = unit - group * launch.across.divisor;
+  uint32_t row;
+  uint32_t column;
+  uint32_t packets;
+  if (launch.in_images) {
+    row = group;
+    column = place * kSumBlock + thread % kWarp * kCount;
+    const uint32_t end = min((place + 1) * kSumBlock, launch.columns);
+    packets = column < end ? (end - column + kWarp * kCount - 1) / (kWarp * kCount) : 0;
+  } else {
+    row = group * launch.steps;
+    column = place * kCount;
+    packets = row < launch.rows ? min(launch.steps, launch.rows - row) : 0;
+  }
+  if (row >= launch.rows) return;  // a warp of images as a whole
+
+  T scale[kCount];
+  T bias[kCount];
+  T scale_lanes[kParts][kCount] = {};
+  T bias_lanes[kParts][kCount] = {};
+  if (kHasVectors && packets > 0) {
+    load_vectors<Element>(launch.vectors, row * launch.columns + column, scale, bias);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      scale[i] = T{1};
+      bias[i] = T{-0.0};
+    }
+  }
+  const uint32_t outer = launch.channels.divide(row);
+  const uint32_t channel = row - outer * launch.channels.divisor;
+  const auto offset = [&](int operand) {
+    return int64_t{outer} * launch.outer_strides[operand] +
+           int64_t{channel} * launch.channel_strides[operand] + column * kSize;
+  };
+  const auto step = [&](int operand) {
+    return launch.in_images ? kWarp * kCount * kSize : launch.outer_strides[operand];
+  };
+  const int64_t of_self = offset(G::kSelf);
+#pragma unroll 1
+  for (uint32_t first = 0; first < packets; first += kPackets) {
+    const auto address_in = [&](uint32_t packet) {
+      return [&launch, &offset, &step, of_self, packet](int operand) {
+        if (kAlike) return launch.data[operand] + (of_self + packet * step(G::kSelf));
+        return launch.data[operand] + (offset(operand) + packet * step(operand));
+      };
+    };
+    typename G::Operands operands[kPackets];
+#pragma unroll
+    for (int p = 0; p < kPackets; ++p)
+      G::load(launch, address_in(min(first + p, packets - 1)), operands[p]);
+#pragma unroll
+    for (int p = 0; p < kPackets; ++p) {
+      if (p > 0 && first + p >= packets) break;
+      form.write(launch, needs_slope, address_in(first + p), operands[p], scale, bias,
+                 [&](int part, const auto& slope, const auto& times_self) {
+#pragma unroll
+                   for (int i = 0; i < G::kPart; ++i) {
+                     // A column has one sum.
+                     if (p % kParts == 0 || !launch.in_images) {
+                       bias_lanes[0][part + i] += slope[i];
+                       scale_lanes[0][part + i] += times_self[i];
+                     } else {
+                       bias_lanes[p % kParts][part + i] += slope[i];
+                       scale_lanes[p % kParts][part + i] += times_self[i];
+                     }
+                   }
+                 });
+    }
+  }
+  const auto put = [&](int operand, T(&lanes)[kParts][kCount]) {
+    T* const to = reinterpret_cast<T*>(launch.data[operand]);
+    if (launch.in_images) {
+#pragma unroll
+      for (int half = kParts / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half * kCount; ++i)
+          lanes[i / kCount][i % kCount] += lanes[half + i / kCount][i % kCount];
+      }
+      const T sum = sum_of_lanes(lanes[0]);
+      if (thread % kWarp == 0) to[int64_t{row} * launch.across.divisor + place] = sum;
+    } else {
+      put_numbers(lanes[0], to + int64_t{group} * launch.columns + column);
+    }
+  };
+  if (of_scale) put(G::kOfScale, scale_lanes);
+  if (of_bias) put(G::kOfBias, bias_lanes);
 }
 
 template <class F>
@@ -278,7 +521,7 @@ struct DefaultForm<F> {
 template <class F>
 using DefaultFormOf = typename DefaultForm<F>::type;
 
-// Value and Slope are D_0 and D_1 of numbers, of one activation.
+// Value and Slope are an activation's D_0 and D_1 in the GradientElement.
 template <class Value, class Slope, class Element>
 struct FusedBackwardLaunch {
   static cudaError_t run(const Parameters& parameters, const FusedBackwardOperands& operands,
@@ -291,8 +534,10 @@ struct FusedBackwardLaunch {
             parameters, operands, stream);
       }
     }
-    if (!launch<kFusedBackwardCount<Element>>(parameters, operands, stream))
+    if (!launch_run(parameters, operands, stream) &&
+        !launch<kFusedBackwardCount<Element>>(parameters, operands, stream)) {
       launch<1>(parameters, operands, stream);
+    }
     return cudaGetLastError();
   }
 
@@ -304,6 +549,9 @@ struct FusedBackwardLaunch {
   static constexpr int kBias = kFusedInputOperand<FusedInput::kBias>;
   static constexpr int kOfScale = kFusedGradientOperand<FusedInput::kScale>;
   static constexpr int kOfBias = kFusedGradientOperand<FusedInput::kBias>;
+  static constexpr int kOtherOperands[] = {
+      kFusedInputOperand<FusedInput::kResidual>, kFusedInputOperand<FusedInput::kGate>,
+      kFusedGradientOperand<FusedInput::kResidual>, kFusedGradientOperand<FusedInput::kGate>};
 
   template <class F>
   static bool is_default(const Parameters& parameters) {
@@ -325,6 +573,7 @@ struct FusedBackwardLaunch {
   static bool launch(const Parameters& parameters, const FusedBackwardOperands& operands,
                      cudaStream_t stream) {
     FusedBackwardLaunchData launch = {};
+    launch.alike = lie_alike(operands);
     const int64_t blocks = lay_out<Count>(operands, launch);
     if (blocks == 0) return false;
     using G = FusedGradients<Value, Slope, Element, Count>;
@@ -336,35 +585,58 @@ struct FusedBackwardLaunch {
     return true;
   }
 
-  // The launch's data, and of how many blocks it is: of none where a tile's rows are not whole
-  // packets, aligned.
-  template <int Count>
-  static int64_t lay_out(const FusedBackwardOperands& operands, FusedBackwardLaunchData& launch) {
-    for (int i = 0; i < kFusedBackwardOperands; ++i)
-      launch.data[i] = static_cast<char*>(operands.data[i]);
-    const bool in_images = operands.inner > 1;
-    const bool sums = operands.data[kOfScale] != nullptr || operands.data[kOfBias] != nullptr;
-    const int64_t whole = operands.channels * operands.inner;
-    int64_t rows = in_images ? operands.outer * operands.channels : operands.outer;
-    int64_t columns = in_images ? operands.inner : operands.channels;
-    // Whether the rows are one run of memory, and all of it is aligned.
-    bool is_a_run = true;
-    bool starts_aligned = true;
-    bool rows_aligned = true;
-    launch.alike = true;
+  static bool has_vectors(const FusedBackwardOperands& operands) {
+    return operands.data[kScale] != nullptr || operands.data[kBias] != nullptr;
+  }
+
+  static bool lie_alike(const FusedBackwardOperands& operands) {
     for (int i = 0; i < kFusedBackwardOperands; ++i) {
+      if (is_tensor(operands, i) &&
+          (operands.outer_strides[i] != operands.outer_strides[kSelf] ||
+           operands.channel_strides[i] != operands.channel_strides[kSelf])) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // What a launch's data have in common, and how the tensors lie in memory.
+  struct Placement {
+    bool sums;
+    bool in_images;  // rows are channels' numbers in an image
+    int64_t rows;
+    int64_t columns;
+    bool is_a_run;  // the rows are one run of memory
+    bool starts_aligned;
+    bool rows_aligned;
+  };
+  template <int Count, class Launch>
+  static Placement place(const FusedBackwardOperands& operands, Launch& launch) {
+    const bool in_images = operands.inner > 1;
+    Placement placement = {
+        .sums = operands.data[kOfScale] != nullptr || operands.data[kOfBias] != nullptr,
+        .in_images = in_images,
+        .rows = in_images ? operands.outer * operands.channels : operands.outer,
+        .columns = in_images ? operands.inner : operands.channels,
+        .is_a_run = true,
+        .starts_aligned = true,
+        .rows_aligned = true};
+    const int64_t whole = operands.channels * operands.inner;
+    for (int i = 0; i < kFusedBackwardOperands; ++i) {
+      launch.data[i] = static_cast<char*>(operands.data[i]);
       if (!is_tensor(operands, i)) continue;
       const int64_t outer = operands.outer > 1 ? operands.outer_strides[i] : whole * kSize;
       const int64_t channel =
           in_images && operands.channels > 1 ? operands.channel_strides[i] : operands.inner * kSize;
       launch.outer_strides[i] = operands.outer_strides[i];
       launch.channel_strides[i] = in_images ? operands.channel_strides[i] : 0;
-      launch.alike &= operands.outer_strides[i] == operands.outer_strides[kSelf] &&
-                      operands.channel_strides[i] == operands.channel_strides[kSelf];
-      is_a_run &= outer == whole * kSize && (!in_images || channel == operands.inner * kSize);
-      starts_aligned &= reinterpret_cast<uintptr_t>(operands.data[i]) % (Count * kSize) == 0;
-      rows_aligned &= (operands.outer == 1 || outer % (Count * kSize) == 0) &&
-                      (!in_images || operands.channels == 1 || channel % (Count * kSize) == 0);
+      placement.is_a_run &=
+          outer == whole * kSize && (!in_images || channel == operands.inner * kSize);
+      placement.starts_aligned &=
+          reinterpret_cast<uintptr_t>(operands.data[i]) % (Count * kSize) == 0;
+      placement.rows_aligned &=
+          (operands.outer == 1 || outer % (Count * kSize) == 0) &&
+          (!in_images || operands.channels == 1 || channel % (Count * kSize) == 0);
     }
     const auto vector = [&](int i) {
       const bool wide = operands.wide.has(static_cast<FusedInput>(i - 1));
@@ -375,12 +647,80 @@ struct FusedBackwardLaunch {
     launch.vectors = FusedVectors(vector(kScale), vector(kBias), operands.inner, operands.channels,
                                   Count, kSize);
     launch.channels = FastDivisor(in_images ? static_cast<uint32_t>(operands.channels) : 1);
+    return placement;
+  }
 
+  // Nothing, and false, but of what lies in packets, and is so much that each thread adds several.
+  static bool launch_run(const Parameters& parameters, const FusedBackwardOperands& operands,
+                         cudaStream_t stream) {
+    if constexpr (kSize > 4) {
+      return false;
+    } else {
+      // A gradient of gate alone is computed without gate.
+      const bool has_others =
+          std::ranges::any_of(kOtherOperands, [&](int i) { return operands.data[i] != nullptr; });
+      if (!has_others && lie_alike(operands))
+        return launch_run_of<FusedBackwardKind::kVectors>(parameters, operands, stream);
+      if (!has_vectors(operands))
+        return launch_run_of<FusedBackwardKind::kOthers>(parameters, operands, stream);
+      return launch_run_of<FusedBackwardKind::kAny>(parameters, operands, stream);
+    }
+  }
+
+  template <FusedBackwardKind kKind>
+  static bool launch_run_of(const Parameters& parameters, const FusedBackwardOperands& operands,
+                            cudaStream_t stream) {
+    constexpr int kCount = kFusedBackwardCount<Element>;
+    FusedBackwardRunLaunchData<kKind> launch = {};
+    Placement placement = place<kCount>(operands, launch);
+    launch.in_images = placement.in_images;
+    launch.steps = placement.sums          ? kSumRows
+                   : has_vectors(operands) ? kFusedBackwardRunRows
+                                           : kFusedBackwardRun<Element, kKind>.packets;
+    if (!has_vectors(operands) && placement.is_a_run) {
+      // Rows of a block's width.
+      launch.in_images = false;
+      const int64_t size = placement.rows * placement.columns;
+      placement.columns = size % (kThreads * kCount) == 0 ? kThreads * kCount : size;
+      placement.rows = size / placement.columns;
+      for (int64_t& stride : launch.outer_strides) stride = placement.columns * kSize;
+    }
+    if (!placement.starts_aligned || placement.columns % kCount != 0 ||
+        (placement.rows > 1 && !placement.rows_aligned)) {
+      return false;
+    }
+    launch.rows = static_cast<uint32_t>(placement.rows);
+    launch.columns = static_cast<uint32_t>(placement.columns);
+    const int64_t across = launch.in_images ? (placement.columns + kSumBlock - 1) / kSumBlock
+                                            : placement.columns / kCount;
+    launch.across = FastDivisor(static_cast<uint32_t>(across));
+    const int64_t threads = launch.in_images
+                                ? placement.rows * across * kWarp
+                                : (placement.rows + launch.steps - 1) / launch.steps * across;
+    if (placement.sums && !launch.in_images && threads < kFusedBackwardRunThreads<Element>)
+      return false;
+    using G = FusedGradients<Value, Slope, Element, kCount>;
+    const G form = {Value(parameters.values), Slope(parameters.values)};
+    fused_backward_run<G>
+        <<<static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
+            form, launch);
+    return true;
+  }
+
+  // The launch's data, and of how many blocks it is: of none where a tile's rows are not whole
+  // packets, aligned.
+  template <int Count>
+  static int64_t lay_out(const FusedBackwardOperands& operands, FusedBackwardLaunchData& launch) {
+    const Placement placement = place<Count>(operands, launch);
+    const auto& [sums, in_images, all_rows, all_columns, is_a_run, starts_aligned, rows_aligned] =
+        placement;
+    int64_t rows = all_rows;
+    int64_t columns = all_columns;
     const auto up = [](int64_t size) { return (size + Count - 1) / Count * Count; };
     int64_t tile_rows = 1;
     int64_t tile_columns = kFusedTile;
     int64_t unit = kFusedTile;
-    int64_t chains = kSumLanes;
+    int64_t chains = 1;
     launch.in_lanes = in_images;
     bool joins = false;  // rows of a run become one
     if (!sums) {
@@ -433,11 +773,13 @@ struct FusedBackwardLaunch {
     launch.tile_columns = static_cast<uint32_t>(tile_columns);
     launch.unit = static_cast<uint32_t>(unit);
     launch.chains = FastDivisor(static_cast<uint32_t>(chains));
+    launch.threads_of_unit = kWarp;
+    while (launch.threads_of_unit > 1 && launch.threads_of_unit / 2 * kLanesOfThread >= unit)
+      launch.threads_of_unit /= 2;
     const int64_t across = up(tile_columns) / Count;
-    const bool has_vectors = operands.data[kScale] != nullptr || operands.data[kBias] != nullptr;
     // In an image's channel, or where a thread's packets lie below each other.
     launch.same_vectors =
-        !has_vectors || (!joins && (in_images ? tile_rows == 1 : kThreads % across == 0));
+        !has_vectors(operands) || (!joins && (in_images ? tile_rows == 1 : kThreads % across == 0));
     launch.packets_across = FastDivisor(static_cast<uint32_t>(across));
     const int64_t tiles_across = (columns + tile_columns - 1) / tile_columns;
     launch.tiles_across = FastDivisor(static_cast<uint32_t>(tiles_across));

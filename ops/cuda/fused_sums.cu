@@ -12,6 +12,9 @@
 namespace fastact::cuda {
 namespace {
 
+// A warp: of few threads each multiprocessor gets some.
+constexpr int kSumsThreads = 32;
+
 struct SumsLaunch {
   FusedSumsOperands operands;
   int64_t left;
@@ -36,38 +39,72 @@ __device__ __forceinline__ void write_number(double sum, DType type, void* to, i
   }
 }
 
-// A thread leaves one number of a channel.
+// Of rows of several blocks: a thread leaves one number of a channel.
 template <class From>
-__global__ void __launch_bounds__(kThreads) add_numbers(const SumsLaunch launch) {
+__global__ void __launch_bounds__(kSumsThreads) add_blocks(const SumsLaunch launch) {
   const FusedSumsOperands& operands = launch.operands;
   const int64_t channels = operands.channels;
-  const int64_t rows = operands.sums.rows;
   const int64_t blocks = operands.sums.blocks;
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t thread = int64_t{blockIdx.x} * kSumsThreads + threadIdx.x;
   const int64_t part = thread / channels;
   const int64_t channel = thread - part * channels;
   const int which = static_cast<int>(blockIdx.y);
   const auto* const from = static_cast<const From*>(operands.from[which]);
   if (from == nullptr || part >= launch.left) return;
+  const int64_t parts_of_row = launch.left / operands.sums.rows;
+  const int64_t row = part / parts_of_row;
+  const int64_t first = (part - row * parts_of_row) * kSumBlocks;
+  const From* const next = from + (row * channels + channel) * blocks;
   double sum = 0;
-  if (blocks > 1) {
-    const int64_t parts_of_row = launch.left / rows;
-    const int64_t row = part / parts_of_row;
-    const int64_t first = (part - row * parts_of_row) * kSumBlocks;
-    const From* const next = from + (row * channels + channel) * blocks;
 #pragma unroll
-    for (int i = 0; i < kSumBlocks; ++i)
-      if (first + i < blocks) sum += static_cast<double>(next[first + i]);
-  } else {
-    const int64_t first = part * kSumGroups;
-    const int count = static_cast<int>(min(rows - first, int64_t{kSumGroups}));
-    const From* const next = from + first * channels + channel;
-    // Many loads at once: there may be few threads.
-#pragma unroll 16
-    for (int i = 0; i < count; ++i) sum += static_cast<double>(next[i * channels]);
+  for (int i = 0; i < kSumBlocks; ++i)
+    if (first + i < blocks) sum += static_cast<double>(next[first + i]);
+  write_number(sum, launch.is_last ? operands.types[which] : DType::kFloat64, operands.to[which],
+               part * channels + channel);
+}
+
+// So many numbers of a sum are loaded at once, as there may be few threads. An H100, 512 numbers of
+// each of 4,096 channels, in two steps: 10.7 us, 11.4 with 32, 12.5 with 128; 14.7 where the compiler
+// had 16 of them wait for each other.
+constexpr int kSumsAtOnce = 64;
+
+// Of rows of one number: a thread leaves one number of a channel.
+template <class From>
+__global__ void __launch_bounds__(kSumsThreads) add_rows(const SumsLaunch launch) {
+  const FusedSumsOperands& operands = launch.operands;
+  const int64_t channels = operands.channels;
+  const int64_t thread = int64_t{blockIdx.x} * kSumsThreads + threadIdx.x;
+  const int64_t part = thread / channels;
+  const int64_t channel = thread - part * channels;
+  const int which = static_cast<int>(blockIdx.y);
+  const auto* const from = static_cast<const From*>(operands.from[which]);
+  if (from == nullptr || part >= launch.left) return;
+  const int64_t first = part * kSumGroups;
+  const int count = static_cast<int>(min(operands.sums.rows - first, int64_t{kSumGroups}));
+  const From* const next = from + first * channels + channel;
+  double sum = 0;
+#pragma unroll 1
+  for (int done = 0; done < count; done += kSumsAtOnce) {
+    From numbers[kSumsAtOnce];
+#pragma unroll
+    for (int i = 0; i < kSumsAtOnce; ++i)
+      numbers[i] = done + i < count ? next[(done + i) * channels] : From{-0.0};
+#pragma unroll
+    for (int i = 0; i < kSumsAtOnce; ++i) sum += static_cast<double>(numbers[i]);
   }
   write_number(sum, launch.is_last ? operands.types[which] : DType::kFloat64, operands.to[which],
                part * channels + channel);
+}
+
+template <class From>
+void add(const SumsLaunch& launch, cudaStream_t stream) {
+  const int64_t threads = launch.left * launch.operands.channels;
+  const dim3 grid(static_cast<unsigned>((threads + kSumsThreads - 1) / kSumsThreads), 2);
+  if (launch.operands.sums.blocks > 1) {
+    add_blocks<From><<<grid, kSumsThreads, 0, stream>>>(launch);
+  } else {
+    add_rows<From><<<grid, kSumsThreads, 0, stream>>>(launch);
+  }
 }
 
 }  // namespace
@@ -75,12 +112,10 @@ __global__ void __launch_bounds__(kThreads) add_numbers(const SumsLaunch launch)
 cudaError_t add_fused_sums(const FusedSumsOperands& operands, cudaStream_t stream) {
   const SumsLaunch launch = {operands, fused_sums_left(operands.sums),
                              is_last_of_fused_sums(operands.sums)};
-  const int64_t threads = launch.left * operands.channels;
-  const dim3 grid(static_cast<unsigned>((threads + kThreads - 1) / kThreads), 2);
   if (operands.from_doubles) {
-    add_numbers<double><<<grid, kThreads, 0, stream>>>(launch);
+    add<double>(launch, stream);
   } else {
-    add_numbers<float><<<grid, kThreads, 0, stream>>>(launch);
+    add<float>(launch, stream);
   }
   return cudaGetLastError();
 }

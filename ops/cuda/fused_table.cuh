@@ -22,13 +22,14 @@ constexpr FusedTable make_fused_table() {
   const auto fill = [&]<class Element>(DType dtype) {
     const int i = static_cast<int>(dtype);
     constexpr bool kValue = has_fast_fused_form<A, Element, 0>();
-    using T = OpMath<Element>;
-    constexpr bool kSlope = has_fast_fused_form<A, T, 0>() || has_fast_fused_form<A, T, 1>();
+    using Precision = GradientElement<A, Element>;
+    constexpr bool kGradients =
+        has_fast_fused_form<A, Precision, 0>() || has_fast_fused_form<A, Precision, 1>();
     if constexpr (!kApproximate || kValue)
       table.kernels[i] = &FusedLaunch<Derivative<A, Element, 0, false>, Element>::run;
-    if constexpr (!kApproximate || kSlope) {
-      table.backward[i] = &FusedBackwardLaunch<Derivative<A, T, 0, false>,
-                                               Derivative<A, T, 1, false>, Element>::run;
+    if constexpr (!kApproximate || kGradients) {
+      table.backward[i] = &FusedBackwardLaunch<Derivative<A, Precision, 0, false>,
+                                               Derivative<A, Precision, 1, false>, Element>::run;
     }
   };
   fill.template operator()<float>(DType::kFloat32);

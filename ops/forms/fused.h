@@ -74,20 +74,22 @@ template <class A, class Element>
 struct ValueOfNumber;
 template <class A, class Element>
 struct GatedNumber;
+template <class A, class Element>
+struct SlopeOfNumber;
 
-// The Default of such a form.
-template <template <class, class> class Form, class A, class Element,
-          bool = has_default<A, Element, 0, false>()>
+// The Default of such a form, of D_Order.
+template <template <class, class> class Form, class A, class Element, int Order,
+          bool = has_default<A, Element, Order, false>()>
 struct NumberDefault {};
-template <template <class, class> class Form, class A, class Element>
-struct NumberDefault<Form, A, Element, true> {
+template <template <class, class> class Form, class A, class Element, int Order>
+struct NumberDefault<Form, A, Element, Order, true> {
   using Default = Form<typename A::Default, Element>;
   static constexpr bool is_default(const double* parameters) { return A::is_default(parameters); }
 };
 
 // f(z), for 16 bits.
 template <class A, class Element>
-struct ValueOfNumber : NumberDefault<ValueOfNumber, A, Element> {
+struct ValueOfNumber : NumberDefault<ValueOfNumber, A, Element, 0> {
   using Outputs = Elements<Element>;
   using Inputs = Elements<float>;
 
@@ -100,7 +102,8 @@ struct ValueOfNumber : NumberDefault<ValueOfNumber, A, Element> {
 
 // f(z) * gate.
 template <class A, class Element>
-struct GatedNumber : NumberDefault<GatedNumber, A, Element>, DerivativeTable<A, Element, 0, false> {
+struct GatedNumber : NumberDefault<GatedNumber, A, Element, 0>,
+                     DerivativeTable<A, Element, 0, false> {
   using T = OpMath<Element>;
   using Outputs = Elements<Element>;
   using Inputs = Elements<T, Element>;
@@ -120,8 +123,33 @@ struct GatedNumber : NumberDefault<GatedNumber, A, Element>, DerivativeTable<A, 
   A act;
 };
 
-// An activation's, by these indices: f(z), f(z) * gate, and D_1 of the incoming gradient and z, in
-// float and double alone.
+// D_1 of the incoming gradient and z, for 16 bits.
+template <class A, class Element>
+struct SlopeOfNumber : NumberDefault<SlopeOfNumber, A, Element, 1> {
+  using Outputs = Elements<float>;
+  using Inputs = Elements<float, float>;
+
+  FASTACT_INLINE explicit SlopeOfNumber(const double* parameters) : form(parameters) {}
+
+  FASTACT_INLINE float evaluate(float g, float z) const {
+    return number_of<Element>(form.evaluate(g, z));
+  }
+
+  Derivative<A, Element, 1, false> form;
+};
+
+// Whether the slope is a function of z, not of f(z): of what saves f(z) small differences of it,
+// for which 16 bits' precision is too little. There the gradients of 16 bits have float's f(z) and
+// slope.
+template <class A>
+inline constexpr bool kSlopeOfArgument = A::kTraits.saves != Saves::kOutput;
+template <class A, class Form>
+using IfSlopeOfArgument = std::conditional_t<kSlopeOfArgument<A>, Form, void>;
+// The element in whose precision f(z) and the slope are.
+template <class A, class Element>
+using GradientElement = std::conditional_t<kSlopeOfArgument<A>, Element, OpMath<Element>>;
+
+// An activation's, by these indices: f(z), f(z) * gate, and D_1 of the incoming gradient and z.
 inline constexpr int kNumberValue = 0;
 inline constexpr int kNumberGated = 1;
 inline constexpr int kNumberSlope = 2;
@@ -134,9 +162,9 @@ struct NumberForms {
   template <class Element, int Index>
   using Form = std::conditional_t<
       Index == kNumberGated, GatedNumber<A, Element>,
-      std::conditional_t<
-          !kIs16Bit<Element>, Derivative<A, Element, Index == kNumberSlope, false>,
-          std::conditional_t<Index == kNumberValue, ValueOfNumber<A, Element>, void>>>;
+      std::conditional_t<!kIs16Bit<Element>, Derivative<A, Element, Index == kNumberSlope, false>,
+                         std::conditional_t<Index == kNumberValue, ValueOfNumber<A, Element>,
+                                            IfSlopeOfArgument<A, SlopeOfNumber<A, Element>>>>>;
 };
 
 // What a compiler makes the form of, beside f(z) as intermediate() in ops/forms/given.h has it: in

@@ -146,8 +146,9 @@ struct CpuFusedBackward {
                   const FusedMask& mask, at::Tensor (&sums)[2]) {
     const at::Tensor& self = tensors.inputs[kSelf];
     const cpu::InstructionSet set = cpu::selected_instruction_set();
-    const DType number = type == DType::kFloat64 ? type : DType::kFloat32;
     cpu::FusedBackwardCall call;
+    call.slope_of_value = op.activation->traits.saves == Saves::kOutput;
+    const DType number = call.slope_of_value && type != DType::kFloat64 ? DType::kFloat32 : type;
     call.forward.activation = cpu::find_fused_activation(op.family, number, set);
     call.forward.parameters = parameters.numbers;
     for (int i = 0; i < kFusedInputs; ++i) {
@@ -156,7 +157,6 @@ struct CpuFusedBackward {
       call.forward.inputs.add(input);
       if (tensors.inputs[i].scalar_type() != self.scalar_type()) call.forward.wide.add(input);
     }
-    call.slope_of_value = op.activation->traits.saves == Saves::kOutput;
     Backward(call, cpu::find_fused_kernels(type, set).backward, tensors, layout)
         .run(mask[kScale], mask[kBias], sums[0], sums[1]);
     return true;

@@ -121,8 +121,8 @@ std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointe
   return {std::move(result), std::move(z)};
 }
 
-// Whether the gradient of z is the activation's own one: of z itself, without a gate, and nothing
-// is to be multiplied or summed. Of another function's result it would be a second pass.
+// Whether self's and residual's gradient is the activation's own one: of z itself, without scale
+// and gate, where bias wants none. Of another function's result it would be a second pass.
 bool is_own_gradient(const Operator& op, const CallParameters& parameters, const at::Tensor* inputs,
                      const std::vector<bool>& needed) {
   return parameters.from_result && op.activation->traits.saves != Saves::kOutput &&

@@ -65,9 +65,9 @@ struct Functions {
        << fused_declared
        << ");\n\n// f of the first half of self's last dimension, or of the second one, times the "
           "other one.\nFASTACT_API at::Tensor "
-       << name << "_and_mul(const at::Tensor& self" << declared
+       << name << "_and_mul(const at::Tensor& self" << fused_declared
        << ", bool gate_first = true);\n\n// The same, written to out.\nFASTACT_API at::Tensor& "
-       << name << "_and_mul_out(at::Tensor& out, const at::Tensor& self" << declared
+       << name << "_and_mul_out(at::Tensor& out, const at::Tensor& self" << fused_declared
        << ", bool gate_first = true);\n";
   }
 
@@ -97,12 +97,13 @@ struct Functions {
     define(to, "at::Tensor&", fused + "_out", "at::Tensor& out, const at::Tensor& self" + operands,
            fused, "out", "const at::Tensor&" + fused_types + ", at::Tensor&", given + ", out");
     const std::string halves = name + "_and_mul";
-    define(to, "at::Tensor", halves, "const at::Tensor& self" + defined + ", bool gate_first",
-           halves, "", "const at::Tensor&" + types + ", bool", "self" + passed + ", gate_first");
-    define(to, "at::Tensor&", halves + "_out",
-           "at::Tensor& out, const at::Tensor& self" + defined + ", bool gate_first", halves, "out",
-           "const at::Tensor&" + types + ", bool, at::Tensor&",
-           "self" + passed + ", gate_first, out");
+    const std::string halves_arguments =
+        "const at::Tensor& self" + fused_defined + ", bool gate_first";
+    const std::string halves_given = "self" + fused_passed + ", gate_first";
+    define(to, "at::Tensor", halves, halves_arguments, halves, "",
+           "const at::Tensor&" + types + ", bool", halves_given);
+    define(to, "at::Tensor&", halves + "_out", "at::Tensor& out, " + halves_arguments, halves,
+           "out", "const at::Tensor&" + types + ", bool, at::Tensor&", halves_given + ", out");
   }
 
   static void define(std::ostream& to, const std::string& result, const std::string& function,

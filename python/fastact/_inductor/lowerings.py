@@ -59,9 +59,10 @@ def _is_written(node: torch.fx.Node) -> bool:
 
 def _ends_in_a_sum(node: torch.fx.Node) -> bool:
     """Whether a node is a convolution whose bias Inductor adds itself, as it does on a GPU."""
-    if _name(node) != "aten.convolution" or node.args[2] is None:
+    if _name(node) != "aten.convolution" or len(node.args) < 3 or node.args[2] is None:
         return False
-    return node.meta["val"].device.type != "cpu"
+    value = node.meta.get("val")
+    return value is not None and value.device.type != "cpu"
 
 
 def _fuses(node: torch.fx.Node, step, is_fused) -> bool:

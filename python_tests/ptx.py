@@ -1,5 +1,6 @@
 """An interpreter of the PTX that formulas are compiled to: IEEE arithmetic and moves of bits, for
-many inputs at a time, without a GPU. Approximate instructions and loops it does not know."""
+many inputs at a time, without a GPU. Approximate instructions are as wrong as they may be. Loops it
+does not know."""
 
 import ctypes
 import re
@@ -9,6 +10,8 @@ import numpy as np
 LIBM = ctypes.CDLL("libm.so.6")
 FLOATS = {"f32": (np.uint32, np.float32), "f64": (np.uint64, np.float64)}
 NAN = {"f32": 0x7FFFFFFF, "f64": 0x7FF8000000000000}
+# Relative errors that approximate instructions are given: 2 ULP and 1.
+APPROXIMATE = {"ex2": 2.0**-22, "rcp": 2.0**-23}
 UNORDERED = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
 
 
@@ -33,6 +36,11 @@ def to_bits(values, kind):
     values = np.asarray(values).astype(real)
     bits = values.view(unsigned).astype(np.uint64)
     return np.where(np.isnan(values), np.uint64(NAN[kind]), bits) if kind == "f32" else bits
+
+
+def flushed(values):
+    """A zero of its sign for each subnormal float32."""
+    return np.where(np.abs(values) < 2.0**-126, np.copysign(0.0, values), values)
 
 
 def signed(bits, width):
@@ -60,6 +68,7 @@ class Machine:
         self.table = np.array(table, dtype=np.uint64)  # at address 0
         self.registers = {}
         self.waiting = np.full(count, "", dtype=object)
+        self.random = np.random.default_rng(0)
 
     def get(self, name):
         if name == "fastact_table":
@@ -143,9 +152,19 @@ class Machine:
             return self.convert(parts, *x)
         if "wide" in parts:
             return (x[0] & np.uint64(0xFFFFFFFF)) * x[1]
+        if "approx" in parts:
+            return self.approximate(name, *x)
         if kind in FLOATS:
             return self.arithmetic(name, "NaN" in parts, kind, x)
         return self.integer(name, kind, x)
+
+    def approximate(self, name, bits):
+        """Of float32, with .ftz. Above or below the exact result by the largest error."""
+        a = flushed(to_floats(bits, "f32").astype(np.float64))
+        with np.errstate(all="ignore"):
+            exact = np.exp2(a) if name == "ex2" else 1 / a
+            error = APPROXIMATE[name] * self.random.choice((-1.0, 1.0), self.count)
+            return to_bits(flushed(exact * (1 + error)), "f32")
 
     @staticmethod
     def compare(how, kind, a, b):

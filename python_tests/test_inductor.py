@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from torch._inductor.utils import run_and_get_code
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from op_table import ACTIVATIONS, SUFFIXES
 from oracle import LongDouble, ulp_of, wide
@@ -243,6 +244,51 @@ def test_who_adds_a_convolutions_bias(device, has_bias):
     assert is_alone(relu) == (device == "cpu" or not has_bias)
 
 
+# Of f(x) and x: what rounds f(x) before anything is computed with it, and what does not.
+ROUNDED = {
+    "result": lambda y, x: y,
+    "view": lambda y, x: y.view(-1),
+    "selection": lambda y, x: torch.where(x > 0, y.t().clone(), x),
+    "part": lambda y, x: torch.cat([x, y]),
+    "greatest": lambda y, x: y.amax(-1),
+    "also used": lambda y, x: (y * 2, y.view(-1)),
+    "matrix product": lambda y, x: y @ x,
+    "written": lambda y, x: (x.copy_(y), y * 2)[1],
+}
+NOT_ROUNDED = {
+    "product": lambda y, x: y * x,
+    "view": lambda y, x: y.view(-1) + 1,
+    "selection": lambda y, x: torch.where(x > 0, y, x).square(),
+    "sum": lambda y, x: y.sum(-1),
+    "conversion": lambda y, x: y.float(),
+    "activation": lambda y, x: ops.silu(y),
+}
+
+
+def rounds(use):
+    """Whether the lowering of an activation takes its result as rounded, for what `use` makes."""
+    is_rounded = importlib.import_module("fastact._inductor.lowerings").is_rounded
+    x = torch.zeros(3, 3, dtype=torch.bfloat16)
+    graph = make_fx(lambda x: use(ops.hardswish(x), x))(x).graph
+    (node,) = graph.find_nodes(op="call_function", target=ops.hardswish.default)
+    return is_rounded(node)
+
+
+@pytest.mark.parametrize("use", ROUNDED)
+def test_what_is_rounded(use):
+    assert rounds(ROUNDED[use])
+
+
+@pytest.mark.parametrize("use", NOT_ROUNDED)
+def test_what_is_not_rounded(use):
+    assert not rounds(NOT_ROUNDED[use])
+
+
+@pytest.mark.usefixtures("rounds_as_eager")
+def test_with_precision_casts_everything_is_rounded():
+    assert all(map(rounds, (ROUNDED | NOT_ROUNDED).values()))
+
+
 @pytest.mark.usefixtures("cuda")
 def test_any_strides_will_do(act):
     """No copy is made for an operator that is called, and its result has the strides of eager."""
@@ -319,6 +365,43 @@ def test_autocast_and_dynamic_shapes(act):
 def test_what_is_between_is_not_rounded(dtype):
     """As between PyTorch's own operators, unless its setting says so."""
     assert_rounded_once(dtype, "cuda")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
+def test_what_is_also_written_has_the_bits_of_eager(dtype):
+    """A result of the graph, or a selection from one, that a neighbour takes as well."""
+    x = every_input(dtype).cuda()
+    for act in ACTIVATIONS:
+
+        def f(x):
+            y = act.op(x)  # noqa: B023
+            return y, torch.where(x > 1, y, x), y * 0.5
+
+        (written, selected, _), code = compiled(f, x)
+        y = act.op(x)
+        assert_same_bits(written, y)
+        assert_same_bits(selected, torch.where(x > 1, y, x))
+        assert act.id != act.name or not calls(code), act.id
+        torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_sum_takes_the_short_code():
+    """Of an activation whose arithmetic is the same on any GPU."""
+    kernels = json.loads((package_path() / "_inductor" / "assembly.json").read_text())["ieee"]
+    short, value = (
+        repr(kernels["kernels"][f"hardswish__{form}__bfloat16__defaults"]["assembly"])
+        for form in ("unrounded", 0)
+    )
+    x = values(64, 256, dtype=torch.bfloat16, device="cuda")
+    for function, expected, other in (
+        (lambda x: ops.hardswish(x).sum(-1), short, value),
+        (lambda x: ops.hardswish(x * 2), value, short),
+    ):
+        _, code = compiled(function, x)
+        assert expected in "".join(code) and other not in "".join(code)
 
 
 def test_a_tiny_constant_is_no_tie(device):

@@ -8,15 +8,18 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch._inductor import virtualized
 
 import ptx
 from op_table import ACTIVATIONS, SUFFIXES
-from oracle import bits
+from oracle import LongDouble, bits, every_16_bit_value, ulp_of, wide
 from support import DTYPES, REPOSITORY, assert_same_bits, dtype_name, package_path, values
 
 sys.path.append(str(REPOSITORY / "scripts"))
 
 import inline_assembly  # noqa: E402
+
+from fastact._inductor import assembly, operators  # isort: skip
 
 ENTRY = """\
 .visible .entry {name}(
@@ -118,11 +121,16 @@ def test_what_is_not_straight_is_left_out(tmp_path, capsys, foreign):
 
 
 @pytest.fixture(scope="module")
-def extracts():
+def arithmetics():
     path = package_path() / "_inductor" / "assembly.json"
     if not path.is_file():
         pytest.skip("libfastact was built without CUDA")
-    return json.loads(path.read_text())["ieee"]
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def extracts(arithmetics):
+    return arithmetics["ieee"]
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +164,12 @@ PARAMETERS = {
 SPECIAL = (0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, -1e-40, 20.0, -20.0, 1e30, -1e30)
 
 
+def with_parameters(code, parameters):
+    for i, value in enumerate(parameters):
+        code = code.replace(f"@{i};", f"0d{struct.pack('>d', value).hex().upper()};")
+    return code
+
+
 def result_of(name, kernel, tables, count=2000):
     """What a kernel's code gives, by an interpreter, and the operator on the CPU."""
     family, form, dtype, given = name.split("__")
@@ -174,9 +188,7 @@ def result_of(name, kernel, tables, count=2000):
         order = form - 3 if form > 3 else form
         op = getattr(torch.ops.fastact, family + SUFFIXES[order])
         expected = op(*operands, *parameters, **({"is_result": True} if form > 3 else {}))
-    code = kernel["assembly"]
-    for i, value in enumerate(parameters):
-        code = code.replace(f"@{i};", f"0d{struct.pack('>d', value).hex()};")
+    code = with_parameters(kernel["assembly"], parameters)
     table = [int(word, 16) for word in tables.get(kernel.get("table"), ())]
     found = ptx.run(code, [bits(x.to(wide)).numpy().astype(np.uint64) for x in operands], table)
     if dtype.itemsize == 2:  # as a GPU stores it
@@ -190,6 +202,8 @@ def result_of(name, kernel, tables, count=2000):
 
 def test_the_code_has_the_operators_bits(extracts):
     for name, kernel in extracts["kernels"].items():
+        if "__unrounded__" in name:
+            continue
         found, expected = result_of(name, kernel, extracts["tables"])
         try:
             assert_same_bits(found, expected)
@@ -205,3 +219,97 @@ def test_another_digit_has_other_bits(kernels):
     kernel["assembly"] = kernel["assembly"].replace(constant, other)
     found, expected = result_of("silu__0__float32__defaults", kernel, {})
     assert not torch.equal(bits(found), bits(expected))
+
+
+# ---- Results that are not rounded to 16 bits
+
+
+# The activations that have a form of their own for them, and those with approximate instructions.
+UNROUNDED = {"relu", "leaky_relu", "relu6", "hardtanh", "hardswish", "softsign", "softshrink",
+             "hardshrink", "sigmoid"}  # fmt: skip
+APPROXIMATE = {"softsign", "sigmoid"}
+
+
+def numbers_for(dtype):
+    """All of 16 bits, and float32 numbers between them: of every size, and of ordinary ones."""
+    drawn = torch.randint(-(1 << 31), 1 << 31, (1 << 14,), dtype=torch.int32).view(torch.float32)
+    ordinary = values(1 << 14, dtype=dtype).float() * values(1 << 14, dtype=dtype).float()
+    return torch.cat([every_16_bit_value(dtype).float(), drawn, ordinary])
+
+
+def test_the_build_extracts_unrounded_forms(arithmetics):
+    for arithmetic, expected in (("ieee", UNROUNDED), ("fast", APPROXIMATE)):
+        found = {name.split("__")[0]: name for name in arithmetics[arithmetic]["kernels"]
+                 if "__unrounded__" in name}  # fmt: skip
+        assert set(found) == expected, arithmetic
+
+
+@pytest.mark.parametrize("arithmetic", ("ieee", "fast"))
+def test_unrounded_code_is_exact_enough(arithmetics, arithmetic, half):
+    """Within 0.005 ULP of the exact value, for operands that are not rounded either."""
+    x = numbers_for(half)
+    finite = torch.isfinite(x)
+    operand = bits(x).numpy().astype(np.uint32).astype(np.uint64)
+    kernels, ordinary = arithmetics[arithmetic]["kernels"], arithmetics["ieee"]["ordinary"]
+    for act in ACTIVATIONS:
+        parameters = tuple(act.parameters.values())
+        call = operators.Call(act.name, 0, parameters, is_rounded=False)
+        key = operators.chosen(call, half, kernels, ordinary)
+        if key is None or "__unrounded__" not in key:
+            continue
+        code = with_parameters(kernels[key]["assembly"], parameters)
+        y = torch.from_numpy(ptx.to_floats(ptx.run(code, [operand]), "f32"))
+        exact = act.derivative(LongDouble, wide(x[finite]), 0)
+        errors = np.abs(wide(y[finite]) - exact) / ulp_of(exact, half)
+        worst = errors.argmax()
+        assert errors[worst] <= 0.005, (key, errors[worst], x[finite][worst])
+        ends, expected = y[~finite].to(half), act.op(x[~finite].to(half))
+        torch.testing.assert_close(ends, expected, rtol=0, atol=0, equal_nan=True)
+
+
+class Texts:
+    """Inductor's operations, of which inline assembly is its text."""
+
+    def inline_asm_elementwise(self, *operands, asm, **settings):
+        return asm
+
+    def to_dtype(self, x, dtype):
+        return x
+
+
+@pytest.mark.parametrize("arithmetic", ("ieee", "fast"))
+def test_which_code_is_chosen(arithmetics, monkeypatch, arithmetic):
+    """The short one for a value of 16 bits that is not rounded, whose operands are elements."""
+    monkeypatch.setattr(assembly, "arithmetic", lambda device: arithmetic)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+
+    def text(dtype, *call, **how):
+        call = operators.Call(*call, **how)
+        with virtualized.V.set_ops_handler(Texts()):
+            return assembly.element(call, dtype, torch.device("cuda", 0))("x", "y")
+
+    def kernel(arithmetic, key):
+        return arithmetics[arithmetic]["kernels"][key]["assembly"]
+
+    bfloat16 = torch.bfloat16
+    for name, of_value, of_unrounded in (
+        ("hardswish", "ieee", "ieee"), ("softsign", "ieee", arithmetic),
+        ("sigmoid", arithmetic, arithmetic),
+    ):  # fmt: skip
+        short = kernel(of_unrounded, f"{name}__unrounded__bfloat16__defaults")
+        value = kernel(of_value, f"{name}__0__bfloat16__defaults")
+        assert text(bfloat16, name, 0, (), is_rounded=False) == short
+        assert text(bfloat16, name, 0, ()) == value
+    for dtype, form in ((bfloat16, 1), (torch.float32, 0)):
+        for is_rounded in (True, False):
+            expected = kernel("ieee", f"hardswish__{form}__{dtype_name(dtype)}__defaults")
+            assert text(dtype, "hardswish", form, (), is_rounded=is_rounded) == expected
+    silu = kernel(arithmetic, "silu__0__bfloat16__defaults")
+    assert text(bfloat16, "silu", 0, (), is_rounded=False) == silu
+    # float32's code serves a selection in 16 bits, too.
+    for is_rounded, key in ((True, "relu__0__float32"), (False, "relu__unrounded__bfloat16")):
+        found = text(bfloat16, "relu", 0, (), is_rounded=is_rounded)
+        assert found == kernel("ieee", f"{key}__defaults")
+    sloped = kernel("ieee", "leaky_relu__unrounded__float16__ordinary")
+    found = text(torch.float16, "leaky_relu", 0, (0.2,), is_rounded=False)
+    assert found == with_parameters(sloped, (0.2,))

@@ -186,6 +186,20 @@ concept HasApproximation = kIs16Bit<Element> && requires(const A a, float x) {
   { A::template approximate_value<Element>(x) } -> std::same_as<float>;
 };
 
+// unrounded<Element>(x): f for 16-bit types where the result stays float, as ops/forms/unrounded.h
+// says: for any float x, and shorter by what only a rounding to 16 bits needs. A zero may have
+// either sign, and NaN is any NaN.
+template <class A, class Element>
+concept HasUnrounded = kIs16Bit<Element> && requires(const A a, float x) {
+  { a.template unrounded<Element>(x) } -> std::same_as<float>;
+};
+
+// The same with a GPU's approximate instructions, for any parameters.
+template <class A, class Element>
+concept HasApproximateUnrounded = HasUnrounded<A, Element> && requires(float x) {
+  { A::template approximate_unrounded<Element>(x) } -> std::same_as<float>;
+};
+
 // An activation that takes the place of this one for the parameters that people use: is_default()
 // says for which, and Default::stands_in<Element, Order, FromResult>() in which kernels. It may
 // have another one in turn.

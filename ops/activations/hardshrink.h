@@ -42,6 +42,11 @@ struct Hardshrink {
     using T = OpMath<Element>;
     return canonical(x, magnitude(x) <= static_cast<T>(lambd) ? T{0} : g);
   }
+
+  template <class Element>
+  FASTACT_INLINE float unrounded(float x) const {
+    return magnitude(x) <= static_cast<float>(lambd) ? 0.0f : x;
+  }
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -65,6 +65,12 @@ struct Hardswish {
     return with_nan_of<Element>(x, x <= T{-3} ? T{0} : below);
   }
 
+  template <class Element>
+  FASTACT_INLINE static float unrounded(float x) {
+    const float from_zero = clamp_below(x, -3.0f);  // minus infinity too: no product with 0
+    return from_zero * ((clamp_above(from_zero, 3.0f) + 3.0f) * static_cast<float>(kSixth));
+  }
+
  private:
   static constexpr double kThird = 1.0 / 3.0;
   static constexpr double kSixth = 1.0 / 6.0;

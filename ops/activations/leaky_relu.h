@@ -85,6 +85,12 @@ struct OrdinaryLeakyRelu {
     return backward<Element>(g, y);
   }
 
+  template <class Element>
+  FASTACT_INLINE float unrounded(float x) const {
+    const float below_zero = static_cast<float>(slope) * x;
+    return x > 0.0f ? x : below_zero;
+  }
+
  private:
   // Of magnitudes, neighbours are next to each other as bits.
   FASTACT_INLINE static float towards_zero(double x) {

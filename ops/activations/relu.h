@@ -39,6 +39,11 @@ struct Relu {
     using T = OpMath<Element>;
     return canonical(x, x > T{0} ? g : T{0});
   }
+
+  template <class Element>
+  FASTACT_INLINE static float unrounded(float x) {
+    return clamp_below(x, 0.0f);
+  }
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -73,6 +73,22 @@ struct Sigmoid {
       return corrected_at(x, -0x1.4fcp-3f, y, -0x1p-15f);
     }
   }
+
+  template <class Element>
+  FASTACT_INLINE static float unrounded(float x) {
+    return unrounded_logistic_16<Element>(x);
+  }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_unrounded(float x) {
+    if constexpr (std::is_same_v<Element, BFloat16>) {
+      // 2^16 times too large, so that the far tail is no subnormal number.
+      const float scaled = approximate_exp2(fma(-x, kLog2E<float>, -16.0f));
+      return approximate_reciprocal(0x1p-16f + scaled) * 0x1p-16f;
+    } else {
+      return approximate_reciprocal(1.0f + approximate_exp2(-kLog2E<float> * x));
+    }
+  }
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

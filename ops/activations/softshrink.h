@@ -35,9 +35,7 @@ struct Softshrink {
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {
     using T = OpMath<Element>;
     if constexpr (Order == 0) {
-      const T limit = static_cast<T>(lambd);
-      const T beyond = x - with_sign_of(limit, x);
-      return with_nan_of<Element>(x, magnitude(x) <= limit ? T{0} : beyond);
+      return with_nan_of<Element>(x, shrunk(x));
     } else {
       return is_nan(x) ? x : T{0};
     }
@@ -47,6 +45,19 @@ struct Softshrink {
   FASTACT_INLINE auto backward(OpMath<Element> g, OpMath<Element> x) const {
     using T = OpMath<Element>;
     return canonical(x, magnitude(x) <= static_cast<T>(lambd) ? T{0} : g);
+  }
+
+  template <class Element>
+  FASTACT_INLINE float unrounded(float x) const {
+    return shrunk(x);
+  }
+
+ private:
+  template <class T>
+  FASTACT_INLINE T shrunk(T x) const {
+    const T limit = static_cast<T>(lambd);
+    const T beyond = x - with_sign_of(limit, x);
+    return magnitude(x) <= limit ? T{0} : beyond;
   }
 };
 

@@ -41,6 +41,18 @@ struct Softsign {
     }
   }
 
+  // bfloat16's value, in which nothing decides a rounding, is close enough for float16 as well.
+  template <class Element>
+  FASTACT_INLINE float unrounded(float x) const {
+    return derivative<BFloat16, 0>(x);
+  }
+
+  template <class Element>
+  FASTACT_INLINE static float approximate_unrounded(float x) {
+    const float a = clamp_magnitude(x, kLargest<float>);
+    return with_sign_of(a * approximate_reciprocal(1.0f + a), x);
+  }
+
   // -24 sign(x) / (1 + |x|)^5.
   template <class Tensor>
   static Tensor fourth_derivative(const Tensor& x) {

@@ -41,9 +41,8 @@ struct OneElement<F, Elements<In...>, Elements<Out>> {
   }
 };
 
-template <class Family, class F, Given Kind, class T>
+template <class Family, class Form, Given Kind, class T>
 __device__ __forceinline__ void evaluate_one(const T* in, const double* parameters, T* out) {
-  using Form = FormFor<Family, F, Kind>;
   if constexpr (!std::is_void_v<Form>) {
     constexpr Parameters kDefaults = ParametersOf<Family>::kDefaults;
     const Form form(Kind == Given::kDefaults ? kDefaults.values : parameters);
@@ -51,19 +50,27 @@ __device__ __forceinline__ void evaluate_one(const T* in, const double* paramete
   }
 }
 
-#define FASTACT_KERNEL(name, Family, index, Element, dtype, kind, Kind)                           \
-  extern "C" __global__ void name##__##index##__##dtype##kind(                                    \
-      const OpMath<Element>* in, const double* parameters, OpMath<Element>* out) {                \
-    evaluate_one<Family, FormOf<Family, Element, index>::type, Given::Kind>(in, parameters, out); \
+// For is FormFor or UnroundedFor.
+#define FASTACT_KERNEL(kernel, For, Family, index, Element, Kind)                        \
+  extern "C" __global__ void kernel(const OpMath<Element>* in, const double* parameters, \
+                                    OpMath<Element>* out) {                              \
+    using Form = For<Family, FormOf<Family, Element, index>::type, Given::Kind>;         \
+    evaluate_one<Family, Form, Given::Kind>(in, parameters, out);                        \
   }
-#define FASTACT_KERNELS(name, Family, index, Element, dtype)                 \
-  extern "C" {                                                               \
-  __device__ auto ordinary_of__##name##__##index##__##dtype =                \
-      ordinary_of<Family, FormOf<Family, Element, index>::type>();           \
-  }                                                                          \
-  FASTACT_KERNEL(name, Family, index, Element, dtype, __defaults, kDefaults) \
-  FASTACT_KERNEL(name, Family, index, Element, dtype, __any, kAny)           \
-  FASTACT_KERNEL(name, Family, index, Element, dtype, __ordinary, kOrdinary)
+#define FASTACT_KERNELS_OF(form, For, Family, index, Element)              \
+  FASTACT_KERNEL(form##__defaults, For, Family, index, Element, kDefaults) \
+  FASTACT_KERNEL(form##__any, For, Family, index, Element, kAny)           \
+  FASTACT_KERNEL(form##__ordinary, For, Family, index, Element, kOrdinary)
+#define FASTACT_KERNELS(name, Family, index, Element, dtype)       \
+  extern "C" {                                                     \
+  __device__ auto ordinary_of__##name##__##index##__##dtype =      \
+      ordinary_of<Family, FormOf<Family, Element, index>::type>(); \
+  }                                                                \
+  FASTACT_KERNELS_OF(name##__##index##__##dtype, FormFor, Family, index, Element)
+#define FASTACT_UNROUNDED(name, Type)                                                     \
+  FASTACT_KERNELS_OF(name##__unrounded__bfloat16, UnroundedFor, DerivativeForms<Type>, 0, \
+                     BFloat16)                                                            \
+  FASTACT_KERNELS_OF(name##__unrounded__float16, UnroundedFor, DerivativeForms<Type>, 0, Float16)
 #define FASTACT_ACTIVATION(name, Type) FASTACT_OF_ACTIVATION(FASTACT_KERNELS, name, Type)
 #define FASTACT_FAMILY(name, Family) FASTACT_OF_FAMILY(FASTACT_KERNELS, name, Family)
 
@@ -74,5 +81,6 @@ FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)
 FASTACT_FORMS(FASTACT_FAMILY)
 FASTACT_FAMILY(fused, FusedSteps)
 #endif
+FASTACT_ACTIVATIONS(FASTACT_UNROUNDED)
 
 }  // namespace fastact::cuda

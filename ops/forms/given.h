@@ -1,8 +1,9 @@
 // Which form serves which parameters, for compilers that take one element of a form into kernels of
 // their own (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). They know the parameters of a call
 // when they compile it. A kernel's name is family__form__type__parameters:
-// gelu__1__float16__defaults is GELU's first derivative. The family `fused` has the fused form's
-// steps (FusedSteps). The parameters are
+// gelu__1__float16__defaults is GELU's first derivative. The form `unrounded` is a value's for a
+// result that is not rounded at once (ops/forms/unrounded.h), for the same parameters as the value.
+// The family `fused` has the fused form's steps (FusedSteps). The parameters are
 //   defaults   their defaults, or there are none
 //   any        any
 //   ordinary   the same, within the bounds that the variable ordinary_of__family__form__type has:
@@ -15,6 +16,7 @@
 #include <type_traits>
 
 #include "ops/forms/fused.h"
+#include "ops/forms/unrounded.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
@@ -139,7 +141,11 @@ constexpr auto form_for() {
 template <class F>
 using IfCompiled = std::conditional_t<!kApproximate || HasFastForm<F>, F, void>;
 template <class Family, class F, Given Kind>
-using FormFor = IfCompiled<std::remove_pointer_t<decltype(form_for<Family, F, Kind>())>>;
+using ServingForm = std::remove_pointer_t<decltype(form_for<Family, F, Kind>())>;
+template <class Family, class F, Given Kind>
+using FormFor = IfCompiled<ServingForm<Family, F, Kind>>;
+template <class Family, class F, Given Kind>
+using UnroundedFor = IfCompiled<typename UnroundedOf<ServingForm<Family, F, Kind>>::type>;
 
 // The bounds of ordinary parameters; 0 where there is no form for them.
 template <class Family, class F>

@@ -176,9 +176,9 @@ FASTACT_INLINE float nudge_towards_half(float x) {
 inline constexpr Coefficients kLogisticExponentialFloat16{
     0x1.000002p0f, 0x1.000004p-1f, 0x1.55548p-3f, 0x1.55549p-5f, 0x1.12401p-7f, 0x1.6daa9ep-10f};
 
-// The logistic function for 16-bit results; 0 for -inf.
+// The logistic function, exact enough for 16 bits where it is not rounded to them; 0 for -inf.
 template <class Element>
-FASTACT_INLINE float logistic_16(float x) {
+FASTACT_INLINE float unrounded_logistic_16(float x) {
   if constexpr (std::is_same_v<Element, BFloat16>) {
     const float e =
         exponential_16<Element, kExponentialBFloat16>(-clamp_magnitude(x, kEnd16<Element>));
@@ -188,7 +188,18 @@ FASTACT_INLINE float logistic_16(float x) {
     const float e =
         exponential_16<Element, kLogisticExponentialFloat16>(-clamp_magnitude(x, kEnd16<Element>));
     const float numerator = x < 0.0f ? e : 1.0f;
-    return numerator * reciprocal(1.0f + e) - nudge_towards_half(x);
+    return numerator * reciprocal(1.0f + e);
+  }
+}
+
+// The same for 16-bit results.
+template <class Element>
+FASTACT_INLINE float logistic_16(float x) {
+  const float y = unrounded_logistic_16<Element>(x);
+  if constexpr (std::is_same_v<Element, BFloat16>) {
+    return y;
+  } else {
+    return y - nudge_towards_half(x);
   }
 }
 

@@ -6,11 +6,12 @@ Where there is nothing to fuse with, or no way to the same bits, the operator is
 import functools
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch._inductor import codecache, lowering
+from torch._inductor import codecache, config, lowering
 from torch._inductor.virtualized import V
 
 from fastact._build import ACTIVATIONS, VERSION
@@ -40,6 +41,10 @@ _VIEWS = {
     "aten.expand", "aten.unsqueeze", "aten.squeeze", "aten.slice", "aten.select", "aten.split",
     "aten.split_with_sizes", "aten.unbind", "aten.alias", "aten.detach", "_operator.getitem",
 }  # fmt: skip
+# Whose results are elements of their operands, so that rounding may come before or after them.
+_SELECTIONS = {
+    "aten.amax", "aten.amin", "aten.cat", "aten.clone", "aten.constant_pad_nd", "aten.where",
+}  # fmt: skip
 
 # From so many bytes on glibc takes memory from the system for each result, page by page.
 _FRESH_MEMORY = 32 << 20
@@ -50,6 +55,23 @@ def _name(node: torch.fx.Node) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return str(target.overloadpacket)
     return "_operator.getitem" if getattr(target, "__name__", "") == "getitem" else ""
+
+
+def _neighbours(
+    node: torch.fx.Node, step: Callable, beyond: Collection[str] = _VIEWS
+) -> Iterator[torch.fx.Node]:
+    """The node's neighbours on one side, beyond what is named. `step` gives a node's own there."""
+    waiting = list(step(node))
+    seen = set()
+    while waiting:
+        neighbour = waiting.pop()
+        if neighbour in seen:
+            continue
+        seen.add(neighbour)
+        if _name(neighbour) in beyond:
+            waiting.extend(step(neighbour))
+        else:
+            yield neighbour
 
 
 def _is_written(node: torch.fx.Node) -> bool:
@@ -68,18 +90,7 @@ def _ends_in_a_sum(node: torch.fx.Node) -> bool:
 def _fuses(node: torch.fx.Node, step, is_fused) -> bool:
     """Whether one of the node's neighbours, beyond views, is fused with it. `step` gives a node's
     neighbours on one side."""
-    waiting = list(step(node))
-    seen = set()
-    while waiting:
-        neighbour = waiting.pop()
-        if neighbour in seen or neighbour.op != "call_function":
-            continue
-        seen.add(neighbour)
-        if _name(neighbour) in _VIEWS:
-            waiting.extend(step(neighbour))
-        elif is_fused(neighbour):
-            return True
-    return False
+    return any(is_fused(neighbour) for neighbour in _neighbours(node, step))
 
 
 def is_alone(node: torch.fx.Node) -> bool:
@@ -87,6 +98,16 @@ def is_alone(node: torch.fx.Node) -> bool:
     return not _fuses(
         node, lambda n: n.all_input_nodes, lambda n: _is_written(n) or _ends_in_a_sum(n)
     ) and not _fuses(node, lambda n: n.users, _is_written)
+
+
+def is_rounded(node: torch.fx.Node) -> bool:
+    """Whether a node's result of 16 bits is rounded before anything is computed with it: by
+    Inductor's setting, or because it, or what selects from it, is a result of the graph or an
+    operand of another kernel."""
+    return config.emulate_precision_casts or any(
+        _name(user) == "aten.copy_" or not _is_written(user)
+        for user in _neighbours(node, lambda n: n.users, _VIEWS | _SELECTIONS)
+    )
 
 
 def _is_faster_alone(operator: Operator, operands: list) -> bool:
@@ -121,6 +142,7 @@ def _lower(operator: Operator, call_operator, *args, **kwargs):
         are_there = tuple(x is not None for x in arguments)
         element = fused.element(backend, call, are_there, dtype, device)
     else:
+        call = replace(call, is_rounded=is_rounded(V.graph.current_node))
         element = backend(call, dtype, device)
     if element is None:
         return call_operator(*args, **kwargs)

@@ -24,12 +24,14 @@ _WITHOUT_PARAMETERS = ("prelu", STEPS)
 @dataclass(frozen=True)
 class Call:
     """A form of a family, with its parameters. Without `of_elements`, its operands of 16 bits may
-    be any float32 numbers, whatever is around the call."""
+    be any float32 numbers, whatever is around the call. Without `is_rounded`, its result of 16 bits
+    goes on as a float32 number."""
 
     family: str
     form: int
     parameters: tuple[float, ...]
     of_elements: bool = True
+    is_rounded: bool = True
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,9 @@ def operators(activations: list[str]) -> list[Operator]:
     ]
 
 
+# A value's form for a result that is not rounded (ops/forms/unrounded.h), in a kernel's name.
+_UNROUNDED = "unrounded"
+
 # Whose values are the operand or a number of every type: float32's code gives it for 16 bits, too.
 _SELECTIONS = ("relu", "relu6", "hardtanh", "hardshrink")
 _DTYPES = {
@@ -101,16 +106,17 @@ def chosen(
 ) -> str | None:
     """Which of these kernels serves a call, by the names that ops/forms/given.h explains; None
     where none does. `ordinary` has the bounds of ordinary parameters."""
-    are_defaults = call.parameters == _defaults(call.family)
-    if are_defaults and call.form == 0 and dtype.itemsize == 2 and call.family in _SELECTIONS:
-        dtype = torch.float32
-    key = f"{call.family}__{call.form}__{_DTYPES[dtype]}"
-    if are_defaults:
-        name = f"{key}__defaults"
-    elif f"{key}__any" in names:
-        name = f"{key}__any"
+    form = f"{call.form}__{_DTYPES[dtype]}"
+    if call.parameters == _defaults(call.family):
+        kinds = ["defaults"]
+        if call.form == 0 and dtype.itemsize == 2 and call.family in _SELECTIONS:
+            form = "0__float32"
     else:
-        bounds = ordinary.get(key, [])
+        bounds = ordinary.get(f"{call.family}__{form}", [])
         within = all(float(a) <= x <= float(b) for x, (a, b) in zip(call.parameters, bounds))
-        name = f"{key}__ordinary" if within else ""
-    return name if name in names else None
+        kinds = ["any", "ordinary"] if within else ["any"]
+    forms = [form]
+    if call.form == 0 and not call.is_rounded:
+        forms.insert(0, f"{_UNROUNDED}__{_DTYPES[dtype]}")
+    keys = (f"{call.family}__{form}__{kind}" for form in forms for kind in kinds)
+    return next((key for key in keys if key in names), None)

@@ -1,6 +1,7 @@
 """fastact.fuse_: batch norm, additions, activations and gates of a model in fused operators."""
 
 import copy
+import sys
 
 import pytest
 import torch
@@ -283,6 +284,240 @@ def test_hooks_are_called():
         assert name in seen
         handle.remove()
     assert count(model, x) == 3
+
+
+def test_a_hook_of_a_module_that_stays_a_call_is_called():
+    """And what is fused stays so."""
+    model, x, seen = nn.Sequential(Block(), norm(4), nn.SELU()).eval(), values(2, 4, 5, 5), []
+    fastact.fuse_(model)
+    expected = model(x)
+    model[0].conv1.register_forward_hook(lambda *_: seen.append("after"))
+    model[0].conv2.register_forward_pre_hook(lambda *_: seen.append("before"))
+    assert_same_bits(model(x), expected)
+    assert seen == ["after", "before"] and count(model, x) == 3
+
+
+def test_hooks_of_all_modules_are_called():
+    model, x, seen = nn.Sequential(Block(), norm(4), nn.SELU()).eval(), values(2, 4, 5, 5), []
+    fastact.fuse_(model)
+    hook = nn.modules.module.register_module_forward_hook(lambda m, *_: seen.append(m))
+    model(x)
+    hook.remove()
+    assert set(seen) == {m for m in model.modules() if m is not model[0].downsample}
+    assert count(model, x) == 3
+
+
+class Whole(nn.Module):
+    """Of each kind of module one: in place of whose call something is, and whose call stays."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.drop = nn.Conv2d(4, 4, 1), nn.Dropout()
+        self.blocks = nn.ModuleList([Block(nn.SELU()), Block()])
+        self.again = self.stem
+        self.last = nn.Sequential(norm(4), nn.SELU())
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x):
+        y = self.drop(self.stem(x))
+        for block in self.blocks:
+            y = block(y)
+        y = self.last(self.again(y))
+        return y if self.head is None else self.head(y)
+
+
+def both_whole():
+    model = Whole().eval()
+    theirs, x = copy.deepcopy(model), values(2, 4, 5, 5)
+    fastact.fuse_(model, x)
+    assert count(model, x) == 5
+    return model, theirs, x
+
+
+EXCHANGES = {
+    "head": lambda: nn.Linear(5, 7),
+    "head, of another class": nn.Identity,
+    "head, to none": lambda: None,
+    "blocks.0.conv1": lambda: nn.Conv2d(4, 4, 5, padding=2),
+    "stem": lambda: nn.Conv2d(4, 4, 1),  # also called by another name
+    "again": lambda: nn.Conv2d(4, 4, 1),
+    "drop": nn.Tanh,
+    "blocks.0.norm1": lambda: norm(4),
+    "blocks.1.act": nn.ReLU6,
+    "blocks.1": lambda: Block(downsample=True),
+    "last": lambda: nn.Sequential(norm(4), nn.Tanh()),
+    "last.2": nn.Tanh,  # one more
+}
+STAY_FUSED = {"head", "head, of another class", "blocks.0.conv1"}
+
+
+@pytest.mark.parametrize("which", EXCHANGES)
+def test_modules_that_are_exchanged_later_are_used(which):
+    model, theirs, x = both_whole()
+    torch.manual_seed(1)
+    new = EXCHANGES[which]()
+    new = new and new.eval()
+    owner, _, name = which.partition(",")[0].rpartition(".")
+    for m in (model, theirs):
+        m.get_submodule(owner).register_module(name, copy.deepcopy(new))
+    torch.testing.assert_close(model(x), theirs(x))
+    assert count(model, x) == (5 if which in STAY_FUSED else 0)
+
+
+PLACES = ("drop", "blocks.0", "blocks.0.norm1", "blocks.1.act", "last", "head", "stem")
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("before", (False, True))
+def test_a_forward_that_is_set_on_an_object_is_called(name, before):
+    model, x = Whole().eval(), values(2, 4, 5, 5)
+    theirs = copy.deepcopy(model)
+    if not before:
+        fastact.fuse_(model, x)
+    for m in (model, theirs):
+        part = m.get_submodule(name)
+        part.forward = lambda y, forward=part.forward: forward(y) + 1
+    if before:
+        fastact.fuse_(model, x)
+    torch.testing.assert_close(model(x), theirs(x))
+    assert (count(model, x) > 0) == (before or name in ("head", "stem"))
+
+
+def test_a_replica_of_data_parallel_runs_its_own_forward():
+    """It shares attributes with its original, and so the modules that are looked at."""
+    model, _, x = both_whole()
+    expected = model(x)
+    replicas = {m: m._replicate_for_data_parallel() for m in model.modules()}
+    for module, replica in replicas.items():
+        for name, child in module._modules.items():
+            replica._modules[name] = child and replicas[child]
+        for name, parameter in module._parameters.items():
+            setattr(replica, name, None if parameter is None else parameter.detach() * 2)
+    copied = replicas[model]
+    doubled = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in doubled.parameters():
+            parameter.mul_(2)
+    torch.testing.assert_close(copied(x), doubled(x), rtol=1e-4, atol=1e-4)
+    assert count(copied, x) == 0
+    assert_same_bits(model(x), expected)
+
+
+@pytest.mark.parametrize("name", ("head", "blocks.0.conv1", "blocks.0.norm1", "last.0"))
+def test_parametrizations_are_computed(name):
+    class Doubled(nn.Module):
+        def forward(self, weight):
+            return weight * 2
+
+    model, theirs, x = both_whole()
+    for m in (model, theirs):
+        nn.utils.parametrize.register_parametrization(m.get_submodule(name), "weight", Doubled())
+    torch.testing.assert_close(model(x), theirs(x))
+    assert count(model, x) == 5
+    for m in (model, theirs):
+        nn.utils.parametrize.remove_parametrizations(m.get_submodule(name), "weight")
+    torch.testing.assert_close(model(x), theirs(x))
+
+
+def test_functional_call():
+    model, x = (
+        nn.Sequential(Block(), norm(4), nn.SELU(), nn.Linear(5, 3)).eval(),
+        values(2, 4, 5, 5),
+    )
+    theirs = copy.deepcopy(model)
+    fastact.fuse_(model, x)
+    state, before = other_state(model), model(x)
+    found = torch.func.functional_call(model, state, (x,))
+    torch.testing.assert_close(found, torch.func.functional_call(theirs, state, (x,)))
+    assert_same_bits(model(x), before)
+
+    def loss(state, m):
+        return torch.func.functional_call(m, state, (x,)).square().sum()
+
+    parameters = dict(model.named_parameters())
+    for ours, expected in zip(*(torch.func.grad(loss)(parameters, m).values()
+                                for m in (model, theirs))):  # fmt: skip
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_autocast():
+    model, theirs, x = both_whole()
+    with torch.autocast("cpu", torch.bfloat16):
+        found, expected = model(x), theirs(x)
+        assert count(model, x) > 0
+    assert found.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.1)
+
+
+def set_tensors(made):
+    """In place of parameters, as a sharded model has them for a while."""
+    for name, parameter in list(made.named_parameters()):
+        delattr(made, name)
+        setattr(made, name, parameter.detach() * 2)
+
+
+def set_weight(made):
+    weight = made.weight.detach()
+    del made.weight
+    made.weight = weight * 2
+
+
+@pytest.mark.parametrize("change", (None, set_tensors, set_weight))
+@pytest.mark.parametrize(
+    ("made", "shape"),
+    [
+        (nn.Conv1d(6, 6, 2, padding="same", dilation=2), (2, 6, 5)),
+        (nn.Conv2d(6, 6, 3, padding=1, padding_mode="reflect"), (2, 6, 4, 4)),
+        (nn.Conv2d(6, 6, 3, padding=2, groups=3, stride=(1, 2), bias=False), (2, 6, 4, 4)),
+        (nn.Conv3d(6, 6, 1, bias=False), (2, 6, 3, 2, 2)),
+        (nn.ConvTranspose2d(6, 6, 2), (2, 6, 3, 3)),
+        (nn.Linear(6, 6), (2, 6)),
+        (nn.Linear(6, 6, bias=False), (2, 6)),
+        (nn.LayerNorm(6), (2, 6)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_what_stays_a_call(made, shape, change):
+    kind = getattr(nn, f"BatchNorm{max(len(shape) - 2, 1)}d")
+    model = nn.Sequential(copy.deepcopy(made), norm(6, kind), nn.SELU()).eval()
+    theirs, x = copy.deepcopy(model), values(*shape)
+    fastact.fuse_(model, x)
+    for m in (model, theirs) if change else ():
+        change(m[0])
+    torch.testing.assert_close(model(x), theirs(x))
+    assert count(model, x) == 1
+
+
+def test_a_module_that_is_compiled_later_runs_compiled(monkeypatch):
+    model, theirs, x = both_whole()
+    seen = []
+    monkeypatch.setattr(torch, "compile", lambda call: lambda y: seen.append(y) or call(y))
+    model.head.compile()
+    torch.testing.assert_close(model(x), theirs(x))
+    assert len(seen) == 1 and count(model, x) == 5
+
+
+def python_calls(function):
+    number = 0
+
+    def count(frame, event, argument):
+        nonlocal number
+        number += event == "call"
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return number
+
+
+def test_a_fused_model_takes_fewer_calls_of_python_functions():
+    """Half as many: they are what small images wait for."""
+    model, theirs, x = both_whole()
+    with torch.inference_mode():
+        ours, expected = (python_calls(lambda m=m: m(x)) for m in (model, theirs))
+    assert ours < 0.5 * expected, (ours, expected)
 
 
 def test_a_copy_has_its_own_modules():

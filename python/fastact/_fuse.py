@@ -1,5 +1,6 @@
 """Fused operators in a model that was made without them: batch norm, additions, gates."""
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -12,12 +13,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, fx
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import _has_any_global_hook
 from torch.utils import _pytree
 
 from fastact import functional, nn
 from fastact._replace import (
     _FUNCTIONS,
-    _NORMS,
     _OTHERS,
     _OWN_CLASS,
     _WATCHED,
@@ -53,14 +54,21 @@ def _is_faster(device: torch.device, name: str) -> bool:
 def _current(norms):
     """Each batch norm's tensors, from where modules keep them: asking a module for one takes as
     long as an operator's call."""
-    return [tuple([part and _tensor(*part) for part in norm]) for norm in norms]
-
-
-def _tensor(module, name):
-    found = module._parameters.get(name)
-    if found is None:
-        found = module._buffers.get(name)
-    return getattr(module, name) if found is None else found  # as of a parametrization
+    found = []
+    for parts in norms:
+        tensors: list[Tensor | None] = []
+        for part in parts:
+            if part is None:
+                tensors.append(None)
+                continue
+            module, name = part
+            tensor = module._parameters.get(name)
+            if tensor is None:
+                tensor = module._buffers.get(name)
+            # Elsewhere it is, as of a parametrization, an attribute.
+            tensors.append(getattr(module, name) if tensor is None else tensor)
+        found.append(tensors)
+    return found
 
 
 def batch_norm_vectors(norms, epsilons):
@@ -183,6 +191,40 @@ def _operator_name(function: str) -> str:
 
 OPERATORS, _ALONE = _operators()
 
+
+def _call(module, *args, **kwargs):
+    return module(*args, **kwargs)
+
+
+def _convolution(function: Callable) -> Callable:
+    def convolution(module, input):
+        found = module._parameters
+        if module.padding_mode != "zeros" or "weight" not in found or "bias" not in found:
+            return module.forward(input)
+        return function(
+            input, found["weight"], found["bias"],
+            module.stride, module.padding, module.dilation, module.groups,
+        )  # fmt: skip
+
+    return convolution
+
+
+def _linear(module, input):
+    found = module._parameters
+    if "weight" not in found or "bias" not in found:
+        return module.forward(input)
+    return torch.nn.functional.linear(input, found["weight"], found["bias"])
+
+
+# What the forward of torch.nn's own module computes, without its calls from Python: in a model of
+# small tensors they take longer than the operator.
+_DIRECT = {
+    torch.nn.Conv1d: _convolution(torch.conv1d),
+    torch.nn.Conv2d: _convolution(torch.conv2d),
+    torch.nn.Conv3d: _convolution(torch.conv3d),
+    torch.nn.Linear: _linear,
+}
+
 # ---- The trace
 
 
@@ -219,24 +261,67 @@ for _name, _function in _IN_PLACE_OPERATORS.items():
     )
 
 
-def _has_hooks(module: torch.nn.Module) -> bool:
-    """Whether something is to be called beside its forward."""
-    return bool(
+def _why_altered(module: torch.nn.Module) -> str | None:
+    """Why a call of it is not its class's forward."""
+    hooks = (
         module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks
         or module._backward_pre_hooks
     )
+    if hooks:
+        return "it has hooks"
+    return "its forward is set on the object" if "forward" in vars(module) else None
 
 
-def _any_trains_or_has_hooks(modules: Iterable[torch.nn.Module]) -> bool:
-    """Asked at each call, of each module: so as fast as Python asks."""
-    for m in modules:
+@dataclass
+class _Watched:
+    """What a fused forward looks at in each call: these modules are the model's own."""
+
+    # Modules, how many each has, and those of them that have to be there by their name.
+    owners: list[tuple[torch.nn.Module, int, list[tuple[str, torch.nn.Module | None]]]]
+    # In whose place the graph computes something.
+    modules: list[torch.nn.Module]
+    # Modules that stay calls: the owner and the name there.
+    leaves: list[tuple[torch.nn.Module, str]]
+    # Of each tensor of a batch norm, the owner and the name there.
+    norms: list[tuple[tuple[torch.nn.Module, str] | None, ...]]
+
+
+def _has_changed(watched: _Watched) -> bool:
+    """Whether a forward that is not the graph's has to run: modules were exchanged, one trains, or
+    something was put around or in the place of its forward.
+
+    Asked at each call, of each module: so as fast as Python asks."""
+    if _has_any_global_hook():
+        return True
+    for owner, number, children in watched.owners:
+        modules = owner._modules
+        if len(modules) != number:
+            return True
+        for name, child in children:
+            if modules.get(name) is not child:
+                return True
+    for m in watched.modules:
         if m.training or m._forward_hooks or m._forward_pre_hooks:
             return True
-        if m._backward_hooks or m._backward_pre_hooks:
+        if m._backward_hooks or m._backward_pre_hooks or "forward" in m.__dict__:
             return True
     return False
+
+
+def _are_plain(leaves: list[torch.nn.Module], kinds: list[type | None]) -> bool:
+    """Whether a call of each is its class's forward; None says that it is called anyway."""
+    for m, kind in zip(leaves, kinds):
+        if kind is None:
+            continue
+        if m.__class__ is not kind and m.__dict__.get(_OWN_CLASS) is not kind:
+            return False
+        if m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks:
+            return False
+        if "forward" in m.__dict__ or m._compiled_call_impl is not None:
+            return False
+    return True
 
 
 class _InliningTracer(_Tracer):
@@ -255,7 +340,7 @@ class _InliningTracer(_Tracer):
         return (
             name in self.calls
             or module.training
-            or _has_hooks(module)
+            or _why_altered(module) is not None
             or _why_opaque(module) is not None
             or _activation_name(module) is not None
         )
@@ -321,7 +406,7 @@ def _without_identities(graph: fx.Graph, module: torch.nn.Module) -> list[torch.
             continue
         called = module.get_submodule(node.target)
         kinds = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d)
-        if type(called) in kinds and not called.training and not _has_hooks(called):
+        if type(called) in kinds and not called.training and _why_altered(called) is None:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
             taken.append(called)
@@ -359,7 +444,7 @@ def _activation(node: fx.Node, module: torch.nn.Module) -> _Activation | None:
     if node.op == "call_module":
         called = module.get_submodule(node.target)
         function = _activation_name(called)
-        if function is None or _has_hooks(called) or len(node.args) != 1 or node.kwargs:
+        if function is None or _why_altered(called) or len(node.args) != 1 or node.kwargs:
             return None
         given = {
             p: getattr(called, p)
@@ -495,7 +580,7 @@ def _why_no_norm(module: _BatchNorm) -> str | None:
         return "its class overrides BatchNorm's forward"
     if module.training or module.running_mean is None:
         return "it computes the statistics of a batch"
-    return "it has hooks" if _has_hooks(module) else None
+    return _why_altered(module)
 
 
 _NORM_FORWARDS = (_BatchNorm.forward, torch.nn.SyncBatchNorm.forward)
@@ -607,19 +692,21 @@ class _Plan:
     module: torch.nn.Module
     name: str
     device: torch.device
-    forward: Callable | None = None
-    norms: list[tuple] = field(default_factory=list)  # of each tensor, the module and its name
-    watched: list[torch.nn.Module] = field(default_factory=list)
+    modules: list[torch.nn.Module]  # in whose place the graph computes something
     sites: dict[str, tuple[str, _Site]] = field(default_factory=dict)  # where, and what
     calls: list[str] = field(default_factory=list)  # modules that stay calls
+    watched: _Watched | None = None
+    kinds: list[type | None] = field(default_factory=list)  # of those that stay calls: _are_plain
+    calling: Callable | None = None  # the forward that calls them
+    computing: Callable | None = None  # the forward that calls what they would call
 
 
 def _plan(module: torch.nn.Module, name: str, report: Report, without: set[str]) -> _Plan:
     graph, inlined = _inlined(module, report, name)
     tensors = itertools.chain(module.parameters(), module.buffers())
     device = next((t.device for t in tensors), torch.device("cpu"))
-    plan = _Plan(module, name, device, watched=[module, *inlined.values()])
-    plan.watched += _without_identities(graph, module)
+    paths = [*inlined, *(n.target for n in graph.nodes if n.op in ("call_module", "get_attr"))]
+    plan = _Plan(module, name, device, [*inlined.values(), *_without_identities(graph, module)])
     taken: set[fx.Node] = set()
     refused: dict[str, str] = {}  # batch norms
     for node in list(graph.nodes):
@@ -649,9 +736,42 @@ def _plan(module: torch.nn.Module, name: str, report: Report, without: set[str])
         if norm is not None and node not in taken:
             why = refused.get(norm.title, "no activation with a fused operator follows it")
             report.left.setdefault(_join(name, norm.title), why)
-    _rewrite(graph, plan)
-    plan.calls = [n.target for n in graph.nodes if n.op == "call_module"]
+    norms = _rewrite(graph, plan)
+    plan.calls = list(dict.fromkeys(n.target for n in graph.nodes if n.op == "call_module"))
+    if plan.sites:
+        plan.watched = _Watched(
+            _owners(module, paths, inlined, plan.calls),
+            list(dict.fromkeys(plan.modules)),
+            [_owner(module, call) for call in plan.calls],
+            [tuple(t and _owner(module, t) for t in norm.tensors) for norm in norms],
+        )
+        _make_forwards(graph, plan)
     return plan
+
+
+def _owners(
+    module: torch.nn.Module, paths: Iterable[str], inlined: Iterable[str], calls: Iterable[str]
+) -> list[tuple]:
+    """The modules on the way to what a graph uses: with another one in them the graph would be
+    another one. Only a module that stays a call may be exchanged, if it has one name."""
+    names = {"": None} | dict.fromkeys(inlined)
+    for path in paths:
+        while path:
+            path = path.rpartition(".")[0]
+            names[path] = None
+    owners = {name: module.get_submodule(name) for name in names}
+    places = collections.Counter(
+        id(m) for owner in owners.values() for m in owner._modules.values()
+    )
+    return [
+        (
+            owner,
+            len(owner._modules),
+            [(n, m) for n, m in owner._modules.items()
+             if _join(name, n) not in calls or places[id(m)] > 1],
+        )
+        for name, owner in owners.items()
+    ]  # fmt: skip
 
 
 def _place(node: fx.Node) -> str:
@@ -662,14 +782,17 @@ def _place(node: fx.Node) -> str:
     return stack[-1][0] if stack else ""
 
 
-def _rewrite(graph: fx.Graph, plan: _Plan) -> None:
+def _rewrite(graph: fx.Graph, plan: _Plan) -> list[_Norm]:
+    """Puts the operators into the graph; their batch norms."""
     norms = [site.norm for _, site in plan.sites.values() if site.norm is not None]
-    first = next(n for n in graph.nodes if n.op != "placeholder")
+    first = next(iter(graph.nodes))
+    with graph.inserting_before(first):
+        _, given = (graph.placeholder(name) for name in _GIVEN)
     read = every = None
     if norms:
-        plan.norms = [tuple(t and _owner(plan.module, t) for t in norm.tensors) for norm in norms]
+        first = next(n for n in graph.nodes if n.op != "placeholder")
         with graph.inserting_before(first):
-            read = graph.call_function(_current, (graph.get_attr(_NORMS),))
+            read = graph.call_function(_current, (given,))
             epsilons = tuple(norm.epsilon for norm in norms)
             every = graph.call_function(batch_norm_vectors, (read, epsilons))
     index = 0
@@ -693,15 +816,49 @@ def _rewrite(graph: fx.Graph, plan: _Plan) -> None:
         last.replace_all_uses_with(results[last])
         for node in reversed(site.nodes):
             graph.erase_node(node)
-        plan.watched += [m for m in (act.module, site.norm and site.norm.module) if m is not None]
+        plan.modules += [m for m in (act.module, site.norm and site.norm.module) if m is not None]
     for node in list(graph.nodes):
         if node.op == "get_attr" and not node.users:
             graph.erase_node(node)
+    return norms
+
+
+# What a forward with fused operators takes first: its modules that stay calls, and _Watched.norms.
+_GIVEN = ("_fastact_leaves", "_fastact_norms")
+
+
+def _make_forwards(graph: fx.Graph, plan: _Plan) -> None:
+    """The two of the plan: they have the modules that they call as they are in a call."""
+    leaves = next(iter(graph.nodes))
+    called: list[tuple[fx.Node, type | None]] = []
+    plan.kinds = [_plain_kind(plan.module.get_submodule(call)) for call in plan.calls]
+    for node in list(graph.nodes):
+        if node.op != "call_module":
+            continue
+        index = plan.calls.index(node.target)
+        with graph.inserting_before(node):
+            leaf = graph.call_function(operator.getitem, (leaves, index))
+        node.op, node.target, node.args = "call_function", _call, (leaf, *node.args)
+        called.append((node, plan.kinds[index]))
+    plan.calling = _forward(graph, plan.module)
+    for node, kind in called:
+        is_plain = len(node.args) == 2 and not node.kwargs
+        if is_plain and kind in _DIRECT:
+            node.target = _DIRECT[kind]
+        elif kind is not None:
+            node.op, node.target = "call_method", "forward"
+    plan.computing = _forward(graph, plan.module)
+
+
+def _forward(graph: fx.Graph, module: torch.nn.Module) -> Callable:
     graph.lint()
-    if plan.sites:
-        vars(plan.module)[_NORMS] = plan.norms  # a graph's module has what the graph reads
-        plan.forward = type(fx.GraphModule(plan.module, graph)).forward
-        del vars(plan.module)[_NORMS]
+    return type(fx.GraphModule(module, graph)).forward
+
+
+def _plain_kind(module: torch.nn.Module) -> type | None:
+    """The class of which a call is a call of its forward, where the class is torch's."""
+    is_plain = _is_torchs(module) and type(module).__call__ is torch.nn.Module.__call__
+    return _own_class(module) if is_plain and _why_altered(module) is None else None
 
 
 def _owner(module: torch.nn.Module, attribute: str) -> tuple[torch.nn.Module, str]:
@@ -710,18 +867,27 @@ def _owner(module: torch.nn.Module, attribute: str) -> tuple[torch.nn.Module, st
 
 
 def _apply(plan: _Plan) -> None:
-    own = type(plan.module).forward
-    ours = plan.forward
+    own, kinds = type(plan.module).forward, plan.kinds
+    calling, computing = plan.calling, plan.computing
 
     @functools.wraps(own)
     def forward(self, *args, **kwargs):
-        if self.training or _any_trains_or_has_hooks(self._fastact_watched):
+        watched = self._fastact_watched
+        # DataParallel's replica has the attributes of its original: what is watched is not its own.
+        if self.training or "_is_replica" in vars(self) or _has_changed(watched):
             return own(self, *args, **kwargs)
-        return ours(self, *args, **kwargs)
+        leaves = [owner._modules.get(name) for owner, name in watched.leaves]
+        if None in leaves:
+            return own(self, *args, **kwargs)
+        # Compilers and tracers look for calls of modules.
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            ours = calling
+        else:
+            ours = computing if _are_plain(leaves, kinds) else calling
+        return ours(self, leaves, watched.norms, *args, **kwargs)
 
     _become(plan.module, forward)
-    vars(plan.module)[_WATCHED] = plan.watched[1:]
-    vars(plan.module)[_NORMS] = plan.norms
+    vars(plan.module)[_WATCHED] = plan.watched
 
 
 # ---- The whole model
@@ -839,7 +1005,7 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     def put_back() -> None:
         for module, kind, attributes in before:
             module.__class__ = kind
-            for name in (_OWN_CLASS, _WATCHED, _NORMS):
+            for name in (_OWN_CLASS, _WATCHED):
                 vars(module).pop(name, None)
                 if name in attributes:
                     vars(module)[name] = attributes[name]

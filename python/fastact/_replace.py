@@ -54,10 +54,8 @@ def _functions() -> dict[object, Callable]:
 _FUNCTIONS = _functions()
 # Where a replaced module keeps its class; no part of the state_dict.
 _OWN_CLASS = "_fastact_own_class"
-# Where a fused module keeps the modules on whose mode its forward depends.
+# Where a fused module keeps the modules on which its forward depends.
 _WATCHED = "_fastact_watched"
-# Where it keeps the modules of its batch norms.
-_NORMS = "_fastact_norms"
 
 
 @dataclass
@@ -256,6 +254,5 @@ def restore_(model: torch.nn.Module) -> int:
     replaced = [module for module in model.modules() if _OWN_CLASS in module.__dict__]
     for module in replaced:
         module.__class__ = module.__dict__.pop(_OWN_CLASS)
-        for name in (_WATCHED, _NORMS):
-            module.__dict__.pop(name, None)
+        module.__dict__.pop(_WATCHED, None)
     return len(replaced)

@@ -474,6 +474,8 @@ def set_weight(made):
         (nn.Linear(6, 6), (2, 6)),
         (nn.Linear(6, 6, bias=False), (2, 6)),
         (nn.LayerNorm(6), (2, 6)),
+        (norm(6, nn.BatchNorm1d, eps=0.3), (2, 6)),
+        (norm(6), (2, 6, 3, 3)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
@@ -486,6 +488,22 @@ def test_what_stays_a_call(made, shape, change):
         change(m[0])
     torch.testing.assert_close(model(x), theirs(x))
     assert count(model, x) == 1
+
+
+def test_a_batch_norm_that_stays_a_call_may_train():
+    kinds = (norm(4), norm(4, affine=False), nn.BatchNorm2d(4, track_running_stats=False))
+    model, x = nn.Sequential(*kinds, norm(4), nn.SELU()).eval(), values(2, 4, 3, 3)
+    theirs = copy.deepcopy(model)
+    assert fastact.fuse_(model, x).replaced == {"4": "fused_selu (3)"}
+    torch.testing.assert_close(model(x), theirs(x))
+    for m in (model, theirs):
+        m[0].train()
+    torch.testing.assert_close(model(x), theirs(x))
+    assert count(model, x) == 1
+    theirs(x)
+    assert_same_bits(model[0].running_mean, theirs[0].running_mean)
+    with pytest.raises(ValueError, match="expected 4D input"):
+        model.eval()(x[0])
 
 
 def test_a_module_that_is_compiled_later_runs_compiled(monkeypatch):

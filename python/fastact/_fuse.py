@@ -85,8 +85,10 @@ def batch_norm_vectors(norms, epsilons):
         sizes = [norms[i][2].numel() for i in places]
         # All in one, as a call for each would take longer than the arithmetic.
         weight, bias, mean, variance = (
-            torch.cat([_vector(norms[i], part) for i in places]) for part in range(4)
-        )
+            torch.cat([_vector(norms[i], part) if norms[i][part] is None else norms[i][part]
+                       for i in places])
+            for part in range(4)
+        )  # fmt: skip
         if mean.dtype in (torch.bfloat16, torch.float16):
             weight, bias, mean, variance = (t.float() for t in (weight, bias, mean, variance))
         epsilon = epsilons[places[0]]
@@ -95,15 +97,14 @@ def batch_norm_vectors(norms, epsilons):
             epsilon = torch.cat(every)
         scale = weight * torch.rsqrt(variance + epsilon)
         shift = torch.addcmul(bias, mean, scale, value=-1)
-        for i, *both in zip(places, scale.split(sizes), shift.split(sizes)):
-            found[i] = tuple(both)
+        both = zip(*(torch.split_with_sizes(vector, sizes) for vector in (scale, shift)))
+        for i, vectors in zip(places, both):
+            found[i] = vectors
     return found
 
 
 def _vector(norm, part: int) -> Tensor:
     """A batch norm without weight or bias has ones and zeros."""
-    if norm[part] is not None:
-        return norm[part]
     return torch.zeros_like(norm[2]) if part else torch.ones_like(norm[2])
 
 
@@ -161,7 +162,7 @@ def _unfit(name, self, norm, residual, gate) -> str | None:
             return "its tensors have several types or devices"
         if other.shape != self.shape and not _expands_to(other.shape, self.shape):
             return "its activation is computed of a smaller tensor, which broadcasts"
-    if self.device.type == "cpu" and norm is None and self.numel() < FEWEST_ON_CPU:
+    if norm is None and self.device.type == "cpu" and self.numel() < FEWEST_ON_CPU:
         return f"on a CPU it is faster from {FEWEST_ON_CPU} elements on"
     if name == "softplus" and torch.is_autocast_enabled(self.device.type):
         return "autocast computes softplus in float32"
@@ -199,7 +200,7 @@ def _call(module, *args, **kwargs):
 def _convolution(function: Callable) -> Callable:
     def convolution(module, input):
         found = module._parameters
-        if module.padding_mode != "zeros" or "weight" not in found or "bias" not in found:
+        if module.padding_mode != "zeros" or not ("weight" in found and "bias" in found):
             return module.forward(input)
         return function(
             input, found["weight"], found["bias"],
@@ -211,9 +212,29 @@ def _convolution(function: Callable) -> Callable:
 
 def _linear(module, input):
     found = module._parameters
-    if "weight" not in found or "bias" not in found:
+    if not ("weight" in found and "bias" in found):
         return module.forward(input)
     return torch.nn.functional.linear(input, found["weight"], found["bias"])
+
+
+_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
+_RANKS = {"BatchNorm1d": (2, 3), "BatchNorm2d": (4,), "BatchNorm3d": (5,)}
+
+
+def _batch_norm(ranks: tuple[int, ...]) -> Callable:
+    of_norm = operator.itemgetter(*_NORM_TENSORS)
+    names = set(_NORM_TENSORS)
+
+    def batch_norm(module, input):
+        found = module._parameters | module._buffers
+        if module.training or input.dim() not in ranks or not names <= found.keys():
+            return module.forward(input)
+        weight, bias, mean, variance = of_norm(found)
+        if mean is None:
+            return module.forward(input)
+        return torch.nn.functional.batch_norm(input, mean, variance, weight, bias, eps=module.eps)
+
+    return batch_norm
 
 
 # What the forward of torch.nn's own module computes, without its calls from Python: in a model of
@@ -223,6 +244,7 @@ _DIRECT = {
     torch.nn.Conv2d: _convolution(torch.conv2d),
     torch.nn.Conv3d: _convolution(torch.conv3d),
     torch.nn.Linear: _linear,
+    **{getattr(torch.nn, name): _batch_norm(ranks) for name, ranks in _RANKS.items()},
 }
 
 # ---- The trace
@@ -278,12 +300,13 @@ def _why_altered(module: torch.nn.Module) -> str | None:
 class _Watched:
     """What a fused forward looks at in each call: these modules are the model's own."""
 
-    # Modules, how many each has, and those of them that have to be there by their name.
-    owners: list[tuple[torch.nn.Module, int, list[tuple[str, torch.nn.Module | None]]]]
+    # Modules, the modules in each, and the names of those that may be exchanged.
+    owners: list[tuple[torch.nn.Module, dict[str, torch.nn.Module | None], set[str]]]
     # In whose place the graph computes something.
     modules: list[torch.nn.Module]
-    # Modules that stay calls: the owner and the name there.
-    leaves: list[tuple[torch.nn.Module, str]]
+    # Modules that stay calls, and of each the owner and the name there.
+    leaves: list[torch.nn.Module]
+    places: list[tuple[torch.nn.Module, str]]
     # Of each tensor of a batch norm, the owner and the name there.
     norms: list[tuple[tuple[torch.nn.Module, str] | None, ...]]
 
@@ -292,22 +315,34 @@ def _has_changed(watched: _Watched) -> bool:
     """Whether a forward that is not the graph's has to run: modules were exchanged, one trains, or
     something was put around or in the place of its forward.
 
-    Asked at each call, of each module: so as fast as Python asks."""
+    Asked at each call, of each module: so as fast as Python asks, which is a module's __dict__."""
     if _has_any_global_hook():
         return True
-    for owner, number, children in watched.owners:
-        modules = owner._modules
-        if len(modules) != number:
-            return True
-        for name, child in children:
-            if modules.get(name) is not child:
-                return True
+    for owner, children, _ in watched.owners:
+        if owner._modules != children:
+            return not _take_exchanged(watched)
     for m in watched.modules:
-        if m.training or m._forward_hooks or m._forward_pre_hooks:
+        state = m.__dict__
+        if state["training"] or state["_forward_hooks"] or state["_forward_pre_hooks"]:
             return True
-        if m._backward_hooks or m._backward_pre_hooks or "forward" in m.__dict__:
+        if state["_backward_hooks"] or state["_backward_pre_hooks"] or "forward" in state:
             return True
     return False
+
+
+def _take_exchanged(watched: _Watched) -> bool:
+    """Makes modules that were exchanged the watched ones, if they may be exchanged."""
+    for owner, children, names in watched.owners:
+        found = owner._modules
+        if found.keys() != children.keys():
+            return False
+        for name, child in found.items():
+            if child is not children[name] and (name not in names or child is None):
+                return False
+    for owner, children, _ in watched.owners:
+        children.update(owner._modules)
+    watched.leaves = [owner._modules[name] for owner, name in watched.places]
+    return not _has_changed(watched)
 
 
 def _are_plain(leaves: list[torch.nn.Module], kinds: list[type | None]) -> bool:
@@ -315,11 +350,12 @@ def _are_plain(leaves: list[torch.nn.Module], kinds: list[type | None]) -> bool:
     for m, kind in zip(leaves, kinds):
         if kind is None:
             continue
-        if m.__class__ is not kind and m.__dict__.get(_OWN_CLASS) is not kind:
+        state = m.__dict__
+        if m.__class__ is not kind and state.get(_OWN_CLASS) is not kind:
             return False
-        if m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks:
+        if state["_forward_hooks"] or state["_forward_pre_hooks"] or state["_backward_hooks"]:
             return False
-        if "forward" in m.__dict__ or m._compiled_call_impl is not None:
+        if state["_backward_pre_hooks"] or "forward" in state or "_compiled_call_impl" in state:
             return False
     return True
 
@@ -542,9 +578,6 @@ class _Norm:
     module: torch.nn.Module | None = None
 
 
-_RANKS = {"BatchNorm1d": (2, 3), "BatchNorm2d": (4,), "BatchNorm3d": (5,)}
-
-
 def _norm(node: fx.Node, module: torch.nn.Module) -> _Norm | None:
     """Batch norm by its running statistics."""
     if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
@@ -552,8 +585,9 @@ def _norm(node: fx.Node, module: torch.nn.Module) -> _Norm | None:
         kind = type(called)
         if not isinstance(called, _BatchNorm) or _why_no_norm(called) is not None:
             return None
-        names = ("weight", "bias", "running_mean", "running_var")
-        tensors = tuple(None if getattr(called, n) is None else f"{node.target}.{n}" for n in names)
+        tensors = tuple(
+            None if getattr(called, n) is None else f"{node.target}.{n}" for n in _NORM_TENSORS
+        )
         ranks = next((_RANKS[k.__name__] for k in kind.__mro__ if k.__name__ in _RANKS), ())
         return _Norm(node.args[0], tensors, called.eps, ranks, node.target, called)
     if node.op == "call_function" and node.target is torch.nn.functional.batch_norm:
@@ -563,7 +597,7 @@ def _norm(node: fx.Node, module: torch.nn.Module) -> _Norm | None:
             return None
         bound.apply_defaults()
         given = bound.arguments
-        values = [given[n] for n in ("weight", "bias", "running_mean", "running_var")]
+        values = [given[n] for n in _NORM_TENSORS]
         attributes = [isinstance(v, fx.Node) and v.op == "get_attr" for v in values]
         is_known = all(a or v is None for a, v in zip(attributes, values)) and all(attributes[2:])
         if given["training"] is not False or not is_known:
@@ -742,6 +776,7 @@ def _plan(module: torch.nn.Module, name: str, report: Report, without: set[str])
         plan.watched = _Watched(
             _owners(module, paths, inlined, plan.calls),
             list(dict.fromkeys(plan.modules)),
+            [module.get_submodule(call) for call in plan.calls],
             [_owner(module, call) for call in plan.calls],
             [tuple(t and _owner(module, t) for t in norm.tensors) for norm in norms],
         )
@@ -766,12 +801,15 @@ def _owners(
     return [
         (
             owner,
-            len(owner._modules),
-            [(n, m) for n, m in owner._modules.items()
-             if _join(name, n) not in calls or places[id(m)] > 1],
+            dict(owner._modules),
+            {
+                n
+                for n, m in owner._modules.items()
+                if _join(name, n) in calls and places[id(m)] == 1
+            },
         )
         for name, owner in owners.items()
-    ]  # fmt: skip
+    ]
 
 
 def _place(node: fx.Node) -> str:
@@ -876,9 +914,7 @@ def _apply(plan: _Plan) -> None:
         # DataParallel's replica has the attributes of its original: what is watched is not its own.
         if self.training or "_is_replica" in vars(self) or _has_changed(watched):
             return own(self, *args, **kwargs)
-        leaves = [owner._modules.get(name) for owner, name in watched.leaves]
-        if None in leaves:
-            return own(self, *args, **kwargs)
+        leaves = watched.leaves
         # Compilers and tracers look for calls of modules.
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
             ours = calling

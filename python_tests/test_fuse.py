@@ -187,6 +187,70 @@ def test_float32_statistics_beside_16_bits(device, half):
     torch.testing.assert_close(model(x), own)
 
 
+class Dropping(nn.Module):
+    def __init__(self, drop):
+        super().__init__()
+        self.norm, self.drop, self.act = norm(4), drop, nn.SELU()
+
+    def forward(self, x):
+        return self.act(self.drop(self.norm(x)))
+
+
+class Function(nn.Module):
+    def __init__(self, function, **settings):
+        super().__init__()
+        self.function, self.settings = function, settings
+
+    def forward(self, x):
+        return self.function(x, **self.settings, training=self.training)
+
+
+def stochastic_depth():
+    return pytest.importorskip("torchvision.ops").StochasticDepth(0.9, "row")
+
+
+DROPS = {
+    **{name: getattr(nn, name) for name in nn.modules.dropout.__all__},
+    **{
+        name: lambda name=name: Function(getattr(F, name), p=0.9)
+        for name in ("dropout", "dropout2d", "alpha_dropout", "feature_alpha_dropout")
+    },
+    "in place": lambda: Function(F.dropout, p=0.9, inplace=True),
+    "stochastic depth": stochastic_depth,
+}
+
+
+@pytest.mark.parametrize("which", DROPS)
+def test_dropout_stands_in_no_ones_way(which):
+    x = values(4, 4, 3) if which == "Dropout1d" else values(4, 4, 5, 5)
+    model = Dropping(DROPS[which]()).eval()
+    if which == "Dropout1d":
+        model.norm = norm(4, nn.BatchNorm1d).eval()
+    expected = model(x)
+    assert fastact.fuse_(model, x).replaced == {"act": "fused_selu (norm)"}
+    torch.testing.assert_close(model(x), expected)
+    assert_same_bits(model(x), fused.fused_selu(x, *affine(model.norm), dim=1))
+    model.drop.train()
+    torch.manual_seed(0)
+    found = model(x)
+    assert not torch.allclose(found, expected)
+    torch.manual_seed(0)
+    assert_same_bits(found, model.act(model.drop(model.norm(x))))
+
+
+def test_dropout_that_also_drops_at_inference_stays():
+    """As it does by default."""
+
+    class Always(nn.Module):
+        def forward(self, x):
+            return F.dropout(x, 0.9)
+
+    model, x = Dropping(Always()).eval(), values(4, 4, 5, 5)
+    report = fastact.fuse_(model)
+    assert report.replaced == {} and set(report.left) == {"norm"}
+    assert (model(x) == 0).any()
+
+
 # ---- Weights that change later
 
 

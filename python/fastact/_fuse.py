@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, fx
+from torch.nn.modules import dropout
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils import _pytree
@@ -434,19 +435,43 @@ def _join(prefix: str, name: str) -> str:
     return f"{prefix}.{name}".strip(".")
 
 
+_IDENTITIES = {torch.nn.Identity, *(getattr(torch.nn, name) for name in dropout.__all__)}
+# Functions with an argument `training`, without which they return their input: by module and name.
+_DROPPING = {
+    torch.nn.functional.__name__: {
+        "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"
+    },
+    "torchvision.ops.stochastic_depth": {"stochastic_depth"},
+}  # fmt: skip
+
+
 def _without_identities(graph: fx.Graph, module: torch.nn.Module) -> list[torch.nn.Module]:
     """Takes out what returns its input, as dropout at inference; the modules taken out."""
     taken = []
     for node in list(graph.nodes):
-        if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
-            continue
-        called = module.get_submodule(node.target)
-        kinds = (torch.nn.Identity, torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d)
-        if type(called) in kinds and not called.training and _why_altered(called) is None:
-            node.replace_all_uses_with(node.args[0])
+        returned = None
+        if node.op == "call_module" and len(node.args) == 1 and not node.kwargs:
+            called = module.get_submodule(node.target)
+            is_plain = not called.training and _why_altered(called) is None
+            if type(called) in _IDENTITIES and is_plain:
+                returned = node.args[0]
+                taken.append(called)
+        elif node.op == "call_function":
+            returned = _not_dropped(node)
+        if returned is not None:
+            node.replace_all_uses_with(returned)
             graph.erase_node(node)
-            taken.append(called)
     return taken
+
+
+def _not_dropped(node: fx.Node) -> fx.Node | None:
+    """What a function for training returns at inference."""
+    names = _DROPPING.get(getattr(node.target, "__module__", None), ())
+    if getattr(node.target, "__name__", None) not in names:
+        return None
+    bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)
+    bound.apply_defaults()
+    return bound.arguments["input"] if bound.arguments["training"] is False else None
 
 
 # ---- What a node is

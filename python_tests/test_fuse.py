@@ -20,6 +20,7 @@ fused = torch.ops.fastact
 def every_form(monkeypatch):
     """Also where it was not faster on a CPU: what is fused does not depend on the machine."""
     monkeypatch.setattr(_fuse, "_is_faster", lambda device, name: True)
+    monkeypatch.setattr(_fuse, "_takes_norm_alone", lambda device: False)
     monkeypatch.setattr(_fuse, "FEWEST_ON_CPU", 0)
 
 
@@ -854,6 +855,46 @@ def test_what_was_not_faster_on_a_cpu_is_left(monkeypatch):
     assert {"relu", "sigmoid"} < set(_fuse._NOT_FASTER_ON_CPU) < set(_fuse.OPERATORS)
     report = fastact.fuse_(nn.Sequential(norm(4), nn.Sigmoid()).eval())
     assert report.left == dict.fromkeys(("0", "1"), "fused_sigmoid (0) was not faster on a CPU")
+
+
+class Shared(nn.Module):
+    """Batch norms without an activation: before a residual, an activation of it and one more."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.other, self.last, self.relu = norm(4), norm(4), norm(4), nn.ReLU()
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.last(self.relu(x + self.other(y)) + F.silu(y) * x)
+
+
+def test_a_batch_norm_alone(device, dtype, monkeypatch):
+    """As the identity's fused operator, where that is wanted."""
+    model = Shared().eval().to(device, dtype)
+    x = values(2, 4, 3, 3, dtype=dtype, device=device)
+    exact, own = copy.deepcopy(model).double()(x.double()), model(x)
+    expected = {"relu": "fused_relu (other, residual)", "": "fused_silu (gate)"}
+    left = "no activation with a fused operator follows it"
+    report = fastact.fuse_(model, x)
+    assert report.replaced == expected and report.left == {"first": left, "last": left}
+    fastact.restore_(model)
+    monkeypatch.setattr(_fuse, "_takes_norm_alone", lambda device: True)
+    report = fastact.fuse_(model, x)
+    alone = {name: f"fused_leaky_relu ({name})" for name in ("first", "last")}
+    assert report.replaced == expected | alone and report.left == {}
+    error = (model(x).double() - exact).abs().max()
+    assert model(x).dtype == dtype and error <= 2 * (own.double() - exact).abs().max() + 1e-6
+    model.last.train()
+    theirs = copy.deepcopy(model)
+    fastact.restore_(theirs)
+    assert_same_bits(model(x), theirs(x))
+
+
+def test_a_batch_norm_alone_is_fused_on_a_gpu_only(monkeypatch):
+    monkeypatch.undo()
+    assert _fuse._takes_norm_alone(torch.device("cuda"))
+    assert not _fuse._takes_norm_alone(torch.device("cpu"))
 
 
 # ---- The check, and the way back

@@ -49,6 +49,12 @@ def _is_faster(device: torch.device, name: str) -> bool:
     return device.type != "cpu" or name not in _NOT_FASTER_ON_CPU
 
 
+def _takes_norm_alone(device: torch.device) -> bool:
+    """Whether to fuse a batch norm that no activation follows: on a GPU, as its small kernels wait
+    for Python, where batch norm's call takes the longest."""
+    return device.type != "cpu" and "leaky_relu" in OPERATORS
+
+
 # ---- What a fused graph calls
 
 
@@ -792,9 +798,17 @@ def _plan(module: torch.nn.Module, name: str, report: Report, without: set[str])
                 refused[site.norm.title] = why
     for node in graph.nodes:
         norm = _norm(node, module)
-        if norm is not None and node not in taken:
+        if norm is None or node in taken:
+            continue
+        where = _join(name, norm.title)
+        identity = _Activation("leaky_relu", {"negative_slope": 1.0}, node)
+        site = _Site(identity, (node,), norm.input, norm)
+        what = f"{where}: {site.key}"
+        if _takes_norm_alone(device) and what not in without:
+            plan.sites[what] = (where, site)
+        else:
             why = refused.get(norm.title, "no activation with a fused operator follows it")
-            report.left.setdefault(_join(name, norm.title), why)
+            report.left.setdefault(where, why)
     norms = _rewrite(graph, plan)
     plan.calls = list(dict.fromkeys(n.target for n in graph.nodes if n.op == "call_module"))
     if plan.sites:

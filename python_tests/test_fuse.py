@@ -351,15 +351,18 @@ def test_hooks_are_called():
     assert count(model, x) == 3
 
 
-def test_a_hook_of_a_module_that_stays_a_call_is_called():
+@pytest.mark.parametrize("kind", ("forward", "forward_pre", "full_backward", "full_backward_pre"))
+def test_a_hook_of_a_module_that_stays_a_call_is_called(kind):
     """And what is fused stays so."""
     model, x, seen = nn.Sequential(Block(), norm(4), nn.SELU()).eval(), values(2, 4, 5, 5), []
+    x.requires_grad_()
     fastact.fuse_(model)
     expected = model(x)
-    model[0].conv1.register_forward_hook(lambda *_: seen.append("after"))
-    model[0].conv2.register_forward_pre_hook(lambda *_: seen.append("before"))
-    assert_same_bits(model(x), expected)
-    assert seen == ["after", "before"] and count(model, x) == 3
+    getattr(model[0].conv1, f"register_{kind}_hook")(lambda *_: seen.append(kind))
+    found = model(x)
+    assert_same_bits(found, expected)
+    found.sum().backward()
+    assert seen == [kind] and count(model, x) == 3
 
 
 def test_hooks_of_all_modules_are_called():
@@ -370,6 +373,11 @@ def test_hooks_of_all_modules_are_called():
     hook.remove()
     assert set(seen) == {m for m in model.modules() if m is not model[0].downsample}
     assert count(model, x) == 3
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
 
 
 class Whole(nn.Module):
@@ -402,6 +410,7 @@ def both_whole():
 EXCHANGES = {
     "head": lambda: nn.Linear(5, 7),
     "head, of another class": nn.Identity,
+    "head, of a subclass": lambda: Doubled(5, 3),
     "head, to none": lambda: None,
     "blocks.0.conv1": lambda: nn.Conv2d(4, 4, 5, padding=2),
     "stem": lambda: nn.Conv2d(4, 4, 1),  # also called by another name
@@ -413,7 +422,7 @@ EXCHANGES = {
     "last": lambda: nn.Sequential(norm(4), nn.Tanh()),
     "last.2": nn.Tanh,  # one more
 }
-STAY_FUSED = {"head", "head, of another class", "blocks.0.conv1"}
+STAY_FUSED = {"head", "head, of another class", "head, of a subclass", "blocks.0.conv1"}
 
 
 @pytest.mark.parametrize("which", EXCHANGES)
@@ -470,13 +479,13 @@ def test_a_replica_of_data_parallel_runs_its_own_forward():
 
 @pytest.mark.parametrize("name", ("head", "blocks.0.conv1", "blocks.0.norm1", "last.0"))
 def test_parametrizations_are_computed(name):
-    class Doubled(nn.Module):
+    class Twice(nn.Module):
         def forward(self, weight):
             return weight * 2
 
     model, theirs, x = both_whole()
     for m in (model, theirs):
-        nn.utils.parametrize.register_parametrization(m.get_submodule(name), "weight", Doubled())
+        nn.utils.parametrize.register_parametrization(m.get_submodule(name), "weight", Twice())
     torch.testing.assert_close(model(x), theirs(x))
     assert count(model, x) == 5
     for m in (model, theirs):

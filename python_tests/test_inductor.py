@@ -11,7 +11,10 @@ import uuid
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.utils import run_and_get_code
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -344,6 +347,43 @@ def test_training(mode):
     for _ in range(3):  # a CUDA graph is recorded at the second call
         found = gradients(optimized, x)
         torch.testing.assert_close(found, gradients(network, x), rtol=1e-4, atol=1e-4)
+
+
+class Blocks(torch.nn.Module):
+    """Activations behind views of matrix products, as of 4-D tensors, and behind a batch norm."""
+
+    def __init__(self, gelu, relu):
+        super().__init__()
+        self.gelu, self.relu = gelu, relu
+        self.down, self.up = torch.nn.Linear(24, 6), torch.nn.Linear(6, 24)
+        self.norm, self.convolution = torch.nn.BatchNorm2d(6), torch.nn.Conv2d(6, 6, 3)
+
+    def forward(self, x):
+        y = self.down(self.gelu(self.up(x))).permute(0, 3, 1, 2)
+        return self.convolution(self.relu(self.norm(y))).sum()
+
+
+def test_training_saves_what_it_saves_with_pytorchs():
+    """As many bytes, and matrix products' results as they are: a view of one that is saved for
+    backward would be copied to the memory format of the convolution behind it."""
+    saved = []
+
+    def record(module, example_inputs):
+        results = next(n for n in module.graph.nodes if n.op == "output").args[0]
+        saved.append([tuple(n.meta["val"].shape) for n in results if hasattr(n, "meta")])
+        return make_boxed_func(module)
+
+    backend = aot_autograd(
+        fw_compiler=record,
+        bw_compiler=lambda module, _: make_boxed_func(module),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    for library in (torch.nn.functional, fastact.functional):
+        torch.manual_seed(0)
+        network = Blocks(library.gelu, library.relu)
+        torch.compile(network, backend=backend, fullgraph=True)(torch.randn(4, 5, 5, 6)).backward()
+    assert saved[0] == saved[1]
+    assert (100, 24) in saved[1]
 
 
 @pytest.mark.usefixtures("cuda", "rounds_as_eager")
@@ -749,7 +789,10 @@ def test_a_fused_operator_is_in_one_kernel():
 CACHED = """
 import torch
 import fastact
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 x = torch.linspace(-4, 4, 256, device="cuda", dtype=torch.bfloat16)
 y = torch.compile(lambda x: torch.ops.fastact.silu(x * 2) * 2)(x)
 ops = torch.ops.fastact

@@ -15,7 +15,7 @@ from torch._inductor import codecache, config, lowering
 from torch._inductor.virtualized import V
 
 from fastact._build import ACTIVATIONS, VERSION
-from fastact._inductor import assembly, composed, fused, vectors
+from fastact._inductor import assembly, composed, fused, partition, vectors
 from fastact._inductor.operators import Call, Operator, operators
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -184,6 +184,7 @@ def register() -> str:
         call_operator = lowering.fallback_handler(operator.overload, add_to_fallback_set=False)
         lowered[operator.overload] = functools.partial(_lower, operator, call_operator)
     vectors.register()
+    partition.register(lowered)
     _put_into_cache_keys()
     for overload, lower in lowered.items():
         lowering.register_lowering(overload, type_promotion_kind=None)(lower)

@@ -477,6 +477,37 @@ def test_a_replica_of_data_parallel_runs_its_own_forward():
     assert_same_bits(model(x), expected)
 
 
+def test_a_shallow_copy_calls_its_own_modules():
+    model, theirs, x = both_whole()
+    copied, expected = copy.copy(model), copy.copy(theirs)
+    for m in (copied, expected):
+        m._modules = dict(m._modules, stem=nn.Sequential(m.stem, nn.SELU()))
+    torch.testing.assert_close(copied(x), expected(x))
+    assert count(copied, x) == 0 and count(model, x) == 5
+
+
+@pytest.mark.parametrize("kind", (nn.Conv2d, nn.Linear))
+def test_a_forward_that_is_set_on_a_class_is_called(monkeypatch, kind):
+    model, theirs, x = both_whole()
+    forward = kind.forward
+    monkeypatch.setattr(kind, "forward", lambda self, y: forward(self, y) + 1)
+    torch.testing.assert_close(model(x), theirs(x))
+    assert count(model, x) == 5
+
+
+def test_who_replaces_modules_calls_sees_the_leaves(monkeypatch):
+    model, _, x = both_whole()
+    call, seen = nn.Module.__call__, []
+
+    def record(self, *args, **kwargs):
+        seen.append(self)
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(nn.Module, "__call__", record)
+    model(x)
+    assert model.stem in seen and model.head in seen
+
+
 @pytest.mark.parametrize("name", ("head", "blocks.0.conv1", "blocks.0.norm1", "last.0"))
 def test_parametrizations_are_computed(name):
     class Twice(nn.Module):
@@ -596,11 +627,12 @@ def python_calls(function):
         nonlocal number
         number += event == "call"
 
+    before = sys.getprofile()
     sys.setprofile(count)
     try:
         function()
     finally:
-        sys.setprofile(None)
+        sys.setprofile(before)
     return number
 
 

@@ -640,7 +640,7 @@ def test_gradients_of_16_bits_within_0_51_ulp(act, half, device):
     ):
         ulp = ulp_of(np.maximum(np.abs(exact), np.abs(size)), half)
         errors = np.abs(wide(found[name]) - exact) / ulp
-        # No number beyond the type's, nor of a slope beyond float32's.
+        # Neither numbers nor slopes beyond the type's.
         fits = np.maximum(np.abs(exact), np.abs(slope)) < torch.finfo(half).max
         worst = int(np.where(fits, errors, 0).argmax())
         assert fits.mean() > 0.7

@@ -2,12 +2,14 @@
 // again, and a pass over memory writes the gradients of self, residual and gate, and partial sums
 // for scale and bias, in the order of kernel.h. fused_sums.cu adds these.
 //
-// Two kernels. What is large and lies in packets, but for float64: a thread takes packets that
-// belong to the same sums, and adds in registers (fused_backward_run). Anything else: a block takes
-// a tile, and what this gives to sums goes to shared memory, from where threads add it.
+// Two kernels. What lies in packets, of sums along rows what is large, but for float64: a thread
+// takes packets that belong to the same sums, and adds in registers (fused_backward_run). Anything
+// else: a block takes a tile, and what this gives to sums goes to shared memory, from where threads
+// add it.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "ops/cuda/engine.h"
@@ -650,7 +652,13 @@ struct FusedBackwardLaunch {
     return placement;
   }
 
-  // Nothing, and false, but of what lies in packets, and is so much that each thread adds several.
+  static bool sums_aligned(const FusedBackwardOperands& operands) {
+    return std::ranges::all_of(std::array{kOfScale, kOfBias}, [&](int i) {
+      return reinterpret_cast<uintptr_t>(operands.data[i]) % kPacketBytes == 0;
+    });
+  }
+
+  // Nothing, and false, but of what lies in packets, in rows that are long enough.
   static bool launch_run(const Parameters& parameters, const FusedBackwardOperands& operands,
                          cudaStream_t stream) {
     if constexpr (kSize > 4) {
@@ -680,6 +688,7 @@ struct FusedBackwardLaunch {
     if (!has_vectors(operands) && placement.is_a_run) {
       // Rows of a block's width.
       launch.in_images = false;
+      launch.channels = FastDivisor(1);
       const int64_t size = placement.rows * placement.columns;
       placement.columns = size % (kThreads * kCount) == 0 ? kThreads * kCount : size;
       placement.rows = size / placement.columns;
@@ -687,6 +696,11 @@ struct FusedBackwardLaunch {
     }
     if (!placement.starts_aligned || placement.columns % kCount != 0 ||
         (placement.rows > 1 && !placement.rows_aligned)) {
+      return false;
+    }
+    if (launch.in_images && placement.columns < kFusedBackwardRunImage) return false;
+    if (placement.sums &&
+        (placement.columns < kFusedBackwardRunColumns || !sums_aligned(operands))) {
       return false;
     }
     launch.rows = static_cast<uint32_t>(placement.rows);

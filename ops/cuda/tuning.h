@@ -1,5 +1,6 @@
 // How much each thread moves: numbers of sizes and architectures, and what was measured of single
-// activations. docs/tuning.md has what was tried; all of it on an H200 (sm_90).
+// activations. docs/tuning.md has what was tried, on an H200 (sm_90) where a comment names no
+// other.
 #pragma once
 
 #include <cstdint>
@@ -101,7 +102,8 @@ struct FusedBackwardRunTuning {
 
 // An H100, ms for 2^26 elements, SiLU. 16 bits, scale and bias along rows: 0.156 with six blocks
 // and two packets, 0.163 with seven and two, 0.164 with six and one, 0.159 with five and two; a
-// gate: 0.231 with five and two, 0.226 with six and two, 0.240 with eight and one. float32, scale
+// gate: 0.231 with five and two, 0.226 with six and two, 0.240 with eight and one; GELU's with a
+// gate needs more registers than six leave. float32, scale
 // and bias along rows and channels of 32 x 32: 0.290 and 0.279 with four blocks and four packets,
 // 0.301 and 0.285 with six and four, 0.294 and 0.303 with six and two. All four operands need more
 // registers than five blocks leave.
@@ -113,8 +115,14 @@ inline constexpr FusedBackwardRunTuning kFusedBackwardRun =
     : Kind == FusedBackwardKind::kVectors ? FusedBackwardRunTuning{.blocks = 6, .packets = 2}
                                           : FusedBackwardRunTuning{.blocks = 5, .packets = 2};
 
-// Rows of a thread where scale and bias are the same for them and nothing is summed.
+// Rows of a thread where scale and bias are the same for them and nothing is summed; not measured.
 inline constexpr int kFusedBackwardRunRows = 4;
+// A channel's numbers in an image, and of sums along rows the columns, below which a block takes a
+// tile. An H100, us for 2^23 elements in bfloat16: images of 256 numbers 33.4, with tiles 38.8; of
+// 1024 22.8 and 34.1. Shorter ones, where some of a warp's threads have no packet, were not
+// measured, nor were fewer columns.
+inline constexpr int64_t kFusedBackwardRunImage = 256;
+inline constexpr int64_t kFusedBackwardRunColumns = 64;
 // Fewer threads that add 32 rows each leave the GPU idle. An H100, us with these and with tiles,
 // SiLU with rows of 1,024: 2^14 threads 19.0 and 17.1 in bfloat16, 10.5 and 13.0 in float32; half
 // as many in float32 10.3 and 8.1; twice as many in bfloat16 31.3 and 32.8.

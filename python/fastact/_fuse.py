@@ -52,7 +52,7 @@ def _is_faster(device: torch.device, name: str) -> bool:
 def _takes_norm_alone(device: torch.device) -> bool:
     """Whether to fuse a batch norm that no activation follows: on a GPU, as its small kernels wait
     for Python, where batch norm's call takes the longest."""
-    return device.type != "cpu" and "leaky_relu" in OPERATORS
+    return device.type == "cuda" and "leaky_relu" in OPERATORS
 
 
 # ---- What a fused graph calls
@@ -224,6 +224,7 @@ def _linear(module, input):
     return torch.nn.functional.linear(input, found["weight"], found["bias"])
 
 
+_CALL = torch.nn.Module.__call__
 _NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
 _RANKS = {"BatchNorm1d": (2, 3), "BatchNorm2d": (4,), "BatchNorm3d": (5,)}
 
@@ -307,7 +308,7 @@ def _why_altered(module: torch.nn.Module) -> str | None:
 class _Watched:
     """What a fused forward looks at in each call: these modules are the model's own."""
 
-    # Modules, the modules in each, and the names of those that may be exchanged.
+    # Modules, the model first, the modules in each, and the names of those that may be exchanged.
     owners: list[tuple[torch.nn.Module, dict[str, torch.nn.Module | None], set[str]]]
     # In whose place the graph computes something.
     modules: list[torch.nn.Module]
@@ -346,14 +347,21 @@ def _take_exchanged(watched: _Watched) -> bool:
         for name, child in found.items():
             if child is not children[name] and (name not in names or child is None):
                 return False
+    # The leaves first: another thread finds nothing changed once the children are those.
+    watched.leaves = [owner._modules[name] for owner, name in watched.places]
     for owner, children, _ in watched.owners:
         children.update(owner._modules)
-    watched.leaves = [owner._modules[name] for owner, name in watched.places]
     return not _has_changed(watched)
 
 
-def _are_plain(leaves: list[torch.nn.Module], kinds: list[type | None]) -> bool:
-    """Whether a call of each is its class's forward; None says that it is called anyway."""
+def _are_plain(leaves: list[torch.nn.Module], kinds: list[type | None], forwards: dict) -> bool:
+    """Whether a call of each is its class's forward, as it was; None says that it is called
+    anyway."""
+    if torch.nn.Module.__call__ is not _CALL:  # as of a tracer
+        return False
+    for kind, own in forwards.items():
+        if kind.forward is not own:
+            return False
     for m, kind in zip(leaves, kinds):
         if kind is None:
             continue
@@ -934,7 +942,7 @@ def _forward(graph: fx.Graph, module: torch.nn.Module) -> Callable:
 
 def _plain_kind(module: torch.nn.Module) -> type | None:
     """The class of which a call is a call of its forward, where the class is torch's."""
-    is_plain = _is_torchs(module) and type(module).__call__ is torch.nn.Module.__call__
+    is_plain = _is_torchs(module) and type(module).__call__ is _CALL
     return _own_class(module) if is_plain and _why_altered(module) is None else None
 
 
@@ -945,20 +953,21 @@ def _owner(module: torch.nn.Module, attribute: str) -> tuple[torch.nn.Module, st
 
 def _apply(plan: _Plan) -> None:
     own, kinds = type(plan.module).forward, plan.kinds
+    forwards = {kind: kind.forward for kind in kinds if kind is not None}
     calling, computing = plan.calling, plan.computing
 
     @functools.wraps(own)
     def forward(self, *args, **kwargs):
         watched = self._fastact_watched
-        # DataParallel's replica has the attributes of its original: what is watched is not its own.
-        if self.training or "_is_replica" in vars(self) or _has_changed(watched):
+        # What a copy watches, as DataParallel's replica, is its original's.
+        if self.training or watched.owners[0][0] is not self or _has_changed(watched):
             return own(self, *args, **kwargs)
         leaves = watched.leaves
         # Compilers and tracers look for calls of modules.
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
             ours = calling
         else:
-            ours = computing if _are_plain(leaves, kinds) else calling
+            ours = computing if _are_plain(leaves, kinds, forwards) else calling
         return ours(self, leaves, watched.norms, *args, **kwargs)
 
     _become(plan.module, forward)

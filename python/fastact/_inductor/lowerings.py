@@ -41,10 +41,16 @@ _VIEWS = {
     "aten.expand", "aten.unsqueeze", "aten.squeeze", "aten.slice", "aten.select", "aten.split",
     "aten.split_with_sizes", "aten.unbind", "aten.alias", "aten.detach", "_operator.getitem",
 }  # fmt: skip
-# Whose results are elements of their operands, so that rounding may come before or after them.
+# Whose results are elements of their operands, or these with another sign, so that rounding may
+# come before or after them.
 _SELECTIONS = {
-    "aten.amax", "aten.amin", "aten.cat", "aten.clone", "aten.constant_pad_nd", "aten.where",
+    "aten.abs", "aten.amax", "aten.amin", "aten.cat", "aten.clamp", "aten.clamp_max",
+    "aten.clamp_min", "aten.clone", "aten.constant_pad_nd", "aten.masked_fill", "aten.maximum",
+    "aten.minimum", "aten.neg", "aten.relu", "aten.where",
 }  # fmt: skip
+
+# Those that have a lowering here.
+_operators: dict[torch._ops.OpOverload, Operator] = {}
 
 # From so many bytes on glibc takes memory from the system for each result, page by page.
 _FRESH_MEMORY = 32 << 20
@@ -100,13 +106,24 @@ def is_alone(node: torch.fx.Node) -> bool:
     ) and not _fuses(node, lambda n: n.users, _is_written)
 
 
+def _computes(node: torch.fx.Node) -> bool:
+    """Whether a node with an operand that Inductor fuses computes in the same kernel."""
+    if not _is_written(node) or _name(node) == "aten.copy_":
+        return False
+    operator = _operators.get(node.target)
+    if operator is None:
+        is_lowered = node.target in lowering.lowerings and node.target not in lowering.fallbacks
+        return is_lowered or _name(node) in _FUSIBLE
+    bound = operator.bind(node.args, node.kwargs)
+    return bound is not None and _element(operator, *bound, _kind_of_node) is not None
+
+
 def is_rounded(node: torch.fx.Node) -> bool:
     """Whether a node's result of 16 bits is rounded before anything is computed with it: by
     Inductor's setting, or because it, or what selects from it, is a result of the graph or an
     operand of another kernel."""
-    return config.emulate_precision_casts or any(
-        _name(user) == "aten.copy_" or not _is_written(user)
-        for user in _neighbours(node, lambda n: n.users, _VIEWS | _SELECTIONS)
+    return config.emulate_precision_casts or not all(
+        map(_computes, _neighbours(node, lambda n: n.users, _VIEWS | _SELECTIONS))
     )
 
 
@@ -120,30 +137,41 @@ def _is_faster_alone(operator: Operator, operands: list) -> bool:
     return V.graph.sizevars.statically_known_lt(size, _FRESH_MEMORY)
 
 
-def _lower(operator: Operator, call_operator, *args, **kwargs):
-    bound = operator.bind(args, kwargs)
-    if bound is None:
-        return call_operator(*args, **kwargs)
-    arguments, call = bound
-    operands = [x for x in arguments if x is not None]
-    dtype, device = operands[0].get_dtype(), operands[0].get_device()
-    if is_alone(V.graph.current_node) and not _is_faster_alone(operator, operands):
-        return call_operator(*args, **kwargs)
+def _kind_of_node(node: torch.fx.Node) -> tuple[torch.dtype, torch.device]:
+    return node.meta["val"].dtype, node.meta["val"].device
+
+
+def _element(operator: Operator, arguments: list, call: Call, kind: Callable) -> Callable | None:
+    """A function of Inductor's values; None where the operator is called. `kind` gives an operand's
+    type and device."""
+    kinds = [kind(x) for x in arguments if x is not None]
+    dtype, device = kinds[0]
     backend = BACKENDS.get(device.type)
     # A fused operator takes vectors of float32 beside 16 bits.
     dtypes = (dtype, torch.float32) if operator.is_fused and dtype.itemsize == 2 else (dtype,)
     if (
         backend is None
         or dtype not in _DTYPES
-        or any(x.get_dtype() not in dtypes or x.get_device() != device for x in operands)
+        or any(own not in dtypes or place != device for own, place in kinds)
     ):
-        return call_operator(*args, **kwargs)
+        return None
     if operator.is_fused:
         are_there = tuple(x is not None for x in arguments)
-        element = fused.element(backend, call, are_there, dtype, device)
-    else:
+        return fused.element(backend, call, are_there, dtype, device)
+    return backend(call, dtype, device)
+
+
+def _lower(operator: Operator, call_operator, *args, **kwargs):
+    bound = operator.bind(args, kwargs)
+    if bound is None:
+        return call_operator(*args, **kwargs)
+    arguments, call = bound
+    operands = [x for x in arguments if x is not None]
+    if is_alone(V.graph.current_node) and not _is_faster_alone(operator, operands):
+        return call_operator(*args, **kwargs)
+    if not operator.is_fused:
         call = replace(call, is_rounded=is_rounded(V.graph.current_node))
-        element = backend(call, dtype, device)
+    element = _element(operator, arguments, call, lambda x: (x.get_dtype(), x.get_device()))
     if element is None:
         return call_operator(*args, **kwargs)
     # It rounds operands and results of 16 bits where Inductor does between PyTorch's operators.
@@ -183,8 +211,9 @@ def register() -> str:
     for operator in operators(list(ACTIVATIONS)):
         call_operator = lowering.fallback_handler(operator.overload, add_to_fallback_set=False)
         lowered[operator.overload] = functools.partial(_lower, operator, call_operator)
+        _operators[operator.overload] = operator
+    find_lists = partition.with_operators(lowered)
     vectors.register()
-    partition.register(lowered)
     _put_into_cache_keys()
     for overload, lower in lowered.items():
         lowering.register_lowering(overload, type_promotion_kind=None)(lower)
@@ -195,4 +224,5 @@ def register() -> str:
         places.append("CPUs with AVX2")
     if not places:
         return "calls the operators, as this build has code for no compiler"
+    partition.install(find_lists)
     return f"fuses the operators on {' and '.join(places)}, and calls them elsewhere"

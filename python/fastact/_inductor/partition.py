@@ -6,19 +6,18 @@ and so is its operand in the form in which the operator takes it, for which a vi
 """
 
 import dataclasses
-import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch._functorch import partitioners
 
 
-def register(overloads: Iterable[torch._ops.OpOverload]) -> None:
-    """Puts operators into the lists in which PyTorch's own elementwise operators are."""
+def with_operators(overloads: Iterable[torch._ops.OpOverload]) -> Callable:
+    """The function that gives the partitioner its lists, with these operators beside PyTorch's own
+    elementwise ones. AttributeError or TypeError where a torch has other lists."""
     packets = [overload.overloadpacket for overload in overloads]
     theirs = partitioners.get_default_op_list
 
-    @functools.wraps(theirs)
     def with_ours():
         found = theirs()
         return dataclasses.replace(
@@ -27,4 +26,9 @@ def register(overloads: Iterable[torch._ops.OpOverload]) -> None:
             recomputable_ops=found.recomputable_ops.union(packets),
         )
 
-    partitioners.get_default_op_list = with_ours
+    with_ours()
+    return with_ours
+
+
+def install(find_lists: Callable) -> None:
+    partitioners.get_default_op_list = find_lists

@@ -56,8 +56,13 @@ elseif(FASTACT_VECTOR_TARGETS)
     VERBATIM)
 endif()
 set(_fastact_copy_assembly "")
-if(_fastact_assembly OR _fastact_vectors)
+if(NOT FASTACT_CUDA)
+  # What an earlier build with CUDA left: a GPU would inline its formulas.
   set(_fastact_copy_assembly
+      COMMAND "${CMAKE_COMMAND}" -E rm -f "${FASTACT_PACKAGE_DIR}/_inductor/assembly.json")
+endif()
+if(_fastact_assembly OR _fastact_vectors)
+  list(APPEND _fastact_copy_assembly
       COMMAND "${CMAKE_COMMAND}" -E copy ${_fastact_assembly} ${_fastact_vectors} "${FASTACT_PACKAGE_DIR}/_inductor")
 endif()
 add_custom_command(OUTPUT "${_fastact_stamp}"

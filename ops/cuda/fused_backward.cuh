@@ -76,13 +76,6 @@ __device__ __forceinline__ void put_numbers(const T (&numbers)[Count], T* to) {
   }
 }
 
-template <class Element, int Count>
-__device__ __forceinline__ void store_numbers(const OpMath<Element> (&numbers)[Count], char* to) {
-  Packet<Element, Count> packet;
-  round_packet(numbers, packet);
-  *reinterpret_cast<Packet<Element, Count>*>(to) = packet;
-}
-
 // The sums of a tile's columns.
 template <class T>
 __device__ __forceinline__ void add_columns(const FusedBackwardLaunchData& launch, int64_t place,

@@ -39,48 +39,28 @@ __device__ __forceinline__ void write_number(double sum, DType type, void* to, i
   }
 }
 
-// What a thread adds: one number of a channel.
-template <class From>
-struct Sum {
-  __device__ __forceinline__ explicit Sum(const SumsLaunch& all)
-      : launch(all), which(static_cast<int>(blockIdx.y)) {
-    const int64_t thread = int64_t{blockIdx.x} * kSumsThreads + threadIdx.x;
-    part = thread / all.operands.channels;
-    channel = thread - part * all.operands.channels;
-    from = static_cast<const From*>(all.operands.from[which]);
-  }
-
-  __device__ __forceinline__ bool is_wanted() const {
-    return from != nullptr && part < launch.left;
-  }
-  __device__ __forceinline__ void write(double sum) const {
-    const FusedSumsOperands& operands = launch.operands;
-    write_number(sum, launch.is_last ? operands.types[which] : DType::kFloat64, operands.to[which],
-                 part * operands.channels + channel);
-  }
-
-  const SumsLaunch& launch;
-  int which;
-  int64_t part;
-  int64_t channel;
-  const From* from;
-};
-
-// Of rows of several blocks.
+// Of rows of several blocks: a thread leaves one number of a channel.
 template <class From>
 __global__ void __launch_bounds__(kSumsThreads) add_blocks(const SumsLaunch launch) {
-  const Sum<From> own(launch);
-  if (!own.is_wanted()) return;
-  const FusedPartialSums& sums = launch.operands.sums;
-  const int64_t parts_of_row = launch.left / sums.rows;
-  const int64_t row = own.part / parts_of_row;
-  const int64_t first = (own.part - row * parts_of_row) * kSumBlocks;
-  const From* const next = own.from + (row * launch.operands.channels + own.channel) * sums.blocks;
+  const FusedSumsOperands& operands = launch.operands;
+  const int64_t channels = operands.channels;
+  const int64_t blocks = operands.sums.blocks;
+  const int64_t thread = int64_t{blockIdx.x} * kSumsThreads + threadIdx.x;
+  const int64_t part = thread / channels;
+  const int64_t channel = thread - part * channels;
+  const int which = static_cast<int>(blockIdx.y);
+  const auto* const from = static_cast<const From*>(operands.from[which]);
+  if (from == nullptr || part >= launch.left) return;
+  const int64_t parts_of_row = launch.left / operands.sums.rows;
+  const int64_t row = part / parts_of_row;
+  const int64_t first = (part - row * parts_of_row) * kSumBlocks;
+  const From* const next = from + (row * channels + channel) * blocks;
   double sum = 0;
 #pragma unroll
   for (int i = 0; i < kSumBlocks; ++i)
-    if (first + i < sums.blocks) sum += static_cast<double>(next[first + i]);
-  own.write(sum);
+    if (first + i < blocks) sum += static_cast<double>(next[first + i]);
+  write_number(sum, launch.is_last ? operands.types[which] : DType::kFloat64, operands.to[which],
+               part * channels + channel);
 }
 
 // So many numbers of a sum are loaded at once, as there may be few threads. An H100, 512 numbers of
@@ -88,15 +68,20 @@ __global__ void __launch_bounds__(kSumsThreads) add_blocks(const SumsLaunch laun
 // compiler had 16 of them wait for each other.
 constexpr int kSumsAtOnce = 64;
 
-// Of rows of one number.
+// Of rows of one number: a thread leaves one number of a channel.
 template <class From>
 __global__ void __launch_bounds__(kSumsThreads) add_rows(const SumsLaunch launch) {
-  const Sum<From> own(launch);
-  if (!own.is_wanted()) return;
-  const int64_t channels = launch.operands.channels;
-  const int64_t first = own.part * kSumGroups;
-  const int count = static_cast<int>(min(launch.operands.sums.rows - first, int64_t{kSumGroups}));
-  const From* const next = own.from + first * channels + own.channel;
+  const FusedSumsOperands& operands = launch.operands;
+  const int64_t channels = operands.channels;
+  const int64_t thread = int64_t{blockIdx.x} * kSumsThreads + threadIdx.x;
+  const int64_t part = thread / channels;
+  const int64_t channel = thread - part * channels;
+  const int which = static_cast<int>(blockIdx.y);
+  const auto* const from = static_cast<const From*>(operands.from[which]);
+  if (from == nullptr || part >= launch.left) return;
+  const int64_t first = part * kSumGroups;
+  const int count = static_cast<int>(min(operands.sums.rows - first, int64_t{kSumGroups}));
+  const From* const next = from + first * channels + channel;
   double sum = 0;
 #pragma unroll 1
   for (int done = 0; done < count; done += kSumsAtOnce) {
@@ -107,7 +92,8 @@ __global__ void __launch_bounds__(kSumsThreads) add_rows(const SumsLaunch launch
 #pragma unroll
     for (int i = 0; i < kSumsAtOnce; ++i) sum += static_cast<double>(numbers[i]);
   }
-  own.write(sum);
+  write_number(sum, launch.is_last ? operands.types[which] : DType::kFloat64, operands.to[which],
+               part * channels + channel);
 }
 
 template <class From>

@@ -103,10 +103,9 @@ struct FusedBackwardRunTuning {
 // An H100, ms for 2^26 elements, SiLU. 16 bits, scale and bias along rows: 0.156 with six blocks
 // and two packets, 0.163 with seven and two, 0.164 with six and one, 0.159 with five and two; a
 // gate: 0.231 with five and two, 0.226 with six and two, 0.240 with eight and one; GELU's with a
-// gate needs more registers than six leave. float32, scale
-// and bias along rows and channels of 32 x 32: 0.290 and 0.279 with four blocks and four packets,
-// 0.301 and 0.285 with six and four, 0.294 and 0.303 with six and two. All four operands need more
-// registers than five blocks leave.
+// gate needs more registers than six leave. float32, scale and bias along rows and channels of
+// 32 x 32: 0.290 and 0.279 with four blocks and four packets, 0.301 and 0.285 with six and four,
+// 0.294 and 0.303 with six and two. All four operands need more registers than five blocks leave.
 template <class Element, FusedBackwardKind Kind>
 inline constexpr FusedBackwardRunTuning kFusedBackwardRun =
     Kind == FusedBackwardKind::kAny

@@ -41,6 +41,23 @@ FASTACT_INLINE float reciprocal(float d) {
 
 FASTACT_INLINE double reciprocal(double d) { return 1.0 / d; }
 
+// numerator / d, by the reciprocal and what its product leaves: that is the correctly rounded one
+// for whatever the formulas divide, of which cpp_tests/ops/quotient_test.cpp compares every
+// float32.
+FASTACT_INLINE float refined_quotient(float numerator, float d) {
+  const float inverse = refined_reciprocal(d);
+  const float q = numerator * inverse;
+  return fma(fma(-d, q, numerator), inverse, q);
+}
+
+FASTACT_INLINE float quotient(float numerator, float d) {
+  if constexpr (kApproximate) {
+    return refined_quotient(numerator, d);
+  } else {
+    return numerator / d;
+  }
+}
+
 // One unit in the last place of y towards 0.5, for tiny |x|.
 FASTACT_INLINE float moved_towards_half(float x, float y) {
   const uint32_t step = (to_bits(x) >> 31) * 2 - 1;

@@ -36,4 +36,11 @@ FASTACT_INLINE Quotient<T> divide(T a, T rest, T divisor, T inverse) {
   return {high, fma(-divisor, high, a) + rest, inverse};
 }
 
+// a / 6, to hardly more than half a ULP.
+FASTACT_INLINE float sixth_of(float a) {
+  constexpr auto kHigh = static_cast<float>(1.0 / 6.0);
+  constexpr auto kLow = static_cast<float>(1.0 / 6.0 - kHigh);
+  return fma(a, kHigh, a * kLow);
+}
+
 }  // namespace fastact::inline FASTACT_TARGET

@@ -82,6 +82,14 @@ FASTACT_INLINE Reduced<float> reduce(float x) {
 inline constexpr Coefficients kExponentialTailFloat{0x1.fffffap-2f, 0x1.55549p-3f, 0x1.555a22p-5f,
                                                     0x1.123b04p-7f, 0x1.695414p-10f};
 
+// (e^r - 1) / r, with that.
+inline constexpr auto kExponentialQuotientFloat = [] {
+  Coefficients<float, 1 + kExponentialTailFloat.kSize> quotient{1.0f};
+  for (int k = 0; k < kExponentialTailFloat.kSize; ++k)
+    quotient.values[k + 1] = kExponentialTailFloat.values[k];
+  return quotient;
+}();
+
 // (e^r - 1 - r) / r^2, to 2^-63.4 of e^r: the least squares at Chebyshev's points of the
 // coefficients after each that is rounded.
 inline constexpr Coefficients kExponentialTailDouble{0.5,
@@ -227,21 +235,29 @@ struct Pieces {
   T scale;
 };
 
+// The integer n next to a times `inverse`; scale = 2^(n + guard).
+struct Power {
+  float n;
+  float scale;
+};
+
+FASTACT_INLINE Power nearest_power(float a, float inverse) {
+  const float shifted = fma(a, inverse, kShifter<float, kGuardFloat>);
+  return {shifted - kShifter<float, kGuardFloat>, from_bits(to_bits(shifted) << 23)};
+}
+
 FASTACT_INLINE Pieces<float> reduce_in_pieces(float a) {
-  const float shifted = fma(a, -kLog2E<float>, kShifter<float, kGuardFloat>);
-  const float n = shifted - kShifter<float, kGuardFloat>;
+  const auto [n, scale] = nearest_power(a, -kLog2E<float>);
   const float high = fma(n, kLn2High<float>, a);
-  const float scale = from_bits(to_bits(shifted) << 23);
   return {high, n * kLn2Low<float>, fma(n, kLn2Low<float>, high), scale};
 }
 
 // The same for a + rest.
 FASTACT_INLINE Pieces<float> reduce_in_pieces(float a, float rest) {
-  const float shifted = fma(a, -kLog2E<float>, kShifter<float, kGuardFloat>);
-  const float n = shifted - kShifter<float, kGuardFloat>;
+  const auto [n, scale] = nearest_power(a, -kLog2E<float>);
   const float high = fma(n, kLn2High<float>, a);
   const float low = fma(n, kLn2Low<float>, rest);
-  return {high, low, high + low, from_bits(to_bits(shifted) << 23)};
+  return {high, low, high + low, scale};
 }
 
 // x = n ln2 + r for float results of an exponent that only double holds.

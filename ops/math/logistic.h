@@ -60,12 +60,11 @@ FASTACT_INLINE LogisticTail<T> logistic_tail(T a, Rest... rest) {
   return logistic_tail_of_share(T{1}, a, rest...);
 }
 
-// 1 / (1 + e^-w) where |w| = size, or size + rest, clamped: to less than an ULP.
-template <class T, class... Rest>
-FASTACT_INLINE T logistic_of(T w, T size, Rest... rest) {
-  const auto tail = logistic_tail(size, rest...);
-  const T near = tail.of_one() * tail.scale;
-  return magnitude(fma(near, -kUnguard<T>, w < T{0} ? T{0} : T{1}));
+// 1 / (1 + e^-w) in double where |w| = size, clamped: to less than an ULP.
+FASTACT_INLINE double logistic_of(double w, double size) {
+  const auto tail = logistic_tail(size);
+  const double near = tail.of_one() * tail.scale;
+  return magnitude(fma(near, -kUnguard<double>, w < 0.0 ? 0.0 : 1.0));
 }
 
 // x / (1 + e^-w) where w has the sign of x: |w| = argument, or argument + rest, |x| = size, clamped
@@ -76,6 +75,52 @@ FASTACT_INLINE T gate(T x, T size, T argument, Rest... rest) {
   const auto tail = logistic_tail(argument, rest...);
   const T mirrored = tail.of(size) * tail.scale;
   return fma(mirrored, -kUnguard<T>, positive_part(x));
+}
+
+// 1 / (1 + e^a) for a >= 0 in float: scale / D as above, where D is one number. Its sum is rounded
+// once, which costs up to an ULP where D is just above 1.
+struct ShortLogisticTail {
+  float d;
+  float scale;  // 2^(n + guard)
+
+  // numerator / (1 + e^a), as long as it is not yet multiplied by `scale`.
+  FASTACT_INLINE float of(float numerator) const { return quotient(numerator, d); }
+  FASTACT_INLINE float of_one() const { return reciprocal(d); }
+};
+
+// 1 + s = high + lost. What the sum loses, all of s below 2^-23, may be added to r instead, as e^r
+// is nearly linear in it.
+struct OnePlusScale {
+  float high;
+  float lost;
+};
+
+FASTACT_INLINE OnePlusScale one_plus(float scale) {
+  const float high = fma(scale, kUnguard<float>, 1.0f);
+  return {high, fma(scale, kUnguard<float>, 1.0f - high)};
+}
+
+// For a, or a + rest.
+template <class... Rest>
+FASTACT_INLINE ShortLogisticTail short_logistic_tail(float a, Rest... rest) {
+  const auto [n, scale] = nearest_power(a, -kLog2E<float>);
+  const OnePlusScale sum = one_plus(scale);
+  const float low = (fma(n, kLn2Low<float>, sum.lost) + ... + rest);
+  const float r = fma(n, kLn2High<float>, a) + low;
+  return {fma(r, polynomial<kExponentialQuotientFloat>(r), sum.high), scale};
+}
+
+// 1 / (1 + e^-w) where |w| = size, or size + rest, clamped.
+template <class... Rest>
+FASTACT_INLINE float logistic_of(float w, float size, Rest... rest) {
+  const auto tail = short_logistic_tail(size, rest...);
+  const float near = tail.of_one() * tail.scale;
+  return magnitude(fma(near, -kUnguard<float>, w < 0.0f ? 0.0f : 1.0f));
+}
+
+// x / (1 + e^-w) where `tail` is of |w|, |x| = size, clamped.
+FASTACT_INLINE float gate(float x, float size, ShortLogisticTail tail) {
+  return fma(tail.of(size) * tail.scale, -kUnguard<float>, positive_part(x));
 }
 
 // x q / (1 + q) in float, for q = s (1 + part) and half_s = s / 2; scale is 2^guard s. To about two

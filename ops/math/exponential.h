@@ -84,9 +84,9 @@ inline constexpr Coefficients kExponentialTailFloat{0x1.fffffap-2f, 0x1.55549p-3
 
 // (e^r - 1) / r, with that.
 inline constexpr auto kExponentialQuotientFloat = [] {
-  Coefficients<float, 1 + kExponentialTailFloat.kSize> quotient{1.0f};
-  for (int k = 0; k < kExponentialTailFloat.kSize; ++k)
-    quotient.values[k + 1] = kExponentialTailFloat.values[k];
+  constexpr int kTailSize = decltype(kExponentialTailFloat)::kSize;
+  Coefficients<float, 1 + kTailSize> quotient{1.0f};
+  for (int k = 0; k < kTailSize; ++k) quotient.values[k + 1] = kExponentialTailFloat.values[k];
   return quotient;
 }();
 

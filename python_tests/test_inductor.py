@@ -177,6 +177,7 @@ PARAMETERS = (
     ("leaky_relu", (0.2,)),
     ("leaky_relu", (1e-20,)),
     ("hardtanh", (-3.0, 0.1)),
+    ("hardtanh", (-1.0, 0.0)),
     ("threshold", (-1.0, -7.0)),
     ("softshrink", (0.1,)),
     ("hardshrink", (0.0,)),
@@ -451,6 +452,55 @@ def test_a_sum_takes_the_short_code():
         assert expected in "".join(code) and other not in "".join(code)
 
 
+def has_short_code(vectors, name, dtype, code, isa=None):
+    """Whether generated code has an activation's for a result that is not rounded."""
+    key = f"{name}__unrounded__{dtype_name(dtype)}__defaults"
+    return vectors._lambda(isa or vectors._isa(), key, []) in "".join(code)
+
+
+# The activations whose code on CPUs leaves out what only a rounding needs.
+SHORT = {"relu", "leaky_relu", "relu6", "hardtanh", "hardswish", "softsign", "softshrink",
+         "hardshrink", "sigmoid"}  # fmt: skip
+
+
+@pytest.mark.parametrize("isa", ("avx2", "avx512"))
+@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
+def test_a_cpus_short_code_is_exact_enough(vectors, dtype, isa):
+    """Within 0.005 ULP of the exact value for every value of 16 bits, and 0 where that is."""
+    if vectors._isa() == "avx2" != isa:
+        pytest.skip("Inductor compiles for AVX2 here")
+    acts = [act for act in ACTIVATIONS if act.defaults is None and act.name in SHORT]
+    x = every_input(dtype)
+
+    def f(x):
+        return [act.op(x).float() for act in acts]
+
+    with torch._inductor.config.patch("cpp.simdlen", 256 if isa == "avx2" else 512):
+        results, code = compiled(f, x)
+    assert not calls(code) and {act.name for act in acts} == SHORT
+    assert all(has_short_code(vectors, name, dtype, code, isa) for name in SHORT)
+    finite = torch.isfinite(x)
+    for act, y in zip(acts, results):
+        exact = act.derivative(LongDouble, wide(x[finite]), 0)
+        errors = np.abs(wide(y[finite]) - exact) / ulp_of(exact, dtype)
+        worst = errors.argmax()
+        assert errors[worst] <= 0.005, (act.id, errors[worst], x[finite][worst])
+        assert (y[finite].numpy()[exact == 0] == 0).all(), act.id
+        ends, expected = y[~finite].to(dtype), act.op(x[~finite])
+        torch.testing.assert_close(ends, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_cpus_sum_takes_the_short_code(vectors):
+    """And what is written the whole one, or Inductor's own operations."""
+    x = values(64, 256, dtype=torch.bfloat16)
+    for name in ("hardswish", "relu6"):
+        op = getattr(ops, name)
+        _, short = compiled(lambda x: op(x).sum(-1), x)  # noqa: B023
+        _, written = compiled(lambda x: op(x * 2), x)  # noqa: B023
+        assert has_short_code(vectors, name, x.dtype, short)
+        assert not has_short_code(vectors, name, x.dtype, written)
+
+
 def test_a_tiny_constant_is_no_tie(device):
     """threshold's value may be smaller than what breaks ties next to zero."""
 
@@ -565,6 +615,7 @@ def test_a_cpu_held_to_avx2(vectors, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_a_cpu_with_parameters(vectors, dtype):
     x = values(1003, dtype=dtype)
+    x[:2] = torch.tensor([0.0, -0.0])
     keep, zero = torch.ones_like(x, dtype=torch.bool), torch.zeros((), dtype=dtype)
 
     def every(keep, zero, x):

@@ -105,6 +105,15 @@ def test_zeros_keep_their_sign(act, device, dtype):
             assert torch.equal(act.op(x).signbit(), act.aten(x).signbit())
 
 
+@pytest.mark.parametrize("bounds", ((-1.0, 0.0), (-1.0, -0.0), (0.0, 1.0), (-0.0, 1.0), (0.0, 0.0)))
+def test_zeros_at_a_bound_keep_their_sign(device, dtype, bounds):
+    zeros = torch.tensor([0.0, -0.0] * 40, dtype=dtype, device=device)
+    for x in (zeros, zeros[:2]):
+        assert_same_bits(torch.ops.fastact.hardtanh(x, *bounds), x)
+    if device == "cpu":
+        assert_same_bits(torch.nn.functional.hardtanh(zeros, *bounds), zeros)
+
+
 @derivatives
 def test_derivatives_at_special_values(act, device, dtype, order):
     """With unit gradients; both zeros have the derivative of zero, and a zero derivative is +0."""

@@ -11,7 +11,11 @@ sys.path.append(str(REPOSITORY / "scripts"))
 
 from straight_code import NotStraight, StraightCode  # noqa: E402
 
-DATA = {".Lsix": struct.pack("<4f", 0.0, 6.0, 7.0, 8.0), ".Lfull": bytes(range(32))}
+DATA = {
+    ".Lsix": struct.pack("<4f", 0.0, 6.0, 7.0, 8.0),
+    ".Lsigns": struct.pack("<4f", -0.0, 0.0, 0.0, 0.0),
+    ".Lfull": bytes(range(32)),
+}
 
 
 def taken_apart(*lines, operands=1, size=32):
@@ -63,6 +67,11 @@ def test_what_an_instruction_changes_is_read():
              "vcvtsd2ss (%rax), %xmm1, %xmm1", "vmulss .Lsix+8(%rip), %xmm1, %xmm1",
              "vbroadcastss %xmm1, %ymm1"],
             hexadecimal(7.0),
+        ),
+        (
+            ["vmovss .Lsix+4(%rip), %xmm1", "vxorps .Lsigns(%rip), %xmm1, %xmm1",
+             "vbroadcastss %xmm1, %ymm1"],
+            hexadecimal(-6.0),
         ),
     ],
 )  # fmt: skip

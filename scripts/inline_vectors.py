@@ -31,7 +31,7 @@ from pathlib import Path
 
 from straight_code import NotStraight, StraightCode
 
-FUNCTION = re.compile(r"^(\w+__\d__\w+__\w+):\n(.*?)^\t\.size", re.S | re.M)
+FUNCTION = re.compile(r"^(\w+__(?:\d|unrounded)__\w+__\w+):\n(.*?)^\t\.size", re.S | re.M)
 LABEL = re.compile(r"^([\w.$]+):$")
 # What stands in a function and is neither an instruction nor a label of a jump.
 NO_INSTRUCTION = re.compile(r"^(?:\.LF[BE]\d+:|\s+\.(?:cfi_\w+|p2align|loc|align)\b.*)$")
@@ -201,7 +201,7 @@ class Reader:
                 continue
             found["operands"] = operands
             functions[name] = found
-            if name.endswith("__ordinary"):
+            if name.endswith("__ordinary") and "__unrounded__" not in name:
                 numbers = struct.unpack(
                     f"<{len(data := self.value(f'ordinary_of__{key}')) // 8}d", data
                 )

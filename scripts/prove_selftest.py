@@ -53,15 +53,15 @@ BREAKS = (
         (
             (
                 "ops/activations/relu.h",
-                "canonical_positive(x, x >= T{0} ? x : T{0})",
-                "canonical_positive(T{0}, x >= T{0} ? x : T{0})",
+                "canonical(x, at_least(x, T{0}))",
+                "canonical(T{0}, x >= T{0} ? x : T{0})",
             ),
         ),
         ("--op", "relu", "--dtype", "bfloat16", "--order", "0"),
     ),
     Break(
         "the sign of zero lost",
-        (("ops/activations/relu.h", "x >= T{0} ? x : T{0}", "x > T{0} ? x : T{0}"),),
+        (("ops/activations/relu.h", "at_least(x, T{0})", "x > T{0} ? x : T{0}"),),
         ("--op", "relu", "--dtype", "float16", "--order", "0"),
     ),
     Break(

@@ -222,7 +222,7 @@ class StraightCode:
         ):
             return self.constant(b"\xff" * width)
         if len(sources) == 2:
-            return self.product(name, sources)
+            return self.product(name, sources) or self.negated(name, sources, width)
         if COPY.fullmatch(name):
             if source["vector"]:
                 is_whole = SIZES[source["width"]] == self.size
@@ -258,6 +258,15 @@ class StraightCode:
             return None
         factors.remove(one)
         return self.constant(factors[0])
+
+    def negated(self, name: str, sources: list[re.Match], width: int) -> str | None:
+        """A constant of which an exclusive or with another one changes the sign."""
+        if not re.fullmatch(r"vxorp[sd]", name):
+            return None
+        values = [self.scalar(source, width) for source in sources]
+        if None in values:
+            return None
+        return self.constant(bytes(a ^ b for a, b in zip(*values)))
 
     def spelled(
         self, name: str, source: re.Match, inputs: list[str], width: int, places: int

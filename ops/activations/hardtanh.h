@@ -1,7 +1,8 @@
 // Hardtanh: f(x) = min_val for x < min_val, max_val for x > max_val, else x.
 //
-// Range: every input. hardtanh(-0.0) = -0.0 if that is between the bounds. The bounds are rounded
-// to the tensor's type. min_val > max_val is an error, as in torch.nn.functional.
+// Range: every input. A zero that is not beyond a bound keeps its sign, even where the bound is 0,
+// as PyTorch's. The bounds are rounded to the tensor's type. min_val > max_val is an error, as in
+// torch.nn.functional.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
 //   bfloat16       0.5  0.5  0.5  0.5

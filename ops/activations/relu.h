@@ -28,7 +28,7 @@ struct Relu {
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {
     using T = OpMath<Element>;
     if constexpr (Order == 0) {
-      return canonical_positive(x, x >= T{0} ? x : T{0});
+      return canonical(x, at_least(x, T{0}));
     } else {
       return is_nan(x) ? x : T{0};
     }

@@ -28,8 +28,14 @@ struct Softsign {
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {
     using T = Wider<Element>;
     if constexpr (Order == 0 && !std::is_same_v<Element, double>) {
-      const float a = clamp_magnitude(x, kOne);
-      return with_sign_of(quotient(a, 1.0f + a), x);
+      // A division keeps the sign of a zero.
+      if constexpr (kApproximate) {
+        const float a = clamp_magnitude(x, kOne);
+        return with_sign_of(refined_quotient(a, 1.0f + a), x);
+      } else {
+        const float bounded = clamp_below(clamp_above(x, kOne), -kOne);
+        return bounded / (1.0f + magnitude(bounded));
+      }
     } else if constexpr (Order == 1 && kIs16Bit<Element>) {
       // Three roundings to float misround none of the 65,536 results: nothing to make up for.
       const float t = 1.0f / (1.0f + magnitude(x));

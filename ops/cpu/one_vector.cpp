@@ -58,9 +58,8 @@ struct OneVector<F, Elements<In...>, Elements<Out>> {
   }
 };
 
-template <class Family, class F, Given Kind, class V>
+template <class Family, class Form, Given Kind, class V>
 FASTACT_INLINE V evaluate_vector(const double* parameters, V a, V b, V c) {
-  using Form = FormFor<Family, F, Kind>;
   if constexpr (std::is_void_v<Form>) {
     __builtin_trap();
   } else {
@@ -81,23 +80,31 @@ constexpr int operands_of() {
   }
 }
 
-#define FASTACT_FUNCTION(name, Family, index, Element, dtype, kind, Kind)                         \
-  extern "C" VectorOf<OpMath<Element>>::Vector name##__##index##__##dtype##kind(                  \
-      const double* parameters, VectorOf<OpMath<Element>>::Vector a,                              \
-      VectorOf<OpMath<Element>>::Vector b, VectorOf<OpMath<Element>>::Vector c) {                 \
-    return evaluate_vector<Family, FormOf<Family, Element, index>::type, Given::Kind>(parameters, \
-                                                                                      a, b, c);   \
+// For is FormFor or UnroundedFor.
+#define FASTACT_FUNCTION(function, For, Family, index, Element, Kind)             \
+  extern "C" VectorOf<OpMath<Element>>::Vector function(                          \
+      const double* parameters, VectorOf<OpMath<Element>>::Vector a,              \
+      VectorOf<OpMath<Element>>::Vector b, VectorOf<OpMath<Element>>::Vector c) { \
+    using Form = For<Family, FormOf<Family, Element, index>::type, Given::Kind>;  \
+    return evaluate_vector<Family, Form, Given::Kind>(parameters, a, b, c);       \
   }
-#define FASTACT_FUNCTIONS(name, Family, index, Element, dtype)                 \
-  extern "C" {                                                                 \
-  extern const auto ordinary_of__##name##__##index##__##dtype =                \
-      ordinary_of<Family, FormOf<Family, Element, index>::type>();             \
-  extern const int operands_of__##name##__##index##__##dtype =                 \
-      operands_of<FormOf<Family, Element, index>::type>();                     \
-  }                                                                            \
-  FASTACT_FUNCTION(name, Family, index, Element, dtype, __defaults, kDefaults) \
-  FASTACT_FUNCTION(name, Family, index, Element, dtype, __any, kAny)           \
-  FASTACT_FUNCTION(name, Family, index, Element, dtype, __ordinary, kOrdinary)
+#define FASTACT_FUNCTIONS_OF(form, For, Family, index, Element)                               \
+  extern "C" {                                                                                \
+  extern const int operands_of__##form = operands_of<FormOf<Family, Element, index>::type>(); \
+  }                                                                                           \
+  FASTACT_FUNCTION(form##__defaults, For, Family, index, Element, kDefaults)                  \
+  FASTACT_FUNCTION(form##__any, For, Family, index, Element, kAny)                            \
+  FASTACT_FUNCTION(form##__ordinary, For, Family, index, Element, kOrdinary)
+#define FASTACT_FUNCTIONS(name, Family, index, Element, dtype)     \
+  extern "C" {                                                     \
+  extern const auto ordinary_of__##name##__##index##__##dtype =    \
+      ordinary_of<Family, FormOf<Family, Element, index>::type>(); \
+  }                                                                \
+  FASTACT_FUNCTIONS_OF(name##__##index##__##dtype, FormFor, Family, index, Element)
+#define FASTACT_UNROUNDED(name, Type)                                                       \
+  FASTACT_FUNCTIONS_OF(name##__unrounded__bfloat16, UnroundedFor, DerivativeForms<Type>, 0, \
+                       BFloat16)                                                            \
+  FASTACT_FUNCTIONS_OF(name##__unrounded__float16, UnroundedFor, DerivativeForms<Type>, 0, Float16)
 
 #define FASTACT_ACTIVATION(name, Type) FASTACT_OF_ACTIVATION(FASTACT_FUNCTIONS, name, Type)
 #define FASTACT_FAMILY(name, Family) FASTACT_OF_FAMILY(FASTACT_FUNCTIONS, name, Family)
@@ -105,5 +112,6 @@ constexpr int operands_of() {
 FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)
 FASTACT_FORMS(FASTACT_FAMILY)
 FASTACT_FAMILY(fused, FusedSteps)
+FASTACT_ACTIVATIONS(FASTACT_UNROUNDED)
 
 }  // namespace fastact::cpu::inline FASTACT_TARGET

@@ -1,7 +1,7 @@
 // f(x) for 16 bits where the result is not rounded to them at once, because a compiler computes
-// with it in float (ops/cuda/one_element.cu). What a formula does only for that rounding is left
-// out: no step off a tie, and no one NaN. Where an activation has no such form, the value itself
-// serves.
+// with it in float (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). What a formula does only for
+// that rounding is left out: no step off a tie, and no one NaN. Where an activation has no such
+// form, the value itself serves.
 //
 // Numbers: for any float x within 0.005 ULP of the 16-bit type. NaN for NaN. Where f(x) is 0, its
 // sign may differ from that of the value.

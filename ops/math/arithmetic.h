@@ -179,18 +179,6 @@ FASTACT_INLINE Canonical<T> canonical_positive(T x, T y) {
   }
 }
 
-// The same where y is `known` if x or y is a NaN.
-template <class T>
-FASTACT_INLINE Canonical<T> canonical_known(T x, T y, T known) {
-  if constexpr (prefers_selections()) {
-    return canonical(x, y);
-  } else {
-    using Bits = decltype(to_bits(x));
-    const Bits change = to_bits(known) ^ to_bits(canonical_nan<T>());
-    return {from_bits(to_bits(y) ^ (unordered(x, y) ? change : Bits{0}))};
-  }
-}
-
 // y, which is still to be rounded to 16 bits, or NaN if x or y is.
 template <class Element, class T>
 FASTACT_INLINE auto with_nan_of(T x, T y) {

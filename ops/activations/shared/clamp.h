@@ -22,8 +22,8 @@ struct Clamp {
     if constexpr (Order == 0) {
       const T lower = low.template in<Element>();
       const T upper = high.template in<Element>();
-      const T above = x < lower ? lower : x;
-      return canonical_known(x, above < upper ? above : upper, upper);  // upper for a NaN
+      // A NaN stays one; with bounds that are NaN the comparison is with them.
+      return canonical(upper, at_most(at_least(x, lower), upper));
     } else {
       return is_nan(x) ? x : T{0};
     }

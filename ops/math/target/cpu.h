@@ -51,12 +51,19 @@ FASTACT_INLINE T clamp_below(T x, T low) {
   return x < bound ? bound : x;
 }
 
-FASTACT_INLINE double clamp_negative_roughly(double x, double low) { return clamp_below(x, low); }
-
-FASTACT_INLINE float clamp_above(float x, float high) {
-  const float bound = hidden(high);
+template <class T>
+FASTACT_INLINE T at_least(T x, T low) {
+  return clamp_below(x, low);
+}
+template <class T>
+FASTACT_INLINE T at_most(T x, T high) {
+  const T bound = hidden(high);
   return x > bound ? bound : x;
 }
+
+FASTACT_INLINE double clamp_negative_roughly(double x, double low) { return clamp_below(x, low); }
+
+FASTACT_INLINE float clamp_above(float x, float high) { return at_most(x, high); }
 
 template <class T>
 FASTACT_INLINE T clamp_magnitude(T x, T high) {

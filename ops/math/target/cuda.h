@@ -70,6 +70,15 @@ FASTACT_INLINE T clamp_below(T x, T low) {
   }
 }
 
+template <class T>
+FASTACT_INLINE T at_least(T x, T low) {
+  return x < low ? low : x;
+}
+template <class T>
+FASTACT_INLINE T at_most(T x, T high) {
+  return x > high ? high : x;
+}
+
 // By the upper half of the bits, with one instruction: as unsigned numbers negative ones are in the
 // order of their sizes.
 FASTACT_INLINE double clamp_negative_roughly(double x, double low) {

@@ -59,7 +59,14 @@ FASTACT_INLINE float approximate_reciprocal(float x);
 template <class T>
 FASTACT_INLINE T clamp_below(T x, T low);
 
-// The same for x <= 0 and an integer low < 0 of few digits; anything for another x. It may be
+// max(x, low) and min(x, high) for any bounds: where they are equal, as zeros of either sign are,
+// or one is a NaN, it is x.
+template <class T>
+FASTACT_INLINE T at_least(T x, T low);
+template <class T>
+FASTACT_INLINE T at_most(T x, T high);
+
+// clamp_below() for x <= 0 and an integer low < 0 of few digits; anything for another x. It may be
 // beyond the bound by up to 2^-20 of it.
 FASTACT_INLINE double clamp_negative_roughly(double x, double low);
 

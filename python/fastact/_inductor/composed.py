@@ -24,11 +24,8 @@ def _float32(value: float) -> float:
 
 
 def _clamp(low: float, high: float) -> Callable:
-    def clamp(x):
-        above = ops.where(ops.lt(x, _number(low)), _number(low), x)
-        return ops.where(ops.gt(above, _number(high)), _number(high), above)
-
-    return clamp
+    # Of equal numbers, zeros of either sign, C++ gives the second: here the one that is clamped.
+    return lambda x: ops.minimum(_number(high), ops.maximum(_number(low), x))
 
 
 def _hardshrink(limit: float) -> Callable:

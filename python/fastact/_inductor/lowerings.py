@@ -22,7 +22,8 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def _cpu_element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
-    return composed.element(call, dtype) or vectors.element(call, dtype, device)
+    own = None if vectors.is_short(call, dtype) else composed.element(call, dtype)
+    return own or vectors.element(call, dtype, device)
 
 
 # For each type of device: element(call, dtype, device), a function of Inductor's values or None.

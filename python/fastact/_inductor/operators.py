@@ -81,7 +81,7 @@ def operators(activations: list[str]) -> list[Operator]:
 
 
 # A value's form for a result that is not rounded (ops/forms/unrounded.h), in a kernel's name.
-_UNROUNDED = "unrounded"
+UNROUNDED = "unrounded"
 
 # Whose values are the operand or a number of every type: float32's code gives it for 16 bits, too.
 _SELECTIONS = ("relu", "relu6", "hardtanh", "hardshrink")
@@ -117,6 +117,6 @@ def chosen(
         kinds = ["any", "ordinary"] if within else ["any"]
     forms = [form]
     if call.form == 0 and not call.is_rounded:
-        forms.insert(0, f"{_UNROUNDED}__{_DTYPES[dtype]}")
+        forms.insert(0, f"{UNROUNDED}__{_DTYPES[dtype]}")
     keys = (f"{call.family}__{form}__{kind}" for form in forms for kind in kinds)
     return next((key for key in keys if key in names), None)

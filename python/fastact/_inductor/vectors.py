@@ -17,7 +17,7 @@ from torch._inductor import config, cpu_vec_isa
 from torch._inductor.codegen import cpp
 from torch._inductor.virtualized import V, ops
 
-from fastact._inductor.operators import Call, chosen
+from fastact._inductor.operators import UNROUNDED, Call, chosen
 
 _FILE = Path(__file__).parent / "vectors.json"
 _ISAS = {"VecAVX2": "avx2", "VecAVX512": "avx512"}
@@ -51,15 +51,26 @@ def _isa() -> str | None:
     return next((name for kind, name in _ISAS.items() if kind in kinds), None)
 
 
+def _key(isa: str | None, call: Call, dtype: torch.dtype) -> str | None:
+    """The name of the function that serves a call; None where the call is not to be inlined."""
+    found = _vectors().get(isa)
+    return chosen(call, dtype, found["functions"], found["ordinary"]) if found else None
+
+
+def is_short(call: Call, dtype: torch.dtype) -> bool:
+    """Whether there is straight code for a result that is not rounded, which is shorter than what
+    Inductor's own operations come to."""
+    isa = _isa()
+    key = _key(isa, call, dtype)
+    return bool(key) and UNROUNDED in key and "instructions" in _vectors()[isa]["functions"][key]
+
+
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
     """A function of Inductor's values: one element of the call's result from one of each operand,
     in their type or, of 16 bits, in float32, as Inductor's loops have them. None where the call is
     not to be inlined."""
     isa = _isa()
-    found = _vectors().get(isa)
-    if found is None:
-        return None
-    key = chosen(call, dtype, found["functions"], found["ordinary"])
+    key = _key(isa, call, dtype)
     if key is None:
         return None
     compute_dtype = dtype if dtype == torch.float64 else torch.float32

@@ -84,7 +84,7 @@ struct Hardswish {
   // x (x + 3) / 6 for x >= -3, to be rounded to 16 bits.
   template <class Element>
   FASTACT_INLINE static float value_16(float x) {
-    // Of both parts' other sign it is -0.0 at -3, which makes the product +0.0.
+    // Both factors are negated: so this is -0.0 at -3, and the product +0.0.
     const float factor = (-3.0f - clamp_above(x, 3.0f)) * -static_cast<float>(kSixth);
     const float product = x * factor;
     // For tiny x it is just above x / 2, which may be half a subnormal number: a tie. By a sum:

@@ -28,7 +28,7 @@ struct Softsign {
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {
     using T = Wider<Element>;
     if constexpr (Order == 0 && !std::is_same_v<Element, double>) {
-      // A division keeps the sign of a zero.
+      // A division keeps a zero's sign, the quotient by a reciprocal does not.
       if constexpr (kApproximate) {
         const float a = clamp_magnitude(x, kOne);
         return with_sign_of(refined_quotient(a, 1.0f + a), x);

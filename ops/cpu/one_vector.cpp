@@ -101,10 +101,7 @@ constexpr int operands_of() {
       ordinary_of<Family, FormOf<Family, Element, index>::type>(); \
   }                                                                \
   FASTACT_FUNCTIONS_OF(name##__##index##__##dtype, FormFor, Family, index, Element)
-#define FASTACT_UNROUNDED(name, Type)                                                       \
-  FASTACT_FUNCTIONS_OF(name##__unrounded__bfloat16, UnroundedFor, DerivativeForms<Type>, 0, \
-                       BFloat16)                                                            \
-  FASTACT_FUNCTIONS_OF(name##__unrounded__float16, UnroundedFor, DerivativeForms<Type>, 0, Float16)
+#define FASTACT_UNROUNDED(name, Type) FASTACT_OF_UNROUNDED(FASTACT_FUNCTIONS_OF, name, Type)
 
 #define FASTACT_ACTIVATION(name, Type) FASTACT_OF_ACTIVATION(FASTACT_FUNCTIONS, name, Type)
 #define FASTACT_FAMILY(name, Family) FASTACT_OF_FAMILY(FASTACT_FUNCTIONS, name, Family)

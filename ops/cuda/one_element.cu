@@ -67,10 +67,7 @@ __device__ __forceinline__ void evaluate_one(const T* in, const double* paramete
       ordinary_of<Family, FormOf<Family, Element, index>::type>(); \
   }                                                                \
   FASTACT_KERNELS_OF(name##__##index##__##dtype, FormFor, Family, index, Element)
-#define FASTACT_UNROUNDED(name, Type)                                                     \
-  FASTACT_KERNELS_OF(name##__unrounded__bfloat16, UnroundedFor, DerivativeForms<Type>, 0, \
-                     BFloat16)                                                            \
-  FASTACT_KERNELS_OF(name##__unrounded__float16, UnroundedFor, DerivativeForms<Type>, 0, Float16)
+#define FASTACT_UNROUNDED(name, Type) FASTACT_OF_UNROUNDED(FASTACT_KERNELS_OF, name, Type)
 #define FASTACT_ACTIVATION(name, Type) FASTACT_OF_ACTIVATION(FASTACT_KERNELS, name, Type)
 #define FASTACT_FAMILY(name, Family) FASTACT_OF_FAMILY(FASTACT_KERNELS, name, Family)
 

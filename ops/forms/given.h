@@ -195,3 +195,8 @@ static_assert(fastact::kMaxForms == 7);
   FASTACT_IN_EACH_TYPE(X, name, Family, 4) \
   FASTACT_IN_EACH_TYPE(X, name, Family, 5) \
   FASTACT_IN_EACH_TYPE(X, name, Family, 6)
+
+// X(form, For, Family, index, Element) for the value that is not rounded, in each type of 16 bits.
+#define FASTACT_OF_UNROUNDED(X, name, Type)                                        \
+  X(name##__unrounded__bfloat16, UnroundedFor, DerivativeForms<Type>, 0, BFloat16) \
+  X(name##__unrounded__float16, UnroundedFor, DerivativeForms<Type>, 0, Float16)

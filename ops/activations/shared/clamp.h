@@ -22,7 +22,7 @@ struct Clamp {
     if constexpr (Order == 0) {
       const T lower = low.template in<Element>();
       const T upper = high.template in<Element>();
-      // A NaN stays one; with bounds that are NaN the comparison is with them.
+      // NaN if the result is, as x then was, or if the bounds are.
       return canonical(upper, at_most(at_least(x, lower), upper));
     } else {
       return is_nan(x) ? x : T{0};

@@ -197,6 +197,6 @@ static_assert(fastact::kMaxForms == 7);
   FASTACT_IN_EACH_TYPE(X, name, Family, 6)
 
 // X(form, For, Family, index, Element) for the value that is not rounded, in each type of 16 bits.
-#define FASTACT_OF_UNROUNDED(X, name, Type)                                        \
-  X(name##__unrounded__bfloat16, UnroundedFor, DerivativeForms<Type>, 0, BFloat16) \
-  X(name##__unrounded__float16, UnroundedFor, DerivativeForms<Type>, 0, Float16)
+#define FASTACT_OF_UNROUNDED(X, name, Type)                                              \
+  X(name##__##unrounded##__##bfloat16, UnroundedFor, DerivativeForms<Type>, 0, BFloat16) \
+  X(name##__##unrounded##__##float16, UnroundedFor, DerivativeForms<Type>, 0, Float16)

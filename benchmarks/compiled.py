@@ -24,10 +24,15 @@ sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 sys.path.append(str(ROOT / "python" / "fastact"))  # how contestants take turns
 
 import torch  # noqa: E402
+import torch._inductor.config  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
 
 import isa  # noqa: E402
 from support import package_path  # noqa: E402
+
+# What Inductor's tuner chose for a kernel while workers shared the GPU is not kept: the process
+# that measures chooses again, alone.
+torch._inductor.config.autotune_local_cache = False
 
 DTYPES = ("bfloat16", "float16", "float32")
 SIZES = {"cuda": 1 << 26, "cpu": 1 << 20}

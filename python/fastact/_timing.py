@@ -85,23 +85,22 @@ class CudaClock:
     """Seconds a call on the GPU, between two events, with nothing of the operands in its L2 cache.
 
     The GPU waits before the first event until the call has been queued, so that what is timed is
-    the GPU's work and not how fast Python submits it.
+    the GPU's work and not how fast Python submits it: `wait` are the seconds that this takes.
     """
 
-    # 0.5 ms at 2 GHz, in which an autograd round trip is submitted. On a host that was slow to
-    # submit, 0.2 ms were too short for four cells of training.
-    WAIT_CYCLES = 1_000_000
-
-    def __init__(self) -> None:
+    # 0.5 ms, in which an autograd round trip is submitted. On a host that was slow to submit,
+    # 0.2 ms were too short for four cells of training.
+    def __init__(self, wait: float = 0.5e-3) -> None:
         cache = torch.cuda.get_device_properties(0).L2_cache_size
         self._other_bytes = torch.zeros(2 * cache // 4, dtype=torch.int32, device="cuda")
+        self._cycles = round(wait * 2e9)  # at 2 GHz
 
     def sample(self, contestant: Contestant) -> float:
         if contestant.prepare:
             contestant.prepare()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._other_bytes.max()  # reads: nothing is left to be written back in the timed part
-        torch.cuda._sleep(self.WAIT_CYCLES)
+        torch.cuda._sleep(self._cycles)
         start.record()
         contestant.call()
         end.record()

@@ -1,11 +1,14 @@
 """torch.compile in one graph: backends, dynamic shapes, in-place and out= forms."""
 
+import functools
+
 import pytest
 import torch
 from torch._dynamo import compiled_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import grad, hessian, jvp, vmap
 
+from op_table import ACTIVATIONS
 from support import assert_same_bits, error_of, smooth_values, values
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -84,33 +87,50 @@ def test_inductor(act, device):
 
 
 def test_inductor_keeps_the_bits(act, device, half):
-    """The compiled program calls the operator, so that it rounds like eager code."""
-    x = values(3, 1000, dtype=half, device=device)
+    """The compiled program calls the operator, so that it rounds like eager code. With fewer
+    elements a CPU's inlines it (test_inductor.py)."""
+    x = values(3, 100_000, dtype=half, device=device)
     compiled = compile_whole(lambda x: act.op(x), "inductor")
     assert_same_bits(compiled(x), act.op(x))
 
 
-@pytest.mark.parametrize("backend", ("aot_eager", "inductor"))
-def test_mutated_arguments(act, device, backend):
+def mutate(act, x, target, view, out):
     """An argument changed in place, and out= into an argument."""
+    act.op_(target)
+    act.op_(view[1])
+    act.out(x, out)
+    act.grad_input(x, target, view[0])
+    return target
 
-    def function(x, target, view, out):
-        act.op_(target)
-        act.op_(view[1])
-        act.out(x, out)
-        act.grad_input(x, target, view[0])
-        return target
 
-    def arguments():
-        torch.manual_seed(1)
-        return [values(*s, device=device) for s in ((4,), (4,), (3, 4), (4,))]
+def mutable_arguments(device):
+    return [values(*shape, device=device) for shape in ((4,), (4,), (3, 4), (4,))]
 
-    ours, theirs = arguments(), arguments()
-    compiled = compile_whole(function, backend)
+
+def test_mutated_arguments(act, device):
+    ours = mutable_arguments(device)
+    theirs = [x.clone() for x in ours]
+    compiled = compile_whole(functools.partial(mutate, act), "aot_eager")
     assert compiled(*ours) is ours[1]
-    function(*theirs)
+    mutate(act, *theirs)
     for a, b in zip(ours, theirs):
         assert_same_bits(a, b)
+
+
+def test_mutated_arguments_by_inductor(device):
+    """Of all activations, in one compiled function."""
+
+    def function(arguments):
+        return [mutate(act, *of_act) for act, of_act in zip(ACTIVATIONS, arguments, strict=True)]
+
+    ours = [mutable_arguments(device) for _ in ACTIVATIONS]
+    theirs = [[x.clone() for x in of_act] for of_act in ours]
+    results = compile_whole(function, "inductor")(ours)
+    function(theirs)
+    for result, of_act, expected in zip(results, ours, theirs, strict=True):
+        assert result is of_act[1]
+        for a, b in zip(of_act, expected):
+            assert_same_bits(a, b)
 
 
 def test_as_few_graphs_for_every_shape_as_aten(act, device):

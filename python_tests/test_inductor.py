@@ -657,12 +657,33 @@ def test_a_cpu_trains(vectors):
     torch.testing.assert_close(found, gradients(network, x), rtol=1e-4, atol=1e-4)
 
 
-def test_a_cpu_alone_calls(vectors, act):
-    """The operator's own kernel is faster than a loop of Inductor's."""
-    x = values(64, 64)
-    result, code = compiled(lambda x: act.op(x @ x), x)
-    assert calls(code)
-    assert_same_bits(result, act.op(x @ x))
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_a_cpu_alone(vectors, dtype):
+    """A call takes longer than Inductor's loop over few elements."""
+    acts = [act for act in ACTIVATIONS if act.name in ("relu", "gelu", "selu")]
+    x = values(64, 64, dtype=dtype)
+
+    def f(x):
+        return [act.op((x @ x).view(-1)) for act in acts]
+
+    results, code = compiled(f, x)
+    assert not calls(code)
+    for result, expected in zip(results, f(x), strict=True):
+        assert_bits_of_eager(result, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+@pytest.mark.parametrize("name", ["relu", "selu"])
+def test_a_cpu_alone_calls(vectors, name, dtype):
+    """Over many, the operator's own kernel is faster, and it is taken where their number is not
+    known."""
+    op = getattr(ops, name)
+    x = values(*((1 << 8, 1 << 8) if dtype.itemsize == 2 else (1 << 11, 1 << 11)), dtype=dtype)
+    for operand, settings in ((x, {}), (values(64, 64, dtype=dtype), {"dynamic": True})):
+        result, code = compiled(op, operand, **settings)
+        assert calls(code) == [name]
+        assert_same_bits(result, op(operand))
+        torch._dynamo.reset()
 
 
 def test_a_cpu_package_holds_the_code(vectors, tmp_path):

@@ -19,7 +19,7 @@ sys.path.append(str(REPOSITORY / "scripts"))
 
 import inline_assembly  # noqa: E402
 
-from fastact._inductor import assembly, operators  # isort: skip
+from fastact._inductor import assembly, composed, operators  # isort: skip
 
 ENTRY = """\
 .visible .entry {name}(
@@ -310,10 +310,42 @@ def test_which_code_is_chosen(arithmetics, monkeypatch, arithmetic):
             assert text(dtype, "hardswish", form, (), is_rounded=is_rounded) == expected
     silu = kernel(arithmetic, "silu__0__bfloat16__defaults")
     assert text(bfloat16, "silu", 0, (), is_rounded=False) == silu
-    # float32's code serves a selection in 16 bits, too.
-    for is_rounded, key in ((True, "relu__0__float32"), (False, "relu__unrounded__bfloat16")):
+    for is_rounded, key in ((True, "relu__0__bfloat16"), (False, "relu__unrounded__bfloat16")):
         found = text(bfloat16, "relu", 0, (), is_rounded=is_rounded)
         assert found == kernel("ieee", f"{key}__defaults")
     sloped = kernel("ieee", "leaky_relu__unrounded__float16__ordinary")
     found = text(torch.float16, "leaky_relu", 0, (0.2,), is_rounded=False)
     assert found == with_parameters(sloped, (0.2,))
+
+
+class OfTensors:
+    """Inductor's operations as Triton may have them on a GPU, where of two zeros the maximum and
+    the minimum may be 0.0 whichever they are."""
+
+    abs, gt, le, lt, where = torch.abs, torch.gt, torch.le, torch.lt, torch.where
+
+    def constant(self, value, dtype):
+        return torch.tensor(value, dtype=dtype)
+
+    def maximum(self, a, b):
+        return torch.where((a == 0) & (b == 0), 0.0, torch.maximum(a, b))
+
+    def minimum(self, a, b):
+        return torch.where((a == 0) & (b == 0), 0.0, torch.minimum(a, b))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    (
+        ("relu", ()), ("relu6", ()), ("hardtanh", (-1.0, 1.0)), ("hardtanh", (0.0, 1.0)),
+        ("hardtanh", (-1.0, -0.0)), ("hardshrink", (0.5,)), ("threshold", (0.5, 0.25)),
+    ),
+)  # fmt: skip
+def test_selections_of_inductors_operations(half, name, parameters):
+    """The operator's bits on a GPU, of every value."""
+    x = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(half)
+    x = x[~x.isnan()]  # which a GPU's own conversion makes one of
+    call = operators.Call(name, 0, parameters)
+    with virtualized.V.set_ops_handler(OfTensors()):
+        found = composed.element(call, half, torch.device("cuda", 0))(x.float())
+    assert_same_bits(found.value.to(half), getattr(torch.ops.fastact, name)(x, *parameters))

@@ -1,4 +1,4 @@
-"""Piecewise activations in Inductor's own operations, on any CPU.
+"""Piecewise activations in Inductor's own operations, on any CPU and GPU.
 
 These are values of 16 bits, which the operations give without a rounding, or with the operator's
 own. Of float32 and float64 the operators return one NaN, which costs more than the activation and
@@ -23,9 +23,23 @@ def _float32(value: float) -> float:
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
+def _relu(x):
+    # Triton's maximum of -0.0 and 0.0 is 0.0 with newer torches, such as 2.15.
+    return ops.where(ops.lt(x, _number(0.0)), _number(0.0), x)
+
+
 def _clamp(low: float, high: float) -> Callable:
     # Of equal numbers, zeros of either sign, C++ gives the second: here the one that is clamped.
     return lambda x: ops.minimum(_number(high), ops.maximum(_number(low), x))
+
+
+def _clamp_on_gpu(low: float, high: float) -> Callable:
+    def clamp(x):
+        above = ops.where(ops.lt(x, _number(low)), _number(low), x)
+        return ops.where(ops.gt(above, _number(high)), _number(high), above)
+
+    # As _relu: only a zero at a bound that is one may lose its sign.
+    return clamp if 0.0 in (low, high) else _clamp(low, high)
 
 
 def _hardshrink(limit: float) -> Callable:
@@ -56,23 +70,26 @@ def _leaky_relu(slope: float, dtype: torch.dtype) -> Callable:
     return leaky_relu
 
 
-def element(call: Call, dtype: torch.dtype) -> Callable | None:
+def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
     """A function of Inductor's float32 values: one element of the call's result from one of the
     operand. None where there is none with the operator's bits."""
+    is_cpu = device.type == "cpu"
     if dtype.itemsize != 2 or call.form != 0:
         return None
     numbers = [min(max(x, -3e38), 3e38) for x in call.parameters]
     if numbers != list(call.parameters):  # too large, or a NaN
         return None
     if call.family == "relu":
-        return ops.relu
+        return ops.relu if is_cpu else _relu
     if call.family in ("relu6", "hardtanh"):
         low, high = (torch.tensor(x).to(dtype).item() for x in numbers or (0.0, 6.0))
-        return _clamp(low, high) if math.isfinite(low) and math.isfinite(high) else None
+        clamp = _clamp if is_cpu else _clamp_on_gpu
+        return clamp(low, high) if math.isfinite(low) and math.isfinite(high) else None
     if call.family == "hardshrink":
         return _hardshrink(_float32(numbers[0]))
     if call.family == "threshold":
         return _threshold(_float32(numbers[0]), _float32(numbers[1]))
-    if call.family == "leaky_relu" and 2.0**-99 <= numbers[0] <= 2.0**99:
+    # Triton would make one fma of the product and the difference.
+    if call.family == "leaky_relu" and is_cpu and 2.0**-99 <= numbers[0] <= 2.0**99:
         return _leaky_relu(numbers[0], dtype)
     return None

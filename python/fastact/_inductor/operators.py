@@ -83,8 +83,6 @@ def operators(activations: list[str]) -> list[Operator]:
 # A value's form for a result that is not rounded (ops/forms/unrounded.h), in a kernel's name.
 UNROUNDED = "unrounded"
 
-# Whose values are the operand or a number of every type: float32's code gives it for 16 bits, too.
-_SELECTIONS = ("relu", "relu6", "hardtanh", "hardshrink")
 _DTYPES = {
     torch.float32: "float32",
     torch.float64: "float64",
@@ -109,8 +107,6 @@ def chosen(
     form = f"{call.form}__{_DTYPES[dtype]}"
     if call.parameters == _defaults(call.family):
         kinds = ["defaults"]
-        if call.form == 0 and dtype.itemsize == 2 and call.family in _SELECTIONS:
-            form = "0__float32"
     else:
         bounds = ordinary.get(f"{call.family}__{form}", [])
         within = all(float(a) <= x <= float(b) for x, (a, b) in zip(call.parameters, bounds))

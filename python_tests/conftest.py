@@ -35,6 +35,7 @@ def seed():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "kernels: of what is below ops/, which no torch changes")
+    config.addinivalue_line("markers", "newest: of a program for which one torch is enough")
     config.addinivalue_line("markers", "slow: takes long, so it starts first")
 
 

@@ -146,6 +146,7 @@ def test_distributed(package, tmp_path):
     assert re.search(r"one process's, of [1-9]\d*: FastAct 0, PyTorch \d+$", lines[3])
 
 
+@pytest.mark.newest
 def test_distributed_bits_in_uneven_parts(package, tmp_path):
     """SELU in a tensor-parallel layer of 250 numbers on 4 processes."""
     script = (EXAMPLES / "distributed" / "train.py", "--out", tmp_path)
@@ -154,6 +155,7 @@ def test_distributed_bits_in_uneven_parts(package, tmp_path):
     assert re.search(r"one process's, of [1-9]\d*: FastAct 0, PyTorch \d+$", lines[3])
 
 
+@pytest.mark.newest
 def test_the_page_on_many_gpus(package, tmp_path):
     page = (EXAMPLES.parent / "docs" / "distributed.md").read_text()
     script = tmp_path / "this_file.py"
@@ -323,6 +325,7 @@ def test_digits_app_flags(demo):
     assert "Python ran batches of 64" in printed
 
 
+@pytest.mark.newest
 def test_digits_equal_python_with_two_threads(demo, library, tmp_path):
     _, _, app = demo
     flags = ("--epochs", 1, "--threads", 2, "--batch", 90)
@@ -404,6 +407,7 @@ def test_digits_app_errors(demo, wrong_files, flags, words):
     assert_one_sentence(done, "digits: ", *words)
 
 
+@pytest.mark.newest
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_digits_without_gpu(demo, prefix):
     _, archives, app = demo
@@ -413,6 +417,7 @@ def test_digits_without_gpu(demo, prefix):
     assert_one_sentence(done, "--device cuda", "no CUDA device")
 
 
+@pytest.mark.newest
 def test_digits_demo_without_fastact(tmp_path):
     done = python(EXAMPLES / "digits" / "demo.py", "--prefix", tmp_path, code=1)
     assert_one_sentence(done, "FastAct is not installed", str(tmp_path))
@@ -426,6 +431,7 @@ def test_digits_demo_without_fastact(tmp_path):
 # --- kernelbench ---
 
 
+@pytest.mark.newest
 def test_kernelbench(library, device):
     # The comparison with a fast-math build is shown on the same library: its page, not its numbers.
     done = python(
@@ -440,6 +446,7 @@ def test_kernelbench(library, device):
     assert "built with FASTACT_FAST_MATH" in done.stdout
 
 
+@pytest.mark.newest
 def test_kernelbench_has_every_activation(library, device):
     """Of each it measures, in fact, how far it is from the exact result."""
     problems = [argument for act in OPERATORS for argument in ("--problem", act.name)]
@@ -451,6 +458,7 @@ def test_kernelbench_has_every_activation(library, device):
         assert f"\n{act.name}, float32" in done.stdout
 
 
+@pytest.mark.newest
 def test_kernelbench_errors(library, tmp_path):
     script = EXAMPLES / "kernelbench" / "run.py"
     done = python(script, "--library", tmp_path / "missing.so", code=1)

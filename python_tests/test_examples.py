@@ -166,15 +166,12 @@ def test_the_page_on_many_gpus(package, tmp_path):
 
 
 def test_aot_inductor(package, build, tmp_path):
-    """The package gives the same bits in Python and in C++, and says what it misses elsewhere."""
+    """The package gives the same bits in Python and in C++."""
     archive = tmp_path / "network.pt2"
     in_python = python(EXAMPLES / "aot_inductor" / "export.py", archive).stdout
     in_cpp = run(build("aot_inductor") / "run_package", archive).stdout
     numbers = [[float.fromhex(line) for line in text.split()] for text in (in_python, in_cpp)]
     assert len(numbers[0]) == 8 and numbers[0] == numbers[1]
-    script = f"import torch; torch._inductor.aoti_load_package({str(archive)!r})"
-    done = python("-c", script, code=1)
-    assert done.stderr.rstrip().endswith("RuntimeError: Could not find schema for fastact::silu.")
 
 
 # --- Three ways to load ---

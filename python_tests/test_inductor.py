@@ -686,16 +686,43 @@ def test_a_cpu_alone_calls(vectors, name, dtype):
         torch._dynamo.reset()
 
 
-def test_a_cpu_package_holds_the_code(vectors, tmp_path):
+def package_of(function, args, path, **settings):
     class Model(torch.nn.Module):
-        def forward(self, x, y):
-            return ops.gelu(x * y) * y
+        def forward(self, *args):
+            return function(*args)
+
+    program = torch.export.export(Model(), args, **settings)
+    return torch._inductor.aoti_compile_and_package(program, package_path=str(path))
+
+
+WITHOUT_FASTACT = """
+import sys
+import torch
+package, operands, result = sys.argv[1:]
+torch.save(torch._inductor.aoti_load_package(package)(*torch.load(operands)), result)
+"""
+
+
+def test_a_cpu_package_holds_the_code(vectors, tmp_path):
+    """And needs no FastAct where it runs."""
+
+    def f(x, y):
+        return ops.gelu(x * y) * y
 
     args = tuple(values(64, 65) for _ in range(2))
-    package = torch._inductor.aoti_compile_and_package(
-        torch.export.export(Model(), args), package_path=str(tmp_path / "model.pt2")
-    )
-    assert_same_bits(torch._inductor.aoti_load_package(package)(*args), Model()(*args))
+    package = package_of(f, args, tmp_path / "model.pt2")
+    torch.save(args, tmp_path / "operands.pt")
+    run_python("-c", WITHOUT_FASTACT, package, tmp_path / "operands.pt", tmp_path / "result.pt")
+    assert_same_bits(torch.load(tmp_path / "result.pt"), f(*args))
+
+
+def test_a_package_that_calls_says_what_it_misses(tmp_path):
+    """A result of a size that is not known is the called operator's."""
+    sizes = (({0: torch.export.Dim("n", min=2)},),)  # of the arguments of forward()
+    package = package_of(ops.silu, (values(64),), tmp_path / "model.pt2", dynamic_shapes=sizes)
+    with pytest.raises(AssertionError) as error:
+        run_python("-c", WITHOUT_FASTACT, package, "", "")
+    assert str(error.value).rstrip().endswith("Could not find schema for fastact::silu.")
 
 
 # ---- Fused operators

@@ -64,8 +64,8 @@ PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
 GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  wheel wheel-check prove-selftest exercises bench bench-engine bench-models performance-report operator-pages lint format \
-  arm-check gpu-check clean distclean
+  wheel wheel-check prove-selftest exercises bench bench-engine bench-models performance-report operator-pages lint \
+  format arm-check gpu-check clean distclean
 .DEFAULT_GOAL := build
 
 help:  ## this list

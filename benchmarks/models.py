@@ -3,7 +3,8 @@
     python benchmarks/models.py                          this machine's GPU, or its CPU
     python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
     python benchmarks/models.py --libraries              of usual size, torchvision's and timm's
-    python benchmarks/models.py --compile --at-once      compiled, too, by a process for each
+    python benchmarks/models.py --compile --at-once      compiled, too, by a process for each: on a
+                                                         GPU their kernels are then tuned by chance
     python benchmarks/models.py --compile --fill-cache replace_   beforehand, compiles that side
     python benchmarks/models.py --calls                  single calls, on 8 numbers
     python benchmarks/models.py --fuse --threads 1       fused operators (fuse_), at inference
@@ -116,7 +117,7 @@ def usual_networks() -> tuple:
 
 
 def submission(every: dict[str, Contestant]) -> float:
-    """Seconds until the slowest contestant's call is queued on the GPU."""
+    """Seconds until the slowest contestant's call is queued on the GPU, once."""
     found = []
     for contestant in every.values():
         contestant.prepare()
@@ -166,6 +167,7 @@ def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullco
     if options.fill_cache:
         return {}
     with turn():
+        # Half more, as the host's times spread by 10 to 30 % (15 networks' training).
         clock = CudaClock(1.5 * submission(every)) if x.is_cuda else CpuClock()
         times = in_turn(every, clock, options.seconds)
         switch.set(False)

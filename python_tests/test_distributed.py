@@ -23,7 +23,7 @@ from fastact._distributed import operators  # noqa: E402
 CASES = REPOSITORY / "python_tests" / "distributed_cases.py"
 
 
-@pytest.fixture(params=("gloo 2", pytest.param("gloo 4", marks=pytest.mark.newest), "nccl 2"))
+@pytest.fixture(params=("gloo 2", "gloo 4", "nccl 2"))
 def group(request):
     """A backend, and for how many processes there are devices."""
     backend, world = request.param.split()

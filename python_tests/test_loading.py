@@ -38,7 +38,7 @@ def test_loading_from_another_directory(tmp_path):
 
 def test_a_torch_without_a_function_is_refused_by_a_sentence(tmp_path):
     """A torch of the right version whose functions are others than those that were built for."""
-    name = b"assert_no_partial_overlap"
+    name = b"assert_no_internal_overlap"
     binary = library_path().read_bytes()
     assert name in binary
     changed = tmp_path / "libfastact.so"
@@ -56,7 +56,7 @@ print(hasattr(torch.ops.fastact, "selu"))
     version = ".".join(build_info()["torch"].split(".")[:2])
     assert re.match(
         rf"fastact: expected torch {re.escape(version)}, for which this library was built, but got "
-        r"one without \d+ of the functions that it calls, such as _Z\w+assert_no_partial_overlaq",
+        r"one without \d+ of the functions that it calls, such as _Z\w+assert_no_internal_overlaq",
         done.stderr,
     )
 

@@ -163,7 +163,7 @@ def test_a_torch_without_a_function_is_a_sentence(copied):
     library = copied / "lib" / f"torch-{MINOR}" / "libfastact.so"
     binary = library.read_bytes()
     library.unlink()
-    name = b"assert_no_partial_overlap"
+    name = b"assert_no_internal_overlap"
     assert name in binary
     library.write_bytes(binary.replace(name, name[:-1] + b"q"))
     assert import_error(copied) == (

@@ -8,6 +8,7 @@
 #include "registration/aten/override.h"
 #include "registration/checks.h"
 #include "registration/device_kernels.h"
+#include "registration/overlap.h"
 
 namespace fastact::aten {
 namespace {
@@ -116,9 +117,8 @@ bool Call::is_taken(const at::Tensor& written) const {
       at::has_internal_overlap(written) == at::MemOverlap::Yes) {
     return false;
   }
-  return std::none_of(tensors, tensors + num_tensors, [&](const at::Tensor* tensor) {
-    return at::get_overlap_status(written, *tensor) == at::MemOverlapStatus::Partial;
-  });
+  return std::none_of(tensors, tensors + num_tensors,
+                      [&](const at::Tensor* tensor) { return overlaps_in_part(written, *tensor); });
 }
 
 StandIn stand_in_for(std::string_view name) {

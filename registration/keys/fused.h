@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/ExpandUtils.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 
 #include <concepts>
@@ -14,6 +13,7 @@
 #include "registration/keys/pointwise.h"
 #include "registration/operators/fused.h"
 #include "registration/operators/operator.h"
+#include "registration/overlap.h"
 
 namespace fastact {
 
@@ -90,7 +90,7 @@ struct FusedPointwise {
     const c10::ScalarType type = tensors[0]->scalar_type();
     check_out(op, tensors, type, out);
     const FusedInputs inputs(tensors);
-    check_overlap(inputs, out);
+    for (int i = 0; i < inputs.count; ++i) check_overlap(out, *inputs.present[i]);
     if (out.scalar_type() == type) {
       iterate(op, inputs, parameters, out);
     } else {
@@ -111,15 +111,6 @@ struct FusedPointwise {
                            return other->strides() == self.strides();
                          return at::is_expandable_to(other->sizes(), self.sizes());
                        });
-  }
-
-  // An input that is out itself may be overwritten, element for element, if nothing of it is read
-  // twice; one that is a part of it, or of which it is a part, not.
-  static void check_overlap(const FusedInputs& inputs, const at::Tensor& out) {
-    at::assert_no_internal_overlap(out);
-    for (int i = 0; i < inputs.count; ++i) {
-      if (!inputs.present[i]->is_same(out)) at::assert_no_partial_overlap(out, *inputs.present[i]);
-    }
   }
 
   // With a second output, z, where `argument` is not null.

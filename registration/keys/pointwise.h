@@ -12,6 +12,7 @@
 
 #include "registration/checks.h"
 #include "registration/operators/operator.h"
+#include "registration/overlap.h"
 
 namespace fastact {
 
@@ -84,7 +85,7 @@ struct Pointwise {
     check_inputs(op, tensors, parameters);
     const c10::ScalarType type = promoted_type({tensors, static_cast<size_t>(op.num_inputs())});
     check_out(op, tensors, type, out);
-    check_overlap(op, tensors, out);
+    for (int i = 0; i < op.num_inputs(); ++i) check_overlap(out, *tensors[i]);
     if (out.scalar_type() == type && equally_dense(op, tensors) &&
         lies_like(out, *tensors[op.last_input()])) {
       Backend::run_dense(op, kernel_id(op, out.scalar_type(), parameters), parameters, out,
@@ -131,14 +132,6 @@ struct Pointwise {
   static bool lies_like(const at::Tensor& other, const at::Tensor& self) {
     return other.sizes() == self.sizes() &&
            ((other.is_contiguous() && self.is_contiguous()) || other.strides() == self.strides());
-  }
-
-  // at::TensorIterator's check, on the tensors of the call: a converted one has memory of its own.
-  static void check_overlap(const Operator& op, TensorPointers tensors, const at::Tensor& out) {
-    at::assert_no_internal_overlap(out);
-    for (int i = 0; i < op.num_inputs(); ++i) {
-      if (!tensors[i]->is_same(out)) at::assert_no_partial_overlap(out, *tensors[i]);
-    }
   }
 
   // Promotes, broadcasts, allocates or resizes the output, merges dimensions, and runs. An output

@@ -288,6 +288,26 @@ def test_errors_and_other_types_are_atens(pair, device):
                 torch.testing.assert_close(found, expected, equal_nan=True)
 
 
+def test_a_result_that_overwrites_the_input(dtype, device):
+    """log_sigmoid_forward computes two results from the input."""
+    x = values(7, 5, dtype=dtype, device=device)
+    for layout in (lambda t: t, lambda t: t.t(), lambda t: t[1:, ::2], lambda t: t[0]):
+
+        def outcome(overwrites):
+            self = layout(x.clone())
+            output = self if overwrites else torch.empty_like(self)
+            buffer = torch.empty(0, dtype=dtype, device=device)
+            torch.ops.aten.log_sigmoid_forward.output(self, output=output, buffer=buffer)
+            return output, buffer
+
+        aten = outcome(False)
+        with fastact.override_aten():
+            expected, found = outcome(False), outcome(True)
+        for separate, overwritten, theirs in zip(expected, found, aten):
+            assert_same_bits(overwritten, separate)
+            torch.testing.assert_close(overwritten, theirs)
+
+
 def test_numbers_that_are_no_parameters_of_fastacts(device):
     """Not finite, or of an activation that FastAct does not define: ATen's results and errors."""
     aten, x = torch.ops.aten, values(50, device=device)

@@ -59,12 +59,12 @@ struct CpuLogSigmoidOut : KernelBase {
   std::tuple<at::Tensor&, at::Tensor&> operator()(const at::Tensor& self, at::Tensor& output,
                                                   at::Tensor& buffer) const {
     const Call call(stand_in, self);
-    if (!call.is_taken(output) || !call.is_taken(buffer))
+    if (!call.is_taken(output) || !call.is_taken(buffer) || buffer.is_alias_of(self))
       return at::cpu::log_sigmoid_forward_outf(self, output, buffer);
     output.resize_as_(self);
     buffer.resize_as_(self, c10::MemoryFormat::Contiguous);
+    fill_buffer(self, buffer);  // before output, which may be self
     device.out(call, output);
-    fill_buffer(self, buffer);
     return {output, buffer};
   }
 };

@@ -99,24 +99,26 @@ def test_bits_do_not_depend_on_threads_or_length(dtype, device):
 
 
 def test_layouts(dtype, device):
-    """An element's position in the result's memory tells whether it is dropped."""
+    """The results lie as self does, and have the bits of contiguous ones: an element's index in
+    row-major order decides whether it is dropped."""
     x = values(6, 10, dtype=dtype, device=device)
     key = seed_on(device)
     expected = fastact._selu_alpha_dropout(x, key, 0.5)
     for same in (torch.cat((x, x), 1)[:, :10], torch.repeat_interleave(x, 2, 1)[:, ::2]):
         assert_same_bits(fastact._selu_alpha_dropout(same, key, 0.5), expected)
-    turned = fastact._selu_alpha_dropout(x.t(), key, 0.5)
-    assert turned.stride() == x.t().stride()
-    assert_same_bits(turned, expected.t())
+    turned = fastact._selu_alpha_dropout(x.t().contiguous().t(), key, 0.5)
+    assert turned.stride() == (1, 6)
+    assert_same_bits(turned, expected)
     images = values(2, 3, 4, 5, dtype=dtype, device=device)
     last = images.to(memory_format=torch.channels_last)
     result = fastact._selu_alpha_dropout(last, key, 0.5)
     assert result.is_contiguous(memory_format=torch.channels_last)
+    assert_same_bits(result, fastact._selu_alpha_dropout(images, key, 0.5))
     g = values(2, 3, 4, 5, dtype=dtype, device=device)
-    gradient = fastact._selu_alpha_dropout_backward(g, last, key, 0.5)
-    dropped = (words(7, 120) < 2**31).reshape(2, 4, 5, 3).permute(0, 3, 1, 2).to(device)
-    assert torch.equal(gradient == 0, dropped)
-    assert (result[dropped] == result[dropped][0]).all()
+    for op in (fastact._selu_alpha_dropout_backward, fastact._alpha_dropout_mask):
+        gradient = op(g, last, key, 0.5)
+        assert gradient.is_contiguous(memory_format=torch.channels_last)
+        assert_same_bits(gradient, op(g, images, key, 0.5))
     for empty in (x[:0], x[:, :0]):
         assert fastact._selu_alpha_dropout(empty, key, 0.5).shape == empty.shape
 
@@ -222,6 +224,54 @@ def test_nothing_is_saved_but_a_seed(device):
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         fastact.selu_alpha_dropout(x, 0.5, True)
     assert sum(saved.values()) == x.untyped_storage().nbytes() + 8
+
+
+@pytest.mark.parametrize("layout", ("channels_last", "transposed", "strided", "expanded"))
+def test_hooks_may_change_the_layout_of_what_is_saved(device, layout):
+    """save_on_cpu() gives back contiguous tensors, other hooks whatever they like."""
+    base = values(4, 6, 8, 8, device=device)
+    x = {
+        "channels_last": base.to(memory_format=torch.channels_last),
+        "transposed": base.transpose(0, 3),
+        "strided": base[:, ::2, :, 1::3],
+        "expanded": base[:, :1].expand(4, 6, 8, 8),
+    }[layout].requires_grad_()
+    packs = (
+        lambda t: t.contiguous(),
+        lambda t: t.to(memory_format=torch.channels_last) if t.dim() == 4 else t,
+        lambda t: t.mT.contiguous().mT if t.dim() == 4 else t,
+        lambda t: torch.stack((t, t), -1)[..., 0],
+    )
+    value = torch.tensor(factors(0.5)[2], device=device)
+    for pack in packs:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            result = fastact.selu_alpha_dropout(x, 0.5, True)
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+        assert 0 < (gradient == 0).sum() < x.numel()
+        assert torch.equal(gradient == 0, result == value)
+    with torch.autograd.graph.save_on_cpu(pin_memory=device == "cuda"):
+        result = fastact.selu_alpha_dropout(x, 0.5, True)
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    assert torch.equal(gradient == 0, result == value)
+
+
+def test_vmap_of_a_tensor_that_is_not_batched(device):
+    """torch's switch holds for it as well."""
+    x = torch.randn(300, device=device)
+
+    def function(offset):
+        return fastact.selu_alpha_dropout(x, 0.5, True) + offset
+
+    offsets = torch.zeros(4, device=device)
+    same = vmap(function, randomness="same")(offsets)
+    assert torch.equal(same[0], same[1])
+    different = vmap(function, randomness="different")(offsets)
+    assert not torch.equal(different[0], different[1])
+    with pytest.raises(RuntimeError, match="random"):
+        vmap(function)(offsets)
+    # Without a random number there is nothing to decide.
+    result = vmap(lambda o: fastact.selu_alpha_dropout(x, 0.5, False) + o)(offsets)
+    assert_same_bits(result, fastact.selu(x).expand(4, 300))
 
 
 def test_vmap(device):

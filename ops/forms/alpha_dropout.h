@@ -1,7 +1,7 @@
 // SELU and alpha dropout at once: y = a selu(x) + b where an element is kept, and
 // a (-lambda alpha) + b where it is dropped, with the probability p. a and b leave mean 0 and
-// variance 1 as they are. Nothing is kept but a seed: whether element i is dropped is word i % 4 of
-// philox(seed, i / 4), i being its position in memory.
+// variance 1 as they are. Nothing is kept but a seed: word i % 4 of philox(seed, i / 4) decides
+// whether element i is dropped. i is the index in row-major order, whatever the strides are.
 //
 // Numbers: a, b and what is dropped are rounded to the type in which the element computes (OpMath).
 // selu(x) has its own bound, for float32 and float64 it is an element; a selu(x) + b is one fma,

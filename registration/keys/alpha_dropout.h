@@ -1,8 +1,11 @@
-// What the CPU's, CUDA's and Meta's kernels of SELU with alpha dropout have in common: checks, and
-// operands that lie densely in one order, which tells an element's position.
+// The part that the CPU's, CUDA's and Meta's kernels of SELU with alpha dropout share: checks, and
+// contiguous operands. An element's random bits belong to its index in row-major order, so they do
+// not depend on strides: a backward pass finds them again whatever layout a hook gives to what was
+// saved. Operands in another layout are copied.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty_like.h>
 
 #include <concepts>
@@ -18,7 +21,7 @@ template <class B>
 concept IsAlphaDropoutBackend =
     requires(const Operator& op, double p, const at::Tensor& seed, const at::Tensor& out,
              std::span<const at::Tensor> inputs) {
-      // The kernel; the inputs have out's strides.
+      // The kernel; out and the inputs are contiguous.
       B::run(op, p, seed, out, inputs);
     };
 
@@ -32,7 +35,9 @@ struct AlphaDropoutKernels {
     const at::Tensor& self = *tensors[self_position];
     const at::Tensor& seed = *tensors[op.num_inputs() - 1];
     check(op, self, seed, p);
-    const at::Tensor out = at::empty_like(self);
+    at::Tensor result = at::empty_like(self);
+    at::Tensor out = result;
+    if (!is_row_major(result)) out = at::empty_like(self, at::MemoryFormat::Contiguous);
     at::Tensor inputs[2];
     int count = 0;
     if (form != AlphaDropoutForm::kValue) {
@@ -41,11 +46,11 @@ struct AlphaDropoutKernels {
                   "fastact::", op.name, ": expected grad_output to have self's shape ",
                   self.sym_sizes(), " and to be on ", self.device(), ", but got ", g.sym_sizes(),
                   " on ", g.device());
-      inputs[count++] = laid_out(g.to(self.scalar_type()), out);
+      inputs[count++] = row_major(g.to(self.scalar_type()));
     }
-    if (form != AlphaDropoutForm::kMask) inputs[count++] = laid_out(self, out);
+    if (form != AlphaDropoutForm::kMask) inputs[count++] = row_major(self);
     Backend::run(op, p, seed, out, {inputs, static_cast<size_t>(count)});
-    return out;
+    return out.is_same(result) ? result : result.copy_(out);
   }
 
  private:
@@ -63,9 +68,14 @@ struct AlphaDropoutKernels {
                       ": expected p to be between 0 and 1, but got ", p);
   }
 
-  static at::Tensor laid_out(const at::Tensor& tensor, const at::Tensor& like) {
-    if (tensor.sym_strides() == like.sym_strides()) return tensor;
-    return at::empty_like(like).copy_(tensor);
+  // False where symbolic sizes leave it open.
+  static bool is_row_major(const at::Tensor& tensor) {
+    return TORCH_GUARD_OR_FALSE(
+        tensor.unsafeGetTensorImpl()->sym_is_contiguous(at::MemoryFormat::Contiguous));
+  }
+
+  static at::Tensor row_major(const at::Tensor& tensor) {
+    return is_row_major(tensor) ? tensor : at::clone(tensor, at::MemoryFormat::Contiguous);
   }
 };
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "registration/build_info.h"
+#include "registration/device_kernels.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
@@ -92,7 +92,8 @@ at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
 }  // namespace
 
 std::span<const Operator* const> alpha_dropout_operators() {
-  if (!torch_mismatch().empty()) return {};
+  // Also the answer in another torch, in which there are no operators at all.
+  if (find_operator("selu") == nullptr) return {};
   const Operators& all = Operators::all();
   static const Operator* const list[] = {&all.value, &all.backward, &all.mask};
   return list;
@@ -103,7 +104,7 @@ AlphaDropoutForm alpha_dropout_form(const Operator& op) {
 }
 
 TORCH_LIBRARY_FRAGMENT(fastact, library) {
-  if (operators().empty()) return;
+  if (alpha_dropout_operators().empty()) return;
   library.def("selu_alpha_dropout(Tensor self, float p, bool train) -> Tensor",
               {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
   for (const Operator* op : alpha_dropout_operators()) {
@@ -114,12 +115,13 @@ TORCH_LIBRARY_FRAGMENT(fastact, library) {
 }
 
 TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
-  if (!operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
+  if (!alpha_dropout_operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }
 
-// So that the seed is drawn as vmap's `randomness` says.
-TORCH_LIBRARY_IMPL(fastact, FuncTorchBatched, library) {
-  if (!operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
+// So that vmap's `randomness` says how the seed is drawn, also where self is not batched: under
+// vmap every call comes to this key.
+TORCH_LIBRARY_IMPL(fastact, FuncTorchVmapMode, library) {
+  if (!alpha_dropout_operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }
 
 }  // namespace fastact

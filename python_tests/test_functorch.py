@@ -135,15 +135,25 @@ def test_vmap_of_unbatched_tensor(act, device):
     assert_same_bits(result, act.op(fixed).expand(3, 4))
 
 
-def test_vmap_of_out_is_not_possible(act, device):
-    """PyTorch has no batching of out= operators."""
-    x = values(3, 4, device=device)
-    theirs = error_of(vmap(lambda t: torch.sigmoid(t, out=torch.empty(4, device=device))), x)
-    ours = error_of(vmap(lambda t: act.out(t, torch.empty(4, device=device))), x)
-    assert isinstance(theirs, RuntimeError) and isinstance(ours, RuntimeError)
-    assert f"fastact::{act.name}: expected" in str(
-        ours
-    ) and "out=, which has no batching rule" in str(ours)
+def test_vmap_of_out(act, device):
+    """out has a place for each example. PyTorch does not batch its own out= operators."""
+    x, target = values(3, 4, device=device), torch.empty(4, 3, device=device)
+    vmap(act.out, in_dims=(0, 1))(x, target)
+    assert_same_bits(target.t(), act.op(x))
+    vmap(lambda out: act.out(x[0], out), in_dims=1)(target)
+    assert_same_bits(target.t(), act.op(x[0]).expand(3, 4))
+    for outs, text in (
+        (
+            lambda t: act.out(t, torch.empty(4, device=device)),
+            "to be batched by vmap, as an operand",
+        ),
+        (
+            lambda t: act.out(t[:2], t),
+            r"to have the result's shape \[2\] under vmap, but got \[4\]",
+        ),
+    ):
+        with pytest.raises(RuntimeError, match=f"fastact::{act.name}: expected the .* {text}"):
+            vmap(outs)(x)
 
 
 def test_vmap_empty_and_scalar(act, device):

@@ -63,7 +63,7 @@ void functionalize(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fastact, Functionalize, library) {
-  for_each_name([&](const std::string& name, bool is_mutable) {
+  for_each_name([&](const Operator& /*op*/, const std::string& name, bool is_mutable) {
     if (is_mutable)
       library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&functionalize>());
   });

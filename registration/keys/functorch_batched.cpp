@@ -1,5 +1,6 @@
 // The dispatch key FuncTorchBatched: one boxed vmap rule for all operators, which are all
 // elementwise.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/functorch/PlumbingHelper.h>
@@ -7,7 +8,11 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "registration/operators/signature.h"
@@ -18,72 +23,123 @@ namespace {
 namespace functorch = at::functorch;
 
 struct BatchedArgument {
+  [[nodiscard]] int64_t logical_rank() const {
+    return tensor.dim() - (batch_dimension.has_value() ? 1 : 0);
+  }
+
+  // Puts the batch dimension first, and behind it as many dimensions of size 1 as let the rest
+  // broadcast to `rank` dimensions.
+  void align(int64_t rank) {
+    if (!batch_dimension.has_value()) return;
+    tensor = tensor.movedim(*batch_dimension, 0);
+    while (tensor.dim() - 1 < rank) tensor = tensor.unsqueeze(1);
+  }
+
   size_t position = 0;
   at::Tensor tensor;
   std::optional<int64_t> batch_dimension;
-
-  int64_t logical_rank() const { return tensor.dim() - (batch_dimension.has_value() ? 1 : 0); }
 };
 
-void batch(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const bool is_out = !op.operator_name().overload_name.empty();
-  TORCH_CHECK(!is_out, op.schema().name(),
-              ": expected a functional or an in-place call under vmap, but got out=, ",
-              "which has no batching rule");
-  const bool is_in_place = op.schema().is_mutable();
-  const c10::impl::ExcludeDispatchKeyGuard guard(c10::DispatchKey::FuncTorchBatched);
-  const auto layer = functorch::maybeCurrentDynamicLayer();
-  TORCH_CHECK(layer.has_value(), op.schema().name(),
-              ": expected to be called inside vmap, but got a batched tensor ",
-              "that escaped from it");
-  const int64_t level = layer->layerId();
+class Batch : public c10::OperatorKernel {
+ public:
+  explicit Batch(const Operator& op) : op_(op) {}
 
-  std::vector<BatchedArgument> arguments;
-  int64_t rank = 0;
-  bool any_batched = false;
-  at::native::ResultTypeState types = {};
-  for (size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i) {
-    if (!(*stack)[i].isTensor()) continue;
-    // Of the wrapper, whose dimensions are those of one slice.
-    types = at::native::update_result_type_state((*stack)[i].toTensor(), types);
-    auto [tensor, dimension] = functorch::unwrapTensorAtLevel((*stack)[i].toTensor(), level);
-    arguments.push_back({i, std::move(tensor), dimension});
-    rank = std::max(rank, arguments.back().logical_rank());
-    any_batched |= dimension.has_value();
-  }
-  if (!any_batched) {
-    op.callBoxed(stack);
-    return;
-  }
-  if (is_in_place) {
-    // Its only tensor is batched: write through, and give the wrapper back.
-    c10::IValue& self = (*stack)[arguments.front().position];
-    c10::IValue wrapper = std::move(self);
-    self = arguments.front().tensor;
-    op.callBoxed(stack);
-    stack->back() = std::move(wrapper);
-    return;
-  }
-  // The batch dimension first, then as many of size 1 as let the rest broadcast among the
-  // arguments. A batch of 0-dimensional tensors has a dimension, but promotes as they do.
-  const c10::ScalarType type = at::native::result_type(types);
-  for (BatchedArgument& argument : arguments) {
-    if (argument.batch_dimension.has_value()) {
-      if (argument.logical_rank() == 0) argument.tensor = argument.tensor.to(type);
-      argument.tensor = argument.tensor.movedim(*argument.batch_dimension, 0);
-      while (argument.tensor.dim() - 1 < rank) argument.tensor = argument.tensor.unsqueeze(1);
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+                  torch::jit::Stack* stack) const {
+    const c10::FunctionSchema& schema = op.schema();
+    const bool is_out = !op.operator_name().overload_name.empty();
+    const c10::impl::ExcludeDispatchKeyGuard guard(c10::DispatchKey::FuncTorchBatched);
+    const auto layer = functorch::maybeCurrentDynamicLayer();
+    TORCH_CHECK(layer.has_value(), schema.name(),
+                ": expected to be called inside vmap, but got a batched tensor ",
+                "that escaped from it");
+    const int64_t level = layer->layerId();
+
+    std::vector<BatchedArgument> arguments;
+    for (size_t i = stack->size() - schema.arguments().size(); i < stack->size(); ++i) {
+      if (!(*stack)[i].isTensor()) continue;
+      auto [tensor, dimension] = functorch::unwrapTensorAtLevel((*stack)[i].toTensor(), level);
+      arguments.push_back({i, std::move(tensor), dimension});
     }
-    (*stack)[argument.position] = argument.tensor;
+    if (std::ranges::none_of(arguments, [](const BatchedArgument& argument) {
+          return argument.batch_dimension.has_value();
+        })) {
+      op.callBoxed(stack);
+      return;
+    }
+    if (is_out) {
+      prepare_out(schema, *stack, arguments);
+    } else if (!schema.is_mutable()) {
+      align_inputs(*stack, arguments);
+    }  // else self is the only tensor
+    // What is written to is written through, and its wrapper is the result.
+    const at::Tensor written =
+        schema.is_mutable()
+            ? (*stack)[(is_out ? arguments.back() : arguments.front()).position].toTensor()
+            : at::Tensor();
+    for (BatchedArgument& argument : arguments)
+      (*stack)[argument.position] = std::move(argument.tensor);
+    op.callBoxed(stack);
+    stack->back() =
+        written.defined() ? written : functorch::makeBatched(stack->back().toTensor(), 0, level);
   }
-  op.callBoxed(stack);
-  stack->back() = functorch::makeBatched(stack->back().toTensor(), 0, level);
-}
+
+ private:
+  // The arguments of a functional call, as tensors that broadcast with the batch dimension first.
+  void align_inputs(const torch::jit::Stack& stack, std::span<BatchedArgument> inputs) const {
+    int64_t rank = 0;
+    at::native::ResultTypeState types = {};
+    for (const BatchedArgument& input : inputs) {
+      // The wrapper has the dimensions of one example.
+      types = at::native::update_result_type_state(stack[input.position].toTensor(), types);
+      rank = std::max(rank, input.logical_rank());
+    }
+    const c10::ScalarType type = at::native::result_type(types);
+    for (BatchedArgument& input : inputs) {
+      // A batch of 0-dimensional tensors has a dimension, but promotes as they do. A fused form
+      // promotes nothing.
+      if (input.batch_dimension.has_value() && input.logical_rank() == 0 && !op_.is_fused)
+        input.tensor = input.tensor.to(type);
+      input.align(rank);
+    }
+  }
+
+  // The same with out, the last argument, which no example may resize.
+  void prepare_out(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
+                   std::vector<BatchedArgument>& arguments) const {
+    BatchedArgument& out = arguments.back();
+    TORCH_CHECK(out.batch_dimension.has_value(), schema.name(),
+                ": expected the tensor that is written to to be batched by vmap, as an operand is, "
+                "but got one that is not");
+    const std::span<BatchedArgument> inputs(arguments.data(), arguments.size() - 1);
+    c10::SymDimVector shape;
+    for (const BatchedArgument& input : inputs) {
+      shape = at::infer_size_symdimvector(shape, stack[input.position].toTensor().sym_sizes());
+    }
+    const c10::SymIntArrayRef out_shape = stack[out.position].toTensor().sym_sizes();
+    TORCH_CHECK(out_shape == shape, schema.name(),
+                ": expected the tensor that is written to to have the result's shape ",
+                c10::SymIntArrayRef(shape), " under vmap, but got ", out_shape);
+    align_inputs(stack, inputs);
+    out.align(out.logical_rank());
+    // Where no input is batched, all examples get the same result.
+    if (std::ranges::none_of(inputs, [](const BatchedArgument& input) {
+          return input.batch_dimension.has_value();
+        })) {
+      at::Tensor& first = inputs.front().tensor;
+      first = first.expand_symint(out.tensor.sym_sizes());
+    }
+  }
+
+  const Operator& op_;
+};
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fastact, FuncTorchBatched, library) {
-  for_each_name([&](const std::string& name, bool /*is_mutable*/) {
-    library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&batch>());
+  for_each_name([&](const Operator& op, const std::string& name, bool /*is_mutable*/) {
+    library.impl(name.c_str(),
+                 torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Batch>(op)));
   });
 }
 

@@ -311,13 +311,13 @@ inline std::string parameter_arguments(const Operator& op) {
   return text;
 }
 
-// visit(name, is_mutable) for every form of every operator, for kernels that are boxed.
+// visit(op, name, is_mutable) for every form of every operator, for kernels that are boxed.
 template <class Visit>
 void for_each_name(const Visit& visit) {
   for (const Operator* op : operators()) {
-    visit(op->name, false);
-    if (op->has_in_place) visit(in_place_name(*op), true);
-    if (op->out != nullptr) visit(out_name(*op), true);
+    visit(*op, op->name, false);
+    if (op->has_in_place) visit(*op, in_place_name(*op), true);
+    if (op->out != nullptr) visit(*op, out_name(*op), true);
   }
 }
 

@@ -46,6 +46,12 @@ int main() {
   expect(at::equal(fastact::relu_backward(gradient, input), (input > 0).to(at::kFloat)),
          "relu_backward");
 
+  // z is kept for the backward pass, whatever activations the library was built with.
+  at::Tensor trained = input.clone().requires_grad_();
+  fastact::fused_selu(trained, {.residual = input}).backward(gradient);
+  expect(at::equal(trained.grad(), fastact::selu_backward(gradient, input + input)),
+         "the gradient of fused_selu with a residual");
+
   const std::string info = fastact::build_info();
   std::printf("%s\n", info.c_str());
   expect(!info.empty(), "build_info says something");

@@ -35,23 +35,25 @@ at::Tensor apply_rule(const DerivativeRule& rule, const Operator& op,
 }  // namespace
 
 autograd::variable_list vjp(const Operator& op, const CallParameters& parameters,
-                            const at::Tensor& incoming, const at::Tensor* inputs,
+                            const at::Tensor& incoming, const SavedInputs& inputs,
                             const std::vector<bool>& needed) {
   autograd::variable_list gradients(op.num_inputs());
   if (!incoming.defined()) return gradients;
   if (op.gradients != nullptr) {
     op.gradients(op, parameters, incoming, inputs, needed, gradients.data());
     for (int i = 0; i < op.num_inputs(); ++i) {
-      // An input that was not saved: torch's engine does the same by what it knows of it.
-      if (!gradients[i].defined() || !inputs[i].defined()) continue;
+      // Torch's engine does the same for an input that is not kept, by its metadata.
+      if (!gradients[i].defined() || inputs.kinds[i] != Saved::kInput) continue;
       // Summed before it is rounded to the input's type.
-      gradients[i] = at::sum_to(gradients[i], inputs[i].sym_sizes()).to(inputs[i].scalar_type());
+      const at::Tensor& input = inputs.tensors[i];
+      gradients[i] = at::sum_to(gradients[i], input.sym_sizes()).to(input.scalar_type());
     }
     return gradients;
   }
   for (int i = 0; i < op.num_inputs(); ++i) {
     if (!needed[i]) continue;
-    const at::Tensor gradient = apply_rule(op.derivatives[i], op, parameters, incoming, inputs);
+    const at::Tensor gradient =
+        apply_rule(op.derivatives[i], op, parameters, incoming, inputs.tensors);
     gradients[i] = gradient.defined() ? gradient : at::zeros_like(incoming);
   }
   return gradients;
@@ -75,9 +77,28 @@ at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::T
   return is_passed_on ? sum.clone() : sum;
 }
 
-void DerivativeNode::save(int position, const at::Tensor& tensor, bool is_output, bool is_view) {
-  saved_[position] = autograd::SavedVariable(tensor, is_output, is_view);
-  is_output_[position] = is_output;
+DerivativeNode::DerivativeNode(const Operator& op, const CallParameters& parameters,
+                               TensorPointers tensors)
+    : op_(op), parameters_(parameters) {
+  for (int i = 0; i < op.num_inputs(); ++i)
+    kinds_[i] = tensors[i]->defined() ? Saved::kNotNeeded : Saved::kAbsent;
+}
+
+void DerivativeNode::save_input(int position, const at::Tensor& input) {
+  if (input.defined()) save(position, Saved::kInput, input);
+}
+
+void DerivativeNode::save_preactivation(const at::Tensor& preactivation) {
+  save(/*position=*/0, Saved::kPreactivation, preactivation);
+}
+
+void DerivativeNode::save_result(const at::Tensor& result, bool is_view) {
+  save(/*position=*/0, Saved::kResult, result, is_view);
+}
+
+void DerivativeNode::save(int position, Saved kind, const at::Tensor& tensor, bool is_view) {
+  kinds_[position] = kind;
+  saved_[position] = autograd::SavedVariable(tensor, is_output(position), is_view);
 }
 
 std::string DerivativeNode::name() const {
@@ -116,7 +137,7 @@ autograd::variable_list DerivativeNode::apply(autograd::variable_list&& gradient
     const std::lock_guard<std::mutex> lock(mutex_);
     unpack(tensors);
   }
-  return vjp(op_, parameters_, gradients[0], tensors, needed_gradients());
+  return vjp(op_, parameters_, gradients[0], {tensors, kinds_.data()}, needed_gradients());
 }
 
 autograd::variable_list call_compiled(const autograd::Node& node,
@@ -146,7 +167,10 @@ void DerivativeNode::compiled_args(autograd::CompiledNodeArgs& args) const {
   args.collect(op_.name);
   args.collect(parameters_.from_result);
   for (const double number : parameters_.numbers.values) args.collect(number);
-  for (int i = 0; i < op_.num_inputs(); ++i) args.collect(saved_[i], is_output_[i]);
+  for (int i = 0; i < op_.num_inputs(); ++i) {
+    args.collect(static_cast<int64_t>(kinds_[i]));
+    args.collect(saved_[i], is_output(i));
+  }
 }
 
 autograd::variable_list DerivativeNode::apply_with_saved(const autograd::variable_list& gradients,
@@ -157,14 +181,14 @@ autograd::variable_list DerivativeNode::apply_with_saved(const autograd::variabl
   at::Tensor saved_tensors[kMaxInputs];
   unpack(saved_tensors);
   for (int i = 0; i < op_.num_inputs(); ++i) packed.pack(saved_tensors[i]);
-  const auto backward = [&op = op_, parameters = parameters_](
+  const auto backward = [&op = op_, parameters = parameters_, kinds = kinds_](
                             const autograd::variable_list& incoming,
                             const std::vector<c10::IValue>& arguments) {
     autograd::PackedArgs unpacked(arguments);
     const auto needed = unpacked.unpack<std::vector<bool>>();
     at::Tensor tensors[kMaxInputs];
     for (int i = 0; i < op.num_inputs(); ++i) tensors[i] = unpacked.unpack<at::Tensor>();
-    return vjp(op, parameters, incoming[0], tensors, needed);
+    return vjp(op, parameters, incoming[0], {tensors, kinds.data()}, needed);
   };
   auto result = call_compiled(*this, gradients, saved, std::move(packed), backward);
   for (int i = 0; i < op_.num_inputs(); ++i) saved.after(saved_[i]);
@@ -174,9 +198,10 @@ autograd::variable_list DerivativeNode::apply_with_saved(const autograd::variabl
 DerivativeNodePointer make_derivative_node(const Operator& op, const CallParameters& parameters,
                                            TensorPointers tensors) {
 #if FASTACT_INTRUSIVE_NODES
-  auto node = c10::make_intrusive<DerivativeNode>(op, parameters);
+  auto node = c10::make_intrusive<DerivativeNode>(op, parameters, tensors);
 #else
-  auto node = DerivativeNodePointer(new DerivativeNode(op, parameters), autograd::deleteNode);
+  auto node =
+      DerivativeNodePointer(new DerivativeNode(op, parameters, tensors), autograd::deleteNode);
 #endif
   autograd::edge_list edges;
   edges.reserve(op.num_inputs());

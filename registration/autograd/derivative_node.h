@@ -7,6 +7,7 @@
 #include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/version.h>
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
@@ -23,7 +24,7 @@ namespace fastact {
 // The vector-Jacobian product: for each input that is `needed`, its gradient; `incoming` may be
 // undefined.
 torch::autograd::variable_list vjp(const Operator& op, const CallParameters& parameters,
-                                   const at::Tensor& incoming, const at::Tensor* inputs,
+                                   const at::Tensor& incoming, const SavedInputs& inputs,
                                    const std::vector<bool>& needed);
 
 // The Jacobian-vector product, which lies as `result` does: the tangent at `inputs` along
@@ -43,12 +44,16 @@ torch::autograd::variable_list call_compiled(const torch::autograd::Node& node,
 
 class DerivativeNode : public torch::autograd::TraceableFunction {
  public:
-  DerivativeNode(const Operator& op, const CallParameters& parameters)
-      : op_(op), parameters_(parameters) {}
+  // A node that keeps none of the call's inputs yet.
+  DerivativeNode(const Operator& op, const CallParameters& parameters, TensorPointers tensors);
 
-  // Keeps the tensor at `position` for backward. `is_output`: it is the result of the node's own
-  // operator, and then `is_view` says whether it was written in place through a view.
-  void save(int position, const at::Tensor& tensor, bool is_output = false, bool is_view = false);
+  // Keeps an input for backward.
+  void save_input(int position, const at::Tensor& input);
+  // Keeps z for a fused form's backward pass, in the place of self.
+  void save_preactivation(const at::Tensor& preactivation);
+  // Keeps the result of the node's own operator in the place of the first input. `is_view`: the
+  // operator has written it in place through a view.
+  void save_result(const at::Tensor& result, bool is_view = false);
 
   std::string name() const override;
   void release_variables() override;
@@ -59,13 +64,15 @@ class DerivativeNode : public torch::autograd::TraceableFunction {
       torch::autograd::SwapSavedVariables& saved) override;
 
  private:
+  void save(int position, Saved kind, const at::Tensor& tensor, bool is_view = false);
+  [[nodiscard]] bool is_output(int position) const { return kinds_[position] == Saved::kResult; }
   std::vector<bool> needed_gradients() const;
   void unpack(at::Tensor (&tensors)[kMaxInputs]);
 
   const Operator& op_;
   const CallParameters parameters_;
   torch::autograd::SavedVariable saved_[kMaxInputs];
-  bool is_output_[kMaxInputs] = {};
+  std::array<Saved, kMaxInputs> kinds_ = {};
 };
 
 #if FASTACT_INTRUSIVE_NODES
@@ -73,6 +80,11 @@ using DerivativeNodePointer = c10::intrusive_ptr<DerivativeNode>;
 #else
 using DerivativeNodePointer = std::shared_ptr<DerivativeNode>;
 #endif
+
+// The tensor, or a copy of one that was made in inference mode, which autograd refuses to keep.
+inline at::Tensor keepable(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_inference() ? tensor.clone() : tensor;
+}
 
 // A node of the operator, with an edge to each tensor's own node.
 DerivativeNodePointer make_derivative_node(const Operator& op, const CallParameters& parameters,

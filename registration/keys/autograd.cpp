@@ -18,34 +18,38 @@ namespace autograd = torch::autograd;
 
 bool has_tangent(const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); }
 
-// An input is kept if the gradient by another one, or by itself, is wanted and takes it.
+// Keeps each input that the gradient by another input, or by itself, takes, where that is wanted.
 void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensors) {
   for (int i = 0; i < op.num_inputs(); ++i) {
     bool is_used = false;
     for (int j = 0; j < op.num_inputs(); ++j)
       is_used |= node.should_compute_output(j) && op.derivatives[j].uses(i);
-    if (is_used) node.save(i, *tensors[i]);
+    if (is_used) node.save_input(i, *tensors[i]);
   }
 }
 
-// The same of a fused form, of which `argument` stands for z if it is defined, and what z is made
-// of is not kept then: but scale, which self's gradient takes, and a bias that is summed to.
-void save_fused(DerivativeNode& node, const Operator& op, TensorPointers tensors,
-                const at::Tensor& argument) {
+// Keeps what a fused form's gradients take. Where `preactivation` is defined it stands for z, and
+// the operands that z is made of are not kept, except scale, which self's gradient takes, and a
+// bias whose gradient is a sum.
+void save_fused(DerivativeNode& node, TensorPointers tensors, const at::Tensor& preactivation) {
   constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
   constexpr int kBias = static_cast<int>(FusedInput::kBias);
   constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
   constexpr int kGate = static_cast<int>(FusedInput::kGate);
   bool is_slope_used = false;
   for (int i = 0; i < kGate; ++i) is_slope_used |= node.should_compute_output(i);
-  for (int i = 0; i < op.num_inputs(); ++i) {
-    if (i == kGate && !is_slope_used) continue;
-    if (argument.defined()) {
+  for (int i = 0; i < kGate; ++i) {
+    if (preactivation.defined()) {
       if (i == kSelf || i == kResidual) continue;
-      if (i == kBias && tensors[i]->sym_numel() >= argument.sym_numel()) continue;
+      if (i == kBias && (!node.should_compute_output(kBias) ||
+                         tensors[kBias]->sym_numel() >= preactivation.sym_numel())) {
+        continue;
+      }
     }
-    node.save(i, *tensors[i]);
+    node.save_input(i, keepable(*tensors[i]));
   }
+  // PyTorch's product keeps gate, too, and raises if gate was made in inference mode.
+  if (is_slope_used) node.save_input(kGate, *tensors[kGate]);
 }
 
 // Whether a compiler is tracing. It takes over mutation itself, and knows how to undo a copy_, but
@@ -58,85 +62,29 @@ bool is_traced(const at::Tensor& tensor) {
 struct Autograd {
   static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                                const CallParameters& parameters) {
-    bool requires_grad = false;
-    bool tangent = false;
-    for (int i = 0; i < op.num_inputs(); ++i) {
-      requires_grad |= tensors[i]->requires_grad();
-      tangent |= has_tangent(*tensors[i]);
-    }
-    requires_grad &= autograd::GradMode::is_enabled();
-    CallParameters node_parameters = parameters;
-    node_parameters.from_result |=
-        requires_grad && op.is_fused && !is_traced(*tensors[0]) && op.saves_argument(op, tensors);
-    const bool saves_argument = op.is_fused && node_parameters.from_result;
-    const bool saves_result =
-        op.saves_result(parameters) || (saves_argument && op.result_stands_for_argument(tensors));
-    const bool makes_argument = saves_argument && !saves_result;
     const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
-    at::Tensor argument;
-    at::Tensor out;
-    if (makes_argument) {
-      {
-        const at::AutoDispatchBelowADInplaceOrView guard;
-        std::tie(out, argument) = op.with_argument(op, tensors, parameters, below);
-      }
-      if (argument.defined()) {
-        set_argument_history(argument, tensors);
-      } else {
-        argument = op.argument(tensors);
-      }
-    }
-    if (!out.defined()) {
-      const at::AutoDispatchBelowADInplaceOrView guard;
-      out = op.functional(&below, tensors, parameters);
-    }
-    DerivativeNodePointer node;
-    if (requires_grad) {
-      node = make_derivative_node(op, node_parameters, tensors);
-      if (op.is_fused) {
-        save_fused(*node, op, tensors, saves_result ? out : argument);
-        if (argument.defined()) node->save(0, argument);
-      } else if (!saves_result) {
-        save_inputs(*node, op, tensors);
-      }
-      set_derivative_history(out, node);
-    }
-    if (tangent) {
-      at::Tensor primals[kMaxInputs];
-      at::Tensor tangents[kMaxInputs];
-      for (int i = 0; i < op.num_inputs(); ++i) {
-        if (!tensors[i]->defined()) continue;
-        primals[i] = tensors[i]->_fw_primal(/*level=*/0);
-        tangents[i] = tensors[i]->_fw_grad(/*level=*/0);
-      }
-      if (saves_result && !op.is_fused) primals[0] = out;
-      const at::Tensor sum = jvp(op, parameters, out, primals, tangents);
-      out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0,
-                       /*is_inplace_op=*/false);
-    }
-    // With its tangent, for forward over reverse mode.
-    if (node != nullptr && saves_result) node->save(0, out, /*is_output=*/true);
-    return out;
+    return differentiable(&below, op, tensors, parameters, parameters, op.saves_result(parameters));
   }
 
   static at::Tensor& in_place(c10::DispatchKeySet keys, const Operator& op, at::Tensor& self,
                               const CallParameters& parameters) {
     const bool requires_grad = autograd::compute_requires_grad(self);
     const bool tangent = has_tangent(self);
+    // The gradient comes from the result where it can; else from a copy of the input.
+    const bool from_result = op.in_place_saves_result(parameters);
+    CallParameters derivative_parameters = parameters;
+    derivative_parameters.from_result = from_result && op.activation->traits.gradient_from_result;
+    at::Tensor input;
     if (requires_grad || tangent) {
       autograd::check_inplace(self, requires_grad);
       if (is_traced(self)) {
-        const at::Tensor input = self.clone();
+        input = self.clone();
         const at::Tensor* tensors[] = {&input};
-        return self.copy_(op.call(tensors, parameters));
+        return self.copy_(differentiable(/*below=*/nullptr, op, tensors, parameters,
+                                         derivative_parameters, from_result));
       }
+      if (!from_result) input = self.clone();
     }
-    // The gradient comes from the result where it can; else from a copy of the input.
-    const bool from_result = op.in_place_saves_result(parameters);
-    at::Tensor input;
-    if ((requires_grad || tangent) && !from_result) input = self.clone();
-    CallParameters derivative_parameters = parameters;
-    derivative_parameters.from_result = from_result && op.activation->traits.gradient_from_result;
 
     DerivativeNodePointer node;
     if (requires_grad) {
@@ -151,9 +99,9 @@ struct Autograd {
     if (node != nullptr) {
       rebase_derivative_history(self, node);
       if (from_result) {
-        node->save(0, self, /*is_output=*/true, self.is_view());
+        node->save_result(self, self.is_view());
       } else {
-        node->save(0, input);
+        node->save_input(0, input);
       }
     }
     if (tangent) {
@@ -180,6 +128,69 @@ struct Autograd {
     const at::AutoDispatchBelowAutograd guard;
     const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
     return op.write(&below, tensors, parameters, out);
+  }
+
+ private:
+  // The functional form with its history and tangent. `below` are the dispatch keys that follow,
+  // null for those of the tensors. `keeps_result`: the derivatives take the result instead of the
+  // first input, as the derivative operators do with `derivative_parameters`.
+  static at::Tensor differentiable(const c10::DispatchKeySet* below, const Operator& op,
+                                   TensorPointers tensors, const CallParameters& parameters,
+                                   const CallParameters& derivative_parameters, bool keeps_result) {
+    bool requires_grad = false;
+    bool tangent = false;
+    for (int i = 0; i < op.num_inputs(); ++i) {
+      requires_grad |= tensors[i]->requires_grad();
+      tangent |= has_tangent(*tensors[i]);
+    }
+    requires_grad &= autograd::GradMode::is_enabled();
+    const bool takes_preactivation =
+        requires_grad && op.is_fused && !is_traced(*tensors[0]) && op.saves_argument(op, tensors);
+    const bool is_preactivation = takes_preactivation && op.result_stands_for_argument(tensors);
+    at::Tensor preactivation;
+    at::Tensor out;
+    if (takes_preactivation && !is_preactivation) {
+      {
+        const at::AutoDispatchBelowADInplaceOrView guard;
+        std::tie(out, preactivation) = op.with_argument(op, tensors, parameters, below);
+      }
+      if (preactivation.defined()) {
+        set_argument_history(preactivation, tensors);
+      } else {
+        preactivation = op.argument(tensors);
+      }
+    }
+    if (!out.defined()) {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      out = op.functional(below, tensors, parameters);
+    }
+    DerivativeNodePointer node;
+    if (requires_grad) {
+      node = make_derivative_node(op, derivative_parameters, tensors);
+      if (op.is_fused) {
+        save_fused(*node, tensors, is_preactivation ? out : preactivation);
+        if (preactivation.defined()) node->save_preactivation(preactivation);
+      } else if (!keeps_result) {
+        save_inputs(*node, op, tensors);
+      }
+      set_derivative_history(out, node);
+    }
+    if (tangent) {
+      at::Tensor primals[kMaxInputs];
+      at::Tensor tangents[kMaxInputs];
+      for (int i = 0; i < op.num_inputs(); ++i) {
+        if (!tensors[i]->defined()) continue;
+        primals[i] = tensors[i]->_fw_primal(/*level=*/0);
+        tangents[i] = tensors[i]->_fw_grad(/*level=*/0);
+      }
+      if (keeps_result) primals[0] = out;
+      const at::Tensor sum = jvp(op, derivative_parameters, out, primals, tangents);
+      out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0,
+                       /*is_inplace_op=*/false);
+    }
+    // With its tangent, for forward over reverse mode.
+    if (node != nullptr && (keeps_result || is_preactivation)) node->save_result(out);
+    return out;
   }
 };
 

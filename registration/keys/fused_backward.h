@@ -19,14 +19,21 @@
 
 namespace fastact {
 
-constexpr bool is_fused_vector(int input) { return input == kScale || input == kBias; }
-
 // The call's tensors: grad_output, the inputs, their gradients.
 struct FusedBackwardTensors {
   static constexpr int kCount = 1 + 2 * kFusedInputs;
   at::Tensor grad_output;
   at::Tensor inputs[kFusedInputs];
   at::Tensor gradients[kFusedInputs];
+
+  [[nodiscard]] bool any_is_symbolic() const {
+    for (int i = 0; i < kCount; ++i) {
+      if ((*this)[i].defined() && (*this)[i].unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+        return true;
+      }
+    }
+    return false;
+  }
 
   [[nodiscard]] const at::Tensor& operator[](int i) const {
     return i == 0              ? grad_output
@@ -78,37 +85,35 @@ struct FusedBackwardOf {
     const FusedArguments call(*op, name, self, scale, bias, residual, gate, numbers);
     FusedBackwardTensors tensors;
     tensors.grad_output = grad_output;
-    for (int i = 0; i < kFusedInputs; ++i) {
-      tensors.inputs[i] = *call.tensors[i];
-      // A sum has the vector's shape. The gradient of another input needs not that input.
-      TORCH_CHECK_VALUE(!is_fused_vector(i) || !mask[i] || tensors.inputs[i].defined(),
-                        "fastact::", name, ": expected ", op->inputs[i],
-                        ", of which a gradient is wanted, but got None");
-    }
+    for (int i = 0; i < kFusedInputs; ++i) tensors.inputs[i] = *call.tensors[i];
     check_fused(*op, call.tensors, call.parameters);
     TORCH_CHECK(grad_output.device() == self.device(), "fastact::", name,
                 ": expected grad_output to be on self's device, ", self.device(), ", but got ",
                 grad_output.device());
-    if (!run(call.parameters, tensors, mask)) {
-      compose_fused_gradients(*op, call.parameters, grad_output, tensors.inputs,
-                              std::vector<bool>(mask.begin(), mask.end()), tensors.gradients);
-    }
+    if (!run(call.parameters, tensors, mask))
+      return composed_fused_backward(*op, call.parameters, grad_output, tensors.inputs, mask);
     return std::apply([](const auto&... gradients) { return FusedTensors(gradients...); },
                       std::to_array(tensors.gradients));
   }
 
  private:
+  // True if a sum without a shape is asked for, which composed_fused_backward() reports.
+  static bool sums_absent_vector(const FusedBackwardTensors& tensors, const FusedMask& mask) {
+    return (mask[kScale] && !tensors.inputs[kScale].defined()) ||
+           (mask[kBias] && !tensors.inputs[kBias].defined());
+  }
+
   // Whether the engine takes these tensors.
   bool run(const CallParameters& parameters, FusedBackwardTensors& tensors,
            const FusedMask& mask) const {
     const at::Tensor& self = tensors.inputs[kSelf];
     const DType type = *engine_type(self.scalar_type());
-    if (tensors.grad_output.scalar_type() != self.scalar_type()) return false;
-    // Without a scale self and residual have the same gradient.
-    const bool is_shared = mask[kSelf] && mask[kResidual] && !tensors.inputs[kScale].defined();
-    if (mask[kSelf]) tensors.gradients[kSelf] = Backend::fresh_like(self);
-    if (mask[kResidual] && !is_shared) tensors.gradients[kResidual] = Backend::fresh_like(self);
-    if (mask[kGate]) tensors.gradients[kGate] = Backend::fresh_like(self);
+    if (tensors.grad_output.scalar_type() != self.scalar_type() || tensors.any_is_symbolic() ||
+        sums_absent_vector(tensors, mask)) {
+      return false;
+    }
+    for (const int i : {kSelf, kResidual, kGate})
+      if (mask[i]) tensors.gradients[i] = Backend::fresh_like(self);
     std::optional<FusedLayout> layout = fused_layout(tensors);
     if (!layout.has_value() && tensors.grad_output.sizes() == self.sizes() &&
         tensors.grad_output.strides() != self.strides()) {
@@ -128,7 +133,6 @@ struct FusedBackwardOf {
     };
     if (mask[kScale]) tensors.gradients[kScale] = as_vector(sums[0], kScale);
     if (mask[kBias]) tensors.gradients[kBias] = as_vector(sums[1], kBias);
-    if (is_shared) tensors.gradients[kResidual] = tensors.gradients[kSelf];
     return true;
   }
 };

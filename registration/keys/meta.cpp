@@ -2,12 +2,15 @@
 // symbolic shapes.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "registration/keys/alpha_dropout.h"
 #include "registration/keys/fused.h"
+#include "registration/keys/fused_backward.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/signature.h"
 
@@ -259,6 +262,22 @@ struct FusedMeta {
   }
 };
 
+struct MetaFusedBackward {
+  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
+
+  static bool run(const Operator& /*op*/, DType /*type*/, const CallParameters& /*parameters*/,
+                  const FusedBackwardTensors& tensors, const FusedLayout& layout,
+                  const FusedMask& mask, at::Tensor (&sums)[2]) {
+    if (mask[kScale]) sums[0] = sum_like(tensors.inputs[kScale], layout);
+    if (mask[kBias]) sums[1] = sum_like(tensors.inputs[kBias], layout);
+    return true;
+  }
+
+  static at::Tensor sum_like(const at::Tensor& vector, const FusedLayout& layout) {
+    return at::empty({layout.channels.size}, vector.options());
+  }
+};
+
 struct MetaAlphaDropout {
   static void run(const Operator& /*op*/, double /*p*/, const at::Tensor& /*seed*/,
                   const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
@@ -269,6 +288,7 @@ struct MetaAlphaDropout {
 TORCH_LIBRARY_IMPL(fastact, Meta, library) {
   implement<Meta>(library, c10::DispatchKey::Meta);
   implement<FusedMeta>(library, c10::DispatchKey::Meta);
+  implement_fused_backward<MetaFusedBackward>(library);
   implement<AlphaDropoutKernels<MetaAlphaDropout>>(library, c10::DispatchKey::Meta,
                                                    alpha_dropout_operators());
 }

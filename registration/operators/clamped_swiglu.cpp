@@ -94,8 +94,9 @@ std::tuple<at::Tensor, at::Tensor> composed_swiglu_backward(const at::Tensor& gr
 
 // Descriptor::gradients.
 void swiglu_gradients(const Operator& op, const CallParameters& parameters,
-                      const at::Tensor& incoming, const at::Tensor* inputs,
+                      const at::Tensor& incoming, const SavedInputs& saved,
                       const std::vector<bool>& needed, at::Tensor* gradients) {
+  const at::Tensor* const inputs = saved.tensors;
   const bool has_kernel = !at::GradMode::is_enabled() && is_plain(incoming) &&
                           is_plain(inputs[kGatePart]) && is_plain(inputs[kLinearPart]);
   if (has_kernel && needed[kGatePart] && needed[kLinearPart]) {

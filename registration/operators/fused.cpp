@@ -14,6 +14,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <optional>
 #include <string>
@@ -43,7 +44,8 @@ at::Tensor derivative_by(const Operator& op, const CallParameters& parameters,
   std::vector<bool> needed(kFusedInputs);
   needed[Input] = true;
   at::Tensor result[kFusedInputs];
-  compose_fused_gradients(op, parameters, incoming, inputs, needed, result);
+  compose_fused_gradients(op, parameters, incoming, inputs, /*self_is_preactivation=*/false, needed,
+                          result);
   return result[Input];
 }
 
@@ -109,57 +111,67 @@ at::ArrayRef<double> numbers_of(const Operator& op, const CallParameters& parame
 // Descriptor::with_argument.
 std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointers tensors,
                                                 const CallParameters& parameters,
-                                                c10::DispatchKeySet keys) {
+                                                const c10::DispatchKeySet* keys) {
   if (!std::all_of(tensors, tensors + kFusedInputs,
                    [](const at::Tensor* tensor) { return is_plain(*tensor); })) {
     return {};
   }
   const auto optional = [&](int i) { return argument_of<1, 1>(*tensors[i]); };
   auto [result, z] = operator_with_argument(op).dispatch(
-      &keys, *tensors[kSelf], optional(kScale), optional(kBias), optional(kResidual),
+      keys, *tensors[kSelf], optional(kScale), optional(kBias), optional(kResidual),
       optional(kGate), numbers_of(op, parameters));
   return {std::move(result), std::move(z)};
 }
 
-// Whether self's and residual's gradient is the activation's own one: of z itself, without scale
-// and gate, where bias wants none. Of another function's result it would be a second pass.
-bool is_own_gradient(const Operator& op, const CallParameters& parameters, const at::Tensor* inputs,
+// Whether the node keeps z, or the result that serves as z, in the place of self.
+bool keeps_preactivation(const SavedInputs& saved) {
+  return saved.kinds[kSelf] == Saved::kPreactivation || saved.kinds[kSelf] == Saved::kResult;
+}
+
+// True if the gradient of self and residual is plain `<activation>_backward(grad, z)`: z is kept,
+// the call had neither scale nor gate, and bias needs no gradient. An activation whose backward
+// operator takes the result would have to compute f(z) first, in a second pass.
+bool is_own_gradient(const Operator& op, const SavedInputs& saved,
                      const std::vector<bool>& needed) {
-  return parameters.from_result && op.activation->traits.saves != Saves::kOutput &&
-         !inputs[kScale].defined() && !inputs[kGate].defined() && !needed[kBias];
+  return keeps_preactivation(saved) && op.activation->traits.saves != Saves::kOutput &&
+         saved.was_absent(kScale) && saved.was_absent(kGate) && !needed[kBias];
 }
 
 // Operator::gradients.
 void gradients(const Operator& op, const CallParameters& parameters, const at::Tensor& incoming,
-               const at::Tensor* inputs, const std::vector<bool>& needed, at::Tensor* gradients) {
-  if (is_own_gradient(op, parameters, inputs, needed)) {
-    CallParameters own = parameters;
-    own.from_result = false;
+               const SavedInputs& saved, const std::vector<bool>& needed, at::Tensor* gradients) {
+  const at::Tensor* const inputs = saved.tensors;
+  if (is_own_gradient(op, saved, needed)) {
     const at::Tensor* const arguments[] = {&incoming, &inputs[kSelf]};
-    const at::Tensor slope = backward_of(op).call(arguments, own);
+    const at::Tensor slope = backward_of(op).call(arguments, parameters);
     for (const int i : {kSelf, kResidual})
       if (needed[i]) gradients[i] = slope;
     return;
   }
+  const bool is_preactivation = keeps_preactivation(saved);
   if (!has_kernel(incoming, inputs)) {
-    compose_fused_gradients(op, parameters, incoming, inputs, needed, gradients);
+    compose_fused_gradients(op, parameters, incoming, inputs, is_preactivation, needed, gradients);
     return;
   }
   FusedMask mask;
   std::ranges::copy(needed, mask.begin());
-  // Of z itself, self's gradient is the slope, and what was added to it is -0.0, to which it is
-  // summed.
-  const bool is_argument = parameters.from_result;
-  const bool sums_bias = is_argument && needed[kBias] && inputs[kBias].defined();
-  at::Tensor none;
-  if (is_argument) {
+  // Without a scale residual's gradient is self's.
+  const bool is_shared = !is_preactivation && needed[kSelf] && needed[kResidual] &&
+                         saved.was_absent(kScale) &&
+                         inputs[kSelf].sizes() == inputs[kResidual].sizes();
+  if (is_shared) mask[kResidual] = false;
+  // The kernel takes z as a call without scale and residual. Where bias needs a sum, a bias of -0.0
+  // gives the sum its shape and leaves z as it is.
+  const bool sums_bias = is_preactivation && needed[kBias] && saved.kinds[kBias] == Saved::kInput;
+  at::Tensor no_bias;
+  if (is_preactivation) {
     mask = {needed[kSelf] || needed[kBias] || needed[kResidual], false, sums_bias, false,
             needed[kGate]};
-    if (sums_bias) none = at::full_like(inputs[kBias], -0.0);
+    if (sums_bias) no_bias = at::full_like(inputs[kBias], -0.0);
   }
   const auto optional = [&](int i) {
-    if (!is_argument || i == kGate) return argument_of<1, 1>(inputs[i]);
-    return i == kBias && sums_bias ? std::optional(none) : std::nullopt;
+    if (!is_preactivation || i == kGate) return argument_of<1, 1>(inputs[i]);
+    return i == kBias && sums_bias ? std::optional(no_bias) : std::nullopt;
   };
   FusedTensors result = backward_operator(op).dispatch(
       nullptr, incoming, inputs[kSelf], optional(kScale), optional(kBias), optional(kResidual),
@@ -170,7 +182,8 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
         ((gradients[i++] = std::move(tensors)), ...);
       },
       result);
-  if (!is_argument) return;
+  if (is_shared) gradients[kResidual] = gradients[kSelf];
+  if (!is_preactivation) return;
   const at::Tensor slope = std::move(gradients[kSelf]);
   gradients[kSelf] = at::Tensor();
   for (const int i : {kSelf, kBias, kResidual})
@@ -189,17 +202,7 @@ struct ComposedBackward {
                               numbers);
     at::Tensor inputs[kFusedInputs];
     for (int i = 0; i < kFusedInputs; ++i) inputs[i] = *call.tensors[i];
-    FusedTensors result;
-    std::apply(
-        [&](auto&... tensors) {
-          at::Tensor gradients[kFusedInputs];
-          compose_fused_gradients(*op, call.parameters, grad_output, inputs,
-                                  std::vector<bool>(mask.begin(), mask.end()), gradients);
-          int i = 0;
-          ((tensors = std::move(gradients[i++])), ...);
-        },
-        result);
-    return result;
+    return composed_fused_backward(*op, call.parameters, grad_output, inputs, mask);
   }
 };
 
@@ -404,9 +407,34 @@ FusedArguments::FusedArguments(const Operator& op, const std::string& name, cons
   std::ranges::copy(numbers, parameters.numbers.values);
 }
 
+FusedTensors composed_fused_backward(const Operator& op, const CallParameters& parameters,
+                                     const at::Tensor& grad_output, const at::Tensor* inputs,
+                                     const FusedMask& mask) {
+  std::array<at::Tensor, kFusedInputs> gradients;
+  compose_fused_gradients(op, parameters, grad_output, inputs, /*self_is_preactivation=*/false,
+                          std::vector<bool>(mask.begin(), mask.end()), gradients.data());
+  for (int i = 0; i < kFusedInputs; ++i) {
+    if (!mask[i]) continue;
+    TORCH_CHECK_VALUE(!is_fused_vector(i) || inputs[i].defined(),
+                      "fastact::", fused_backward_name(op), ": expected ", op.inputs[i],
+                      ", whose gradient is asked for, but got None");
+    // Summed before it is rounded.
+    if (inputs[i].defined()) gradients[i] = at::sum_to(gradients[i], inputs[i].sym_sizes());
+    gradients[i] = gradients[i].to((inputs[i].defined() ? inputs[i] : inputs[kSelf]).scalar_type());
+    // An operator's results share no memory.
+    const auto own = gradients.begin() + i;
+    if (std::any_of(gradients.begin(), own,
+                    [&](const at::Tensor& other) { return other.is_same(*own); })) {
+      *own = own->clone();
+    }
+  }
+  return std::apply([](const auto&... each) { return FusedTensors(each...); }, gradients);
+}
+
 void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
                              const at::Tensor& incoming, const at::Tensor* inputs,
-                             const std::vector<bool>& needed, at::Tensor* gradients) {
+                             bool self_is_preactivation, const std::vector<bool>& needed,
+                             at::Tensor* gradients) {
   const c10::ScalarType element = inputs[kSelf].scalar_type();
   const c10::ScalarType type = element == at::kDouble ? at::kDouble : at::kFloat;
   at::Tensor numbers[kFusedInputs];
@@ -415,11 +443,7 @@ void compose_fused_gradients(const Operator& op, const CallParameters& parameter
   }
   const auto& [self, scale, bias, residual, gate] = numbers;
   at::Tensor z = self;
-  // Of a fused form it says that this is z already; of the activation's operators something else.
-  const bool is_argument = parameters.from_result;
-  CallParameters own = parameters;
-  own.from_result = false;
-  if (!is_argument) {
+  if (!self_is_preactivation) {
     if (scale.defined()) {
       z = bias.defined() ? at::addcmul(bias, z, scale) : at::mul(z, scale);
     } else if (bias.defined()) {
@@ -432,13 +456,14 @@ void compose_fused_gradients(const Operator& op, const CallParameters& parameter
   const bool needs_slope = needed[kSelf] || needed[kScale] || needed[kBias] || needed[kResidual];
   const at::Tensor* const argument[] = {&z};
   at::Tensor value;
-  if (needed[kGate] || (needs_slope && takes_output)) value = value_of(op).call(argument, own);
+  if (needed[kGate] || (needs_slope && takes_output))
+    value = value_of(op).call(argument, parameters);
   at::Tensor g = incoming.to(type);
   if (needed[kGate]) gradients[kGate] = at::mul(g, value);
   if (!needs_slope) return;
   if (gate.defined()) g = at::mul(g, gate);
   const at::Tensor* const arguments[] = {&g, takes_output ? &value : &z};
-  const at::Tensor slope = backward_of(op).call(arguments, own);
+  const at::Tensor slope = backward_of(op).call(arguments, parameters);
   if (needed[kSelf]) gradients[kSelf] = scale.defined() ? at::mul(slope, scale) : slope;
   if (needed[kScale]) gradients[kScale] = at::mul(slope, self);
   if (needed[kBias]) gradients[kBias] = slope;

@@ -20,12 +20,30 @@ namespace fastact {
 // What a call carries beside its tensors.
 struct CallParameters {
   Parameters numbers;
-  // is_result of a derivative. Of a fused form's gradients: that `self` is z, or stands for it.
+  // The argument is_result of a derivative operator.
   bool from_result = false;
 };
 
 // A call's tensors, in the schema's order.
 using TensorPointers = const at::Tensor* const*;
+
+// What an autograd node keeps of one input of its operator.
+enum class Saved : uint8_t {
+  kAbsent,         // the call had no such tensor
+  kNotNeeded,      // the call had one, but no derivative that is wanted takes it
+  kInput,          // the input
+  kPreactivation,  // in the place of a fused form's self: z = self * scale + bias + residual
+  kResult,         // in the place of self: the result, from which the derivatives are computed
+};
+
+// The inputs as a node keeps them. A tensor is undefined where it was absent and where it is not
+// kept: only `kinds` tells the two apart.
+struct SavedInputs {
+  [[nodiscard]] bool was_absent(int input) const { return kinds[input] == Saved::kAbsent; }
+
+  const at::Tensor* tensors;
+  const Saved* kinds;
+};
 
 class Operator;
 
@@ -94,7 +112,7 @@ struct Descriptor {
   // All derivatives that are needed at once, in place of one rule after the other: where they share
   // most of their work.
   using Gradients = void (*)(const Operator& op, const CallParameters& parameters,
-                             const at::Tensor& incoming, const at::Tensor* inputs,
+                             const at::Tensor& incoming, const SavedInputs& inputs,
                              const std::vector<bool>& needed, at::Tensor* gradients);
   Gradients gradients = nullptr;
 
@@ -106,7 +124,7 @@ struct Descriptor {
   // undefined tensors where there is none.
   std::pair<at::Tensor, at::Tensor> (*with_argument)(const Operator& op, TensorPointers tensors,
                                                      const CallParameters& parameters,
-                                                     c10::DispatchKeySet keys) = nullptr;
+                                                     const c10::DispatchKeySet* keys) = nullptr;
 };
 
 class Operator : public Descriptor {

@@ -124,8 +124,8 @@ fuzz:  ## nightly: EXAMPLES random calls a test, FUZZ_CASES of the engine, threa
 	$(BUILD_ALL) -DFASTACT_BUILD_TESTS=ON
 	FASTACT_FUZZ_CASES=$(FUZZ_CASES) FASTACT_FUZZ_SEED=$(SEED) \
 	  $(BUILD)/bin/fastact_ops_tests --gtest_filter='FuzzTest.*'
-	FASTACT_FUZZ_EXAMPLES=$(EXAMPLES) FASTACT_NIGHTLY=1 python -m pytest -rs \
-	  --hypothesis-seed=$(SEED) $(addprefix python_tests/test_,fuzz.py concurrency.py resources.py)
+	FASTACT_FUZZ_EXAMPLES=$(EXAMPLES) FASTACT_FUZZ_SEED=$(SEED) FASTACT_NIGHTLY=1 python -m pytest -rs \
+	  --hypothesis-seed=$(SEED) $(addprefix python_tests/test_,fuzz.py combinations.py concurrency.py resources.py)
 
 prove: build  ## every result against the exact one; ARGS="--op selu --dtype float32" for a part
 	python prove $(ARGS)

@@ -1,0 +1,160 @@
+"""What one call of test_combinations.py consists of, and the tensors that it makes."""
+
+from dataclasses import dataclass, fields
+
+import torch
+
+from operator_rows import rows
+
+# The numbers of each role are such that self * scale + bias + residual is exact in every type and
+# an odd multiple of 1/16: no activation has a kink there, and rounding cannot cross one. Sums stay
+# below 8, so they fit into bfloat16's 8 digits.
+NUMBERS = {
+    "argument": tuple((2 * k + 1) / 16 for k in range(-14, 14)),
+    "below_one": tuple((2 * k + 1) / 16 for k in range(-8, 8)),
+    "odd": (-3.0, -1.0, 1.0, 3.0),
+    "shift": tuple(k / 8 for k in range(-8, 9)),
+    "factor": tuple(k / 8 for k in range(-16, 17) if k),
+}
+BATCH = 2
+GRADIENT = "incoming"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One call. `operands` describes each operand that is present in words:
+
+    full, vector (along `dim`), channels, row, column, one (element), zero_dim, higher (one more
+    dimension): its shape beside `shape`;
+    channels_last, transposed, expanded, strided: its layout, else contiguous;
+    grad: requires a gradient; inference: made under inference_mode;
+    batched, batched_last: has a dimension for vmap, the first or last one;
+    float32, ...: its type, where that is another than `dtype`.
+    """
+
+    operator: str
+    mode: str
+    operands: dict
+    dtype: str = "float32"
+    shape: tuple = (2, 4, 3, 2)
+    dim: int = -1
+    incoming: str = "full"  # the incoming gradient's layout
+    seed: int = 0
+
+    def __repr__(self):
+        """A call of the class with what differs from the defaults."""
+        named = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)[3:]
+            if getattr(self, f.name) != f.default
+        ]
+        return (
+            f"Combination({', '.join(map(repr, (self.operator, self.mode, self.operands)))}"
+            f"{''.join(', ' + text for text in named)})"
+        )
+
+    @property
+    def row(self):
+        return rows()[self.operator]
+
+    def words(self, name):
+        return self.operands[name].split()
+
+    def having(self, word):
+        return tuple(name for name in self.operands if word in self.words(name))
+
+    def batch_dim(self, name):
+        words = self.words(name)
+        return 0 if "batched" in words else -1 if "batched_last" in words else None
+
+
+def shape_of(words, shape, dim):
+    """The shape of an operand beside a result of this shape."""
+    if "zero_dim" in words or (not shape and "full" not in words and "higher" not in words):
+        return (1,) if "one" in words or "vector" in words else ()
+    if "full" in words:
+        return shape
+    if "higher" in words:
+        return (2, *shape)
+    if "vector" in words:
+        return (shape[dim],)
+    if "channels" in words:
+        return (shape[1] if len(shape) > 1 else 1,)
+    if "row" in words:
+        return (*(1,) * (len(shape) - 1), shape[-1])
+    if "column" in words:
+        return (*shape[:-1], 1)
+    if "one" in words:
+        return (1,)
+    raise ValueError(f"no shape in {words}")
+
+
+def laid_out(words, shape, draw):
+    """A tensor of these words' layout; draw(*shape) makes a contiguous one."""
+    if "expanded" in words and shape:
+        return draw(1, *shape[1:]).expand(shape)
+    if "strided" in words:
+        return draw(*shape[:-1], 2 * shape[-1] + 1)[..., 1::2] if shape else draw(3)[1]
+    t = draw(*shape)
+    if "channels_last" in words and t.dim() == 4:
+        return t.contiguous(memory_format=torch.channels_last)
+    if ("transposed" in words or "channels_last" in words) and t.dim() > 1:
+        return t.transpose(-1, -2).contiguous().transpose(-1, -2)
+    return t
+
+
+def drawn(words, shape, numbers, dtype, seed):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.tensor(NUMBERS[numbers], dtype=torch.float64)
+
+    def draw(*shape):
+        return values[torch.randint(len(values), shape, generator=generator)].to(dtype)
+
+    return laid_out(words, shape, draw)
+
+
+def dtype_of(c, name):
+    for word in c.words(name):
+        if isinstance(found := getattr(torch, word, None), torch.dtype):
+            return found
+    return getattr(torch, c.dtype)
+
+
+def slices_of(c):
+    """The operands of each slice of vmap; one slice without vmap. They require no gradient."""
+    is_batched = c.having("batched") or c.having("batched_last")
+    result = []
+    for i in range(BATCH if is_batched else 1):
+        tensors = {}
+        for place, operand in enumerate(c.row.operands):
+            name = operand.name
+            if name not in c.operands:
+                continue
+            words = c.words(name)
+            seed = 1000 * c.seed + 10 * place + (i if c.batch_dim(name) is not None else 0)
+            shape = shape_of(words, c.shape, c.dim)
+            if c.row.halves:
+                shape = (*shape[:-1], 2 * shape[-1])
+            with torch.inference_mode("inference" in words):
+                tensors[name] = drawn(words, shape, operand.numbers, dtype_of(c, name), seed)
+        result.append(tensors)
+    return result
+
+
+def batched(c, slices):
+    """The operands of the whole call."""
+    tensors = dict(slices[0])
+    for name in tensors:
+        dim = c.batch_dim(name)
+        if dim is not None:
+            tensors[name] = torch.stack([s[name] for s in slices], dim)
+    for name in c.having("grad"):
+        tensors[name] = tensors[name].detach().requires_grad_()
+    return tensors
+
+
+def incoming_like(c, value, seed=99):
+    """An incoming gradient for a result."""
+    words = c.incoming.split()
+    g = drawn(words, tuple(value.shape), "factor", value.dtype, 1000 * c.seed + seed)
+    return g

@@ -1,0 +1,140 @@
+"""Combinations of operands, layouts, types and operators: every pair of values of two dimensions in
+a few hundred calls, by allpairspy; at night random ones besides."""
+
+import itertools
+import os
+import random
+from collections import OrderedDict
+from functools import cache
+
+from allpairspy import AllPairs
+
+from combinations import Combination
+from modes import EAGER_BACKWARD, FORWARD_MODE, IN_PLACE, VMAP, WITHOUT_GRADIENTS
+from operator_rows import family, rows
+
+TYPES = (
+    "float32", "float64", "bfloat16", "float16", "bfloat16 float32", "float16 float32",
+)  # fmt: skip
+# (shape, dim): images, rows, one dimension, one number, nothing.
+SHAPES = (
+    ((2, 4, 3, 2), -1), ((2, 4, 3, 2), 1), ((3, 4), -1), ((3, 4), 0), ((6,), -1), ((), -1),
+    ((0, 4), -1), ((2, 0, 3, 2), 1),
+)  # fmt: skip
+INCOMING = ("full", "full expanded", "full transposed", "full strided")
+BATCHED = ("batched", "", "batched_last")
+EXAMPLES = int(os.environ.get("FASTACT_FUZZ_EXAMPLES", 0))
+SEED = os.environ.get("FASTACT_FUZZ_SEED", "0")
+
+
+def dimensions(name):
+    """The values of each dimension of a family's calls."""
+    members = family(name)
+    result = OrderedDict(
+        operator=[row.name for row in members],
+        type=TYPES if name == "fused" else TYPES[:4],
+        shape=[s for s in SHAPES if name != "packed" or s[0]],
+        incoming=INCOMING,
+    )
+    for operand in members[0].operands:
+        result[operand.name] = (*((None,) if operand.is_optional else ()), *operand.placements)
+        result[operand.name + "_grad"] = ("grad", "")
+        result[operand.name + "_batched"] = BATCHED
+    if name == "fused":
+        result["inference"] = (None, "scale", "bias", "residual", "gate")
+    return result
+
+
+@cache
+def every_pair(name):
+    """Rows of values that contain every pair of two dimensions' values."""
+    chosen = dimensions(name)
+    found = [tuple(row) for row in AllPairs(list(chosen.values()))]
+    return tuple(dict(zip(chosen, row)) for row in found)
+
+
+def missing_pairs(name):
+    """The pairs that every_pair() has left out: none."""
+    chosen = list(dimensions(name).items())
+    found = every_pair(name)
+    for (a, first), (b, second) in itertools.combinations(chosen, 2):
+        present = {(row[a], row[b]) for row in found}
+        yield from ((a, x, b, y) for x in first for y in second if (x, y) not in present)
+
+
+def random_rows(name, mode):
+    """At night: as many as FASTACT_FUZZ_EXAMPLES says, the same for the same seed."""
+    draw = random.Random(f"{SEED} {name} {mode}")
+    chosen = dimensions(name)
+    for _ in range(EXAMPLES):
+        yield {key: draw.choice(values) for key, values in chosen.items()}
+
+
+def combination(values, mode, seed):
+    """The call of a mode with these values; what the mode has no use for is left out."""
+    row = rows()[values["operator"]]
+    dtype, *wide = values["type"].split()
+    if mode == "double_backward":  # in 16 bits a sum of so many products says nothing
+        dtype, wide = ("float64", "float32")[seed % 2], []
+    shape, dim = values["shape"]
+    present = [o for o in row.operands if values[o.name] is not None]
+    needs = [o.name for o in present if values[o.name + "_grad"]]
+    if mode in WITHOUT_GRADIENTS:
+        needs = []
+    elif not needs:
+        needs = [present[seed % len(present)].name]
+    batched = {o.name: values[o.name + "_batched"] for o in present} if mode in VMAP else {}
+    if mode in VMAP and (not any(batched.values()) or mode in IN_PLACE):
+        batched[present[0].name] = batched[present[0].name] or "batched"
+    operands = {}
+    for operand in present:
+        name = operand.name
+        words = [values[name]]
+        if wide and name in ("scale", "bias"):
+            words += wide
+        if name in needs:
+            words.append("grad")
+        elif values.get("inference") == name and mode in EAGER_BACKWARD:
+            words.append("inference")
+        if batched.get(name):
+            words.append(batched[name])
+        operands[name] = " ".join(words)
+    return Combination(
+        row.name, mode, operands, dtype=dtype, shape=shape, dim=dim, incoming=values["incoming"],
+        seed=seed,
+    )  # fmt: skip
+
+
+def combinations(name, mode):
+    """The calls of a family in a mode, each once."""
+    listed = itertools.chain(every_pair(name), random_rows(name, mode))
+    found = (combination(values, mode, seed) for seed, values in enumerate(listed))
+    return [c for c in found if is_possible(c)]
+
+
+def is_possible(c):
+    """Whether the operator has the mode's form."""
+    row = c.row
+    if c.mode == "in_place_backward":
+        return row.differentiates_in_place
+    if c.mode in VMAP and row.draws:
+        return False  # test_randomness_of_vmap_is_that_of_alpha_dropout
+    if c.mode in FORWARD_MODE and any("expanded" in c.words(name) for name in c.having("grad")):
+        return False  # PyTorch has no dual numbers of expanded tensors
+    if c.mode in IN_PLACE:
+        return row.call_ is not None
+    return row.has_out if c.mode == "out" else True
+
+
+def every_set_of_operands(row, **others):
+    """The full product of absent operands, present ones and ones that require a gradient."""
+    states = [(None, "", "grad") if o.is_optional else ("", "grad") for o in row.operands]
+    for state in itertools.product(*states):
+        if "grad" not in state:
+            continue
+        operands = {
+            o.name: f"full {word}".strip()
+            for o, word in zip(row.operands, state)
+            if word is not None
+        }
+        yield Combination(row.name, operands=operands, **others)

@@ -1,0 +1,196 @@
+"""What a call of an operator row gives in exact enough arithmetic: PyTorch's operators in float64 on
+the same numbers, and how far a result of FastAct's may be from that.
+
+The arguments of all activations are exact (combinations.NUMBERS), so a result's error comes from
+the formula and from the roundings of factors and sums alone:
+
+- An element is a product of f, f' or f'' with at most three factors and the incoming gradient, each
+  product rounded once, in the type or a wider one: half an ULP each, 2 ULP in all, and what is
+  rounded to another type between operators one more. To this come twice the ULP that the formula's
+  header promises, as an ULP of a factor may be two of the product. Where terms of f' cancel, a
+  header counts in ULP of 1/16; so does docs/fused.md, of 1/64 of the other factors. A derivative
+  computed from a result that was rounded (tanh, sigmoid, in place) has an absolute error of two ULP
+  of the other factors. PyTorch's float64 compositions cancel, too (x - tanh(x)): 8 of float64's ULP
+  of the other factors.
+- A sum of n elements is off by n ULP of the type that it is added in (float32, or float64), times
+  the sum of absolute values, and its elements' errors add up.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from combinations import dtype_of
+from operator_rows import identity
+
+DOUBLE = torch.finfo(torch.float64).eps
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A float64 tensor and the largest error that a result may have."""
+
+    value: torch.Tensor
+    error: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Expected:
+    value: Exact
+    gradients: dict  # Exact by operand, for an incoming gradient
+    tangent: Exact | None
+
+
+def aligned(c, tensors):
+    """The operands in float64, viewed so that they broadcast."""
+    rank = max(t.dim() for name, t in tensors.items() if name == c.row.leading)
+    return {name: c.row.align(name, t.double(), rank, c.dim) for name, t in tensors.items()}
+
+
+def leaves_of(c, tensors, extra):
+    """Every operand, expanded to the result's shape and copied; and its shape before."""
+    views = aligned(c, {name: t.detach() for name, t in tensors.items()})
+    shapes = {name: t.shape for name, t in views.items()}
+    full = torch.broadcast_shapes(*shapes.values())
+    leaves = {name: t.expand(full).clone().requires_grad_() for name, t in views.items()}
+    return {**leaves, **extra}, shapes
+
+
+def terms_of(c, function, leaves, incoming):
+    """The result, and each element's part of each operand's gradient."""
+    names = [name for name, t in leaves.items() if t.requires_grad]
+    value = c.row.compose(function, leaves)
+    if incoming is None:
+        return value.detach(), {}
+    grads = torch.autograd.grad(value, [leaves[n] for n in names], incoming.double())
+    return value.detach(), dict(zip(names, grads))
+
+
+def unit(c):
+    """ULP of the coarsest type that takes part."""
+    return max(torch.finfo(dtype_of(c, name)).eps for name in c.operands)
+
+
+def element_error(c, order, exact, others, from_rounded=False):
+    """Of single elements; `others` is the same with a slope of 1 in the place of f or f'."""
+    eps = max(unit(c), torch.finfo(torch.bfloat16).eps if c.mode == "autocast" else 0)
+    dtype = next(t for t in c.row.ulp if torch.finfo(t).eps == eps)
+    count = 3 + 2 * c.row.ulp[dtype][order]
+    floor = 2.0 if from_rounded else count / 16
+    return eps * (count * exact.abs() + floor * others.abs()) + 8 * DOUBLE * others.abs()
+
+
+def summed(c, term, error, shape, to):
+    """The gradient of an operand of this shape, from the elements' terms."""
+    value = term.sum_to_size(shape)
+    count = term.numel() // max(value.numel(), 1)
+    added_in = DOUBLE if unit(c) == DOUBLE else torch.finfo(torch.float32).eps
+    rounding = 2 * count * added_in + (unit(c) if count > 1 else 0)
+    error = error.sum_to_size(shape) + rounding * term.abs().sum_to_size(shape)
+    return Exact(value.reshape(to), error.reshape(to))
+
+
+def expected(c, tensors, incoming=None, tangents=None, extra=None):
+    """What a call with the operands of one slice gives."""
+    row = c.row
+    from_rounded = row.from_rounded or c.mode.startswith("in_place")
+    leaves, shapes = leaves_of(c, tensors, extra or {})
+    ones = torch.ones((), dtype=torch.float64)
+    seed = incoming
+    if tangents is not None:
+        with torch.no_grad():
+            seed = ones.expand_as(row.compose(row.function, leaves))
+    value, terms = terms_of(c, row.function, leaves, seed)
+    flat = identity if row.function is not None else None
+    other_value, others = terms_of(c, flat, leaves, seed)
+    result = Exact(value, element_error(c, 0, value, other_value))
+    if tangents is not None:
+        views = {name: tangents[name] for name in tangents}
+        views = aligned(c, {**tensors, **views})
+        tangent, error = 0.0, 0.0
+        for n in tangents:
+            part, size = (t[n] * views[n].expand_as(t[n]) for t in (terms, others))
+            off = element_error(c, 1, part, size, from_rounded)
+            tangent = tangent + (sum(row.halves(part)) if row.halves else part)
+            error = error + (sum(row.halves(off)) if row.halves else off)
+        return Expected(result, {}, Exact(tangent, error))
+    gradients = {
+        name: summed(
+            c, term, element_error(c, 1, term, others[name], from_rounded),
+            shapes[name], tensors[name].shape,
+        )
+        for name, term in terms.items()
+    }  # fmt: skip
+    return Expected(result, gradients, None)
+
+
+def second_terms(c, function, leaves, incoming, directions):
+    """Each element's part of the derivatives of sum(gradient * direction), by each operand and by
+    the incoming gradient."""
+    names = [name for name in leaves if leaves[name].requires_grad]
+    g = incoming.clone().requires_grad_()
+    value = c.row.compose(function, leaves)
+    inputs = [leaves[n] for n in names]
+    first = torch.autograd.grad(value, inputs, g, create_graph=True)
+    total = sum(
+        (t * directions[n].expand_as(t)).sum() for n, t in zip(names, first) if n in directions
+    )
+    terms = torch.autograd.grad(
+        total, [*inputs, g], allow_unused=True, materialize_grads=True
+    )
+    return dict(zip((*names, "incoming"), terms))
+
+
+def expected_second(c, tensors, incoming, directions, extra=None):
+    """Of a double backward, with directions for the gradients. A term is a sum of products of up to
+    seven rounded factors, whose size e^|z|, with positive operands, bounds from above: 32 ULP of
+    the largest such sum."""
+    leaves, shapes = leaves_of(c, tensors, extra or {})
+    views = aligned(c, {**tensors, **directions})
+    views = {name: views[name] for name in directions}
+    terms = second_terms(c, c.row.function, leaves, incoming.double(), views)
+    positive = {
+        name: t.detach().abs().requires_grad_() if t.requires_grad else t
+        for name, t in leaves.items()
+    }
+    sizes = second_terms(
+        c, torch.exp if c.row.function is not None else None, positive, incoming.double().abs(),
+        {name: t.abs() for name, t in views.items()},
+    )  # fmt: skip
+    largest = max((float(t.max()) for t in sizes.values() if t.numel()), default=0.0)
+    shapes["incoming"] = incoming.shape
+    own = {**{name: t.shape for name, t in tensors.items()}, "incoming": incoming.shape}
+    return {
+        name: summed(c, term, 32 * unit(c) * (term.abs() + largest), shapes[name], own[name])
+        for name, term in terms.items()
+    }
+
+
+def stacked(exacts, dim=0):
+    return Exact(
+        torch.stack([e.value for e in exacts], dim), torch.stack([e.error for e in exacts], dim)
+    )
+
+
+def added(exacts):
+    """The gradient of an operand that all slices share."""
+    return Exact(sum(e.value for e in exacts), sum(e.error for e in exacts))
+
+
+def assert_close(what, found, exact, dtype):
+    """Shape, type and numbers within the error, which is one ULP of the smallest number at least."""
+    assert found.dtype == dtype, f"{what}: expected {dtype}, but got {found.dtype}"
+    assert found.shape == exact.value.shape, (
+        f"{what}: expected the shape {tuple(exact.value.shape)}, but got {tuple(found.shape)}"
+    )
+    limit = torch.finfo(dtype)
+    difference = (found.detach().double() - exact.value).abs()
+    wrong = ~(difference <= exact.error + limit.smallest_normal)
+    wrong &= exact.value.abs() + exact.error <= limit.max  # beyond it there is infinity
+    if wrong.any():
+        at = tuple(wrong.nonzero()[0].tolist())
+        raise AssertionError(
+            f"{what}: {int(wrong.sum())} of {wrong.numel()} are off, first at {at}: expected "
+            f"{exact.value[at].item():.9g} within {exact.error[at].item():.2g}, "
+            f"but got {found[at].item():.9g}"
+        )

@@ -1,0 +1,348 @@
+"""The ways in which test_combinations.py calls an operator: each mode takes a Call and returns an
+Outcome, whose parts are compared with PyTorch's compositions in float64."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch.autograd import forward_ad
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.func import functionalize, grad, jvp, vjp, vmap
+from torch.utils.checkpoint import checkpoint
+
+from combinations import Combination, batched, drawn, incoming_like, slices_of
+
+
+@dataclass
+class Outcome:
+    value: torch.Tensor | None = None
+    gradients: dict | None = None  # of the operands that require one: a tensor or None
+    incoming: torch.Tensor | None = None  # that the gradients are for
+    tangent: torch.Tensor | None = None
+    tangents: dict | None = None  # of the operands, for `tangent`
+    directions: dict | None = None  # for the gradients, of which `second` are the derivatives
+    second: dict | None = None
+
+
+@dataclass
+class Call:
+    """A combination with its tensors."""
+
+    c: Combination
+    slices: list = field(init=False)
+    tensors: dict = field(init=False)
+
+    def __post_init__(self):
+        self.slices = slices_of(self.c)
+        self.tensors = batched(self.c, slices_of(self.c))
+
+    @property
+    def needs(self):
+        return self.c.having("grad")
+
+    def operator(call, /, **tensors):  # `self` is an operand
+        torch.manual_seed(call.c.seed)
+        return call.c.row.call(tensors, call.c.dim)
+
+    def operator_(call, /, **tensors):
+        return call.c.row.call_(tensors, call.c.dim)
+
+    def of(self, names, function=None):
+        """The operator as a function of these operands alone."""
+        function = function or self.operator
+        return lambda *values: function(**{**self.tensors, **dict(zip(names, values))})
+
+    def detached(self):
+        return {name: t.detach() for name, t in self.tensors.items()}
+
+    def of_detached(self, names, function=None):
+        """The same, without gradients of eager mode."""
+        function, constant = function or self.operator, self.detached()
+        return lambda *values: function(**{**constant, **dict(zip(names, values))})
+
+
+class Composed(Call):
+    """The same call of PyTorch's operators, in the operands' own types."""
+
+    def operator(call, /, **tensors):
+        c, rank = call.c, tensors[call.c.row.leading].dim()
+        views = {name: c.row.align(name, t, rank, c.dim) for name, t in tensors.items()}
+        return c.row.compose(c.row.function, views)
+
+
+def backward_of(call, value):
+    """Runs backward; leaves the operands' gradients."""
+    incoming = incoming_like(call.c, value)
+    value.backward(incoming)
+    gradients = {name: call.tensors[name].grad for name in call.needs}
+    return Outcome(value.detach(), gradients, incoming)
+
+
+def value(call):
+    with torch.no_grad():
+        return Outcome(call.operator(**call.tensors))
+
+
+def inference(call):
+    with torch.inference_mode():
+        return Outcome(call.operator(**call.tensors).clone())
+
+
+def in_place(call):
+    with torch.no_grad():
+        target = call.tensors[call.c.row.leading]
+        result = call.operator_(**call.tensors)
+        assert result is target
+        return Outcome(result)
+
+
+def out(call):
+    """To a tensor of the right shape, and to one that is resized."""
+    with torch.no_grad():
+        like = call.operator(**call.tensors)
+        target = like.new_empty(0) if call.c.seed % 2 else torch.empty_like(like)
+        result = call.c.row.call(call.tensors, call.c.dim, out=target)
+        assert result is target
+        return Outcome(result)
+
+
+def functionalized(call):
+    with torch.no_grad():
+        names = tuple(call.tensors)
+        return Outcome(functionalize(call.of(names))(*call.tensors.values()))
+
+
+def functionalized_in_place(call):
+    with torch.no_grad():
+        names = tuple(call.tensors)
+
+        def function(*values):
+            copies = dict(zip(names, values))
+            copies[call.c.row.leading] = copies[call.c.row.leading].clone()
+            return call.operator_(**copies)
+
+        return Outcome(functionalize(function)(*call.tensors.values()))
+
+
+def backward(call):
+    return backward_of(call, call.operator(**call.tensors))
+
+
+def autocast(call):
+    with torch.autocast("cpu", torch.bfloat16):
+        result = call.operator(**call.tensors)
+    return backward_of(call, result)
+
+
+def in_place_backward(call):
+    """The in-place form of an activation, whose argument another operator has made."""
+    x = call.tensors["self"] * 1
+    return backward_of(call, call.operator_(self=x))
+
+
+def checkpointed(use_reentrant):
+    def mode(call):
+        names = tuple(call.tensors)
+        result = checkpoint(
+            call.of(names), *call.tensors.values(), use_reentrant=use_reentrant
+        )
+        return backward_of(call, result)
+
+    return mode
+
+
+def hooked(pack, unpack):
+    def mode(call):
+        with saved_tensors_hooks(pack, unpack):
+            result = call.operator(**call.tensors)
+        return backward_of(call, result)
+
+    return mode
+
+
+def saved_on_cpu(call):
+    with save_on_cpu():
+        result = call.operator(**call.tensors)
+    return backward_of(call, result)
+
+
+def other_strides(t):
+    """A copy whose dimensions lie in the opposite order."""
+    order = tuple(reversed(range(t.dim())))
+    return t.permute(order).contiguous().permute(order)
+
+
+def through_float64(t):
+    return (t.double(), t.dtype) if t.is_floating_point() else (t, t.dtype)
+
+
+def func_vjp(call):
+    result, pull = vjp(call.of_detached(call.needs), *(call.detached()[n] for n in call.needs))
+    incoming = incoming_like(call.c, result)
+    return Outcome(result, dict(zip(call.needs, pull(incoming))), incoming)
+
+
+def weighted(call, names, weights):
+    """The sum of the result's elements, each times its weight; and the result."""
+    of_names = call.of_detached(names)
+
+    def function(*values):
+        result = of_names(*values)
+        return (result * weights).sum(), result
+
+    return function
+
+
+def func_grad(call):
+    with torch.no_grad():
+        incoming = incoming_like(call.c, call.operator(**call.tensors))
+    places = tuple(range(len(call.needs)))
+    values = [call.detached()[n] for n in call.needs]
+    gradients, result = grad(weighted(call, call.needs, incoming), places, has_aux=True)(*values)
+    return Outcome(result, dict(zip(call.needs, gradients)), incoming)
+
+
+def double_backward(call):
+    """The derivatives of sum(gradient * direction) by the operands and the incoming gradient."""
+    result = call.operator(**call.tensors)
+    incoming, directions = incoming_like(call.c, result).requires_grad_(), tangents_of(call)
+    inputs = [call.tensors[n] for n in call.needs]
+    first = torch.autograd.grad(result, inputs, incoming, create_graph=True)
+    gradients = dict(zip(call.needs, first))
+    total = sum((gradients[n] * directions[n]).sum().double() for n in call.needs)
+    second = dict.fromkeys((*call.needs, "incoming"))
+    if total.requires_grad:
+        found = torch.autograd.grad(total, [*inputs, incoming], allow_unused=True)
+        second = dict(zip(second, found))
+    return Outcome(
+        result.detach(), gradients, incoming.detach(), directions=directions, second=second
+    )
+
+
+def tangents_of(call):
+    return {
+        name: drawn([], tuple(call.tensors[name].shape), "factor", call.tensors[name].dtype, 7 + i)
+        for i, name in enumerate(call.needs)
+    }
+
+
+def func_jvp(call):
+    tangents = tangents_of(call)
+    values = tuple(call.detached()[n] for n in call.needs)
+    result, tangent = jvp(call.of_detached(call.needs), values, tuple(tangents.values()))
+    return Outcome(result, tangent=tangent, tangents=tangents)
+
+
+def dual_numbers(call):
+    tangents, constant = tangents_of(call), call.detached()
+    with forward_ad.dual_level():
+        duals = {n: forward_ad.make_dual(constant[n], t) for n, t in tangents.items()}
+        result = forward_ad.unpack_dual(call.operator(**{**constant, **duals}))
+        return Outcome(result.primal, tangent=result.tangent, tangents=tangents)
+
+
+def in_dims(call):
+    return tuple(call.c.batch_dim(name) for name in call.tensors)
+
+
+def mapped(call):
+    names = tuple(call.tensors)
+    with torch.no_grad():
+        return Outcome(vmap(call.of(names), in_dims(call))(*call.tensors.values()))
+
+
+def mapped_in_place(call):
+    with torch.no_grad():
+        names, values = tuple(call.tensors), call.tensors.values()
+        result = vmap(call.of(names, call.operator_), in_dims(call))(*values)
+        assert torch.equal(
+            result, call.tensors["self"].movedim(call.c.batch_dim("self"), 0)
+        ), "the result is not what was written"
+        return Outcome(result)
+
+
+def backward_of_mapped(call):
+    names = tuple(call.tensors)
+    result = vmap(call.of(names), in_dims(call))(*call.tensors.values())
+    return backward_of(call, result)
+
+
+def mapped_grad(call):
+    """Gradients of each slice, of batched and unbatched operands alike."""
+    names, values = tuple(call.tensors), tuple(call.detached().values())
+    with torch.no_grad():
+        result = vmap(call.of_detached(names), in_dims(call))(*values)
+    incoming = incoming_like(call.c, result)
+    places = tuple(names.index(n) for n in call.needs)
+
+    def loss(*tensors_and_weights):
+        *tensors, weights = tensors_and_weights
+        found = call.operator(**dict(zip(names, tensors)))
+        return (found * weights).sum(), found
+
+    dims = (*in_dims(call), 0)
+    gradients, result = vmap(grad(loss, places, has_aux=True), dims)(*values, incoming)
+    return Outcome(result, dict(zip(call.needs, gradients)), incoming)
+
+
+def compiled_together(calls, backend):
+    """The outcomes of all calls, forward and backward, compiled as one function."""
+    single = [(call.c.row.call, call.c.dim) for call in calls]
+
+    def function(operands):
+        return [operator(tensors, dim) for (operator, dim), tensors in zip(single, operands)]
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    results = compiled([call.tensors for call in calls])
+    incoming = [incoming_like(call.c, result) for call, result in zip(calls, results)]
+    torch.autograd.backward(results, incoming)
+    return [
+        Outcome(result.detach(), {n: call.tensors[n].grad for n in call.needs}, g)
+        for call, result, g in zip(calls, results, incoming)
+    ]
+
+
+def compiled_by(backend):
+    return lambda call: compiled_together([call], backend)[0]
+
+
+MODES = {
+    "value": value,
+    "inference": inference,
+    "in_place": in_place,
+    "out": out,
+    "functionalize": functionalized,
+    "functionalize_in_place": functionalized_in_place,
+    "backward": backward,
+    "in_place_backward": in_place_backward,
+    "autocast": autocast,
+    "checkpoint": checkpointed(use_reentrant=False),
+    "checkpoint_reentrant": checkpointed(use_reentrant=True),
+    "hook_contiguous": hooked(lambda t: t.contiguous(), lambda t: t),
+    "hook_other_strides": hooked(other_strides, lambda t: t),
+    "hook_unpacks_other_strides": hooked(lambda t: t, other_strides),
+    "hook_clone": hooked(lambda t: t.clone(), lambda t: t),
+    "hook_through_float64": hooked(through_float64, lambda saved: saved[0].to(saved[1])),
+    "save_on_cpu": saved_on_cpu,
+    "double_backward": double_backward,
+    "func_vjp": func_vjp,
+    "func_grad": func_grad,
+    "func_jvp": func_jvp,
+    "dual_numbers": dual_numbers,
+    "vmap": mapped,
+    "vmap_in_place": mapped_in_place,
+    "backward_of_vmap": backward_of_mapped,
+    "vmap_of_grad": mapped_grad,
+    "aot_eager": compiled_by("aot_eager"),
+    "inductor": compiled_by("inductor"),
+}
+COMPILED = ("aot_eager", "inductor")
+IN_PLACE = ("in_place", "functionalize_in_place", "in_place_backward", "vmap_in_place")
+VMAP = tuple(name for name in MODES if "vmap" in name)
+FORWARD_MODE = ("func_jvp", "dual_numbers")
+WITHOUT_GRADIENTS = (
+    "value", "inference", "in_place", "out", "functionalize", "functionalize_in_place", "vmap",
+    "vmap_in_place",
+)  # fmt: skip
+# Each may meet operands that were made under inference_mode.
+EAGER_BACKWARD = ("backward", "autocast", "checkpoint", "checkpoint_reentrant")

@@ -1,0 +1,348 @@
+"""The operators that test_combinations.py calls: one row an operator, as in PyTorch's OpInfo.
+
+A row lists the operands and where each may be absent or broadcast, how the operator is called, and
+its composition of PyTorch's operators. The composition runs in float64 and is the oracle.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
+
+import torch
+
+from op_table import ACTIVATIONS, Activation
+
+fastact = torch.ops.fastact
+OPTIONAL = ("scale", "bias", "residual", "gate")
+# Where an operand that broadcasts may lie: words of combinations.Combination.operands.
+LAYOUTS = ("", "channels_last", "transposed", "expanded", "strided")
+FULL = tuple(f"full {layout}".strip() for layout in LAYOUTS)
+BROADCAST = ("row", "column", "zero_dim")
+VECTOR = ("vector", "vector strided", "vector expanded", "one", *BROADCAST, "full", "full strided")
+# Errors that a row without a formula of its own may have, in ULP, by dtype: docs/fused.md's largest.
+OTHER_ULP = {
+    torch.float64: (3.0, 10.0),
+    torch.float32: (2.5, 2.5),
+    torch.bfloat16: (0.51, 0.51),
+    torch.float16: (0.51, 0.51),
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    name: str
+    numbers: str  # which numbers it consists of: a key of combinations.NUMBERS
+    placements: tuple = FULL + BROADCAST
+    is_optional: bool = False
+
+
+def identity(z):
+    """Has slopes of 1, and stays away from zero: stands in for an activation in error bounds."""
+    return z + z.sign()
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    family: str
+    operands: tuple
+    # call(tensors, dim, out=None), where `tensors` holds the operands that are present, by name.
+    call: Callable
+    # compose(function, tensors): in PyTorch's operators, of operands that broadcast.
+    compose: Callable
+    function: Callable | None = None  # the activation in PyTorch's operators
+    call_: Callable | None = None
+    has_out: bool = False
+    ulp: dict = field(default_factory=lambda: OTHER_ULP)
+    # Whether a derivative is computed from a result that was rounded to the operands' type.
+    from_rounded: bool = False
+    promotes: bool = False
+    # halves(self): the two operands that self's last dimension contains.
+    halves: Callable | None = None
+    differentiates_in_place: bool = False
+    # recover(value): which elements a random operator has kept, for `compose`.
+    recover: Callable | None = None
+    draws: bool = False  # from PyTorch's generator
+    leading: str = "self"  # the operand with the result's type and, in place, its shape
+
+    @cached_property
+    def optional(self):
+        return tuple(o.name for o in self.operands if o.is_optional)
+
+    def align(self, name, tensor, rank, dim):
+        """Views a vector along dimension `dim` as a tensor that broadcasts to so many dimensions."""
+        along = name in ("scale", "bias", "weight") and tensor.dim() == 1
+        if not along or rank == 0:
+            return tensor.reshape(()) if name == "weight" and rank == 0 else tensor
+        shape = [1] * rank
+        shape[1 if name == "weight" and rank > 1 else dim] = -1
+        return tensor.reshape(shape)
+
+
+def in_float64(act):
+    """The activation in PyTorch's operators. The gradients of two of PyTorch's are rounded to
+    float32 (celu's 1 / alpha, hardsigmoid's 1 / 6 for single elements)."""
+    if act.name == "celu":
+        (alpha,) = act.parameters.values()
+        return lambda x: alpha * torch.nn.functional.elu(x / alpha)
+    return (lambda x: (x + 3).clamp(0, 6) / 6) if act.name == "hardsigmoid" else act.aten
+
+
+def ulp_of_activation(act):
+    return {dtype: (bounds[0], bounds[1]) for dtype, bounds in act.ulp.items()}
+
+
+def activation_row(act: Activation):
+    return Row(
+        name=act.id,
+        family="activation",
+        operands=(Operand("self", "argument", FULL + ("zero_dim",)),),
+        call=lambda t, dim, out=None: act.op(t["self"]) if out is None else act.out(t["self"], out),
+        call_=lambda t, dim: act.op_(t["self"]),
+        has_out=True,
+        compose=lambda function, t: function(t["self"]),
+        function=in_float64(act),
+        ulp=ulp_of_activation(act),
+        from_rounded=act.saves == "result",
+        differentiates_in_place=True,
+    )
+
+
+def slope_of(act):
+    """f'(x) in PyTorch's differentiable operators; for tanh and sigmoid by the result."""
+
+    def by_result(y):
+        return act.aten_backward(torch.ones_like(y), y)
+
+    function = in_float64(act)
+
+    def by_input(x):
+        leaf = x if x.requires_grad else x.detach().requires_grad_()
+        with torch.enable_grad():
+            return torch.autograd.grad(function(leaf).sum(), leaf, create_graph=True)[0]
+
+    return by_result if act.takes_output else by_input
+
+
+def backward_row(act):
+    def call(t, dim, out=None):
+        if out is None:
+            return act.ladder(t["grad_output"], t["self"])
+        return act.grad_input(t["grad_output"], t["self"], out)
+
+    return Row(
+        name=act.id.replace(act.name, act.name + "_backward", 1),
+        family="backward",
+        operands=(
+            Operand("grad_output", "factor"),
+            Operand("self", "below_one" if act.takes_output else "argument"),
+        ),
+        call=call,
+        has_out=True,
+        compose=lambda function, t: t["grad_output"] * function(t["self"]),
+        function=slope_of(act),
+        ulp={dtype: (bounds[1], bounds[2]) for dtype, bounds in act.ulp.items()},
+        promotes=True,
+        leading="grad_output",
+    )
+
+
+def fused_composition(function, t):
+    z = t["self"]
+    if "scale" in t:
+        z = z * t["scale"]
+    for name in ("bias", "residual"):
+        if name in t:
+            z = z + t[name]
+    value = function(z)
+    return value * t["gate"] if "gate" in t else value
+
+
+def fused_parameters(act):
+    """elu has a parameter of an operand's name."""
+    return {f"output_{n}" if n in OPTIONAL else n: v for n, v in act.parameters.items()}
+
+
+def fused_row(act):
+    def call(suffix, t, dim, out=None):
+        packet = getattr(fastact, f"fused_{act.name}{suffix}")
+        options = {} if out is None else {"out": out}
+        others = {name: t[name] for name in OPTIONAL if name in t}
+        return packet(t["self"], **others, **fused_parameters(act), dim=dim, **options)
+
+    return Row(
+        name="fused_" + act.id,
+        family="fused",
+        operands=(
+            Operand("self", "argument", FULL + BROADCAST),
+            Operand("scale", "odd", VECTOR, is_optional=True),
+            Operand("bias", "shift", VECTOR, is_optional=True),
+            Operand("residual", "shift", FULL + BROADCAST + ("higher",), is_optional=True),
+            Operand("gate", "factor", FULL + BROADCAST + ("higher",), is_optional=True),
+        ),
+        call=partial(call, ""),
+        call_=partial(call, "_"),
+        has_out=True,
+        compose=fused_composition,
+        function=in_float64(act),
+        ulp=ulp_of_activation(act),
+        from_rounded=act.saves == "result",
+    )
+
+
+def halves(t, gate_first, interleaved=False):
+    """(what goes through the activation, the other half)."""
+    pair = t.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else t.chunk(2, -1)
+    return pair if gate_first else pair[::-1]
+
+
+def packed_row(act, gate_first):
+    def call(t, dim, out=None):
+        packet = getattr(fastact, f"{act.name}_and_mul")
+        options = {} if out is None else {"out": out}
+        return packet(t["self"], **fused_parameters(act), gate_first=gate_first, **options)
+
+    def compose(function, t):
+        through, other = halves(t["self"], gate_first)
+        return function(through) * other
+
+    return Row(
+        name=f"{act.id}_and_mul" + ("" if gate_first else "_gate_second"),
+        family="packed",
+        operands=(Operand("self", "argument", FULL),),
+        call=call,
+        has_out=True,
+        compose=compose,
+        function=in_float64(act),
+        ulp=ulp_of_activation(act),
+        from_rounded=act.saves == "result",
+        halves=partial(halves, gate_first=gate_first),
+    )
+
+
+LIMIT, ALPHA = 1.5, 1.702
+
+
+def swiglu_composition(function, gate, linear):
+    """`function` is x sigmoid(alpha x)."""
+    return function(gate.clamp(max=LIMIT)) * (linear.clamp(-LIMIT, LIMIT) + 1)
+
+
+def swish(x):
+    return x * torch.sigmoid(ALPHA * x)
+
+
+def packed_swiglu_row(gate_first, interleaved):
+    def call(t, dim, out=None):
+        options = {} if out is None else {"out": out}
+        return fastact.clamped_swiglu(
+            t["self"], LIMIT, ALPHA, gate_first=gate_first, interleaved=interleaved, **options
+        )
+
+    return Row(
+        name=f"clamped_swiglu-{gate_first=}-{interleaved=}",
+        family="packed",
+        operands=(Operand("self", "argument", FULL),),
+        call=call,
+        has_out=True,
+        compose=lambda function, t: swiglu_composition(
+            function, *halves(t["self"], gate_first, interleaved)
+        ),
+        function=swish,
+        halves=partial(halves, gate_first=gate_first, interleaved=interleaved),
+    )
+
+
+def swiglu_row():
+    def call(t, dim, out=None):
+        options = {} if out is None else {"out": out}
+        return fastact._clamped_swiglu(t["gate"], t["linear"], LIMIT, ALPHA, **options)
+
+    return Row(
+        name="_clamped_swiglu",
+        family="swiglu",
+        operands=(Operand("gate", "argument"), Operand("linear", "argument")),
+        call=call,
+        has_out=True,
+        compose=lambda function, t: swiglu_composition(function, t["gate"], t["linear"]),
+        function=swish,
+        promotes=True,
+        leading="gate",
+    )
+
+
+def prelu_row():
+    return Row(
+        name="prelu",
+        family="prelu",
+        operands=(
+            Operand("self", "argument", FULL),
+            Operand("weight", "factor", ("channels", "channels strided", "one", "zero_dim")),
+        ),
+        call=lambda t, dim, out=None: fastact.prelu(t["self"], t["weight"]),
+        compose=lambda function, t: torch.where(t["self"] > 0, t["self"], t["weight"] * t["self"]),
+    )
+
+
+P = 0.4
+LAMBDA_ALPHA = 1.7580993408473768599402175208123
+
+
+def alpha_dropout_row(name, call):
+    """Alpha dropout's mask is what the result shows: a dropped element has one value."""
+    kept = 1 - P
+    a = 1 / math.sqrt((LAMBDA_ALPHA * LAMBDA_ALPHA * P + 1) * kept)
+    shift, dropped = a * LAMBDA_ALPHA * P, -a * LAMBDA_ALPHA * kept
+
+    def recover(value):
+        number = torch.float64 if value.dtype == torch.float64 else torch.float32
+        return value != torch.tensor(dropped, dtype=number).to(value.dtype)
+
+    def compose(function, t):
+        value = a * function(t["self"]) + shift
+        return torch.where(t["kept"], value, torch.full_like(value, dropped))
+
+    return Row(
+        name=name,
+        family="dropout",
+        operands=(Operand("self", "argument", FULL),),
+        call=call,
+        compose=compose,
+        function=torch.selu,
+        recover=recover,
+        draws=name == "selu_alpha_dropout",
+    )
+
+
+def seeded_dropout(t, dim, out=None):
+    return fastact._selu_alpha_dropout(t["self"], torch.tensor([7]), P)
+
+
+def drawn_dropout(t, dim, out=None):
+    return fastact.selu_alpha_dropout(t["self"], P, True)
+
+
+@cache
+def rows():
+    """Every row that this build has, by name."""
+    acts = [act for act in ACTIVATIONS if hasattr(fastact, act.name)]
+    listed = [
+        *(activation_row(act) for act in acts),
+        *(backward_row(act) for act in acts),
+        *(fused_row(act) for act in acts),
+        *(packed_row(act, gate_first) for act in acts for gate_first in (True, False)),
+        *(packed_swiglu_row(first, inter) for first in (True, False) for inter in (True, False)),
+        swiglu_row(),
+        prelu_row(),
+        alpha_dropout_row("_selu_alpha_dropout", seeded_dropout),
+        alpha_dropout_row("selu_alpha_dropout", drawn_dropout),
+    ]
+    return {row.name: row for row in listed}
+
+
+def family(name):
+    return [row for row in rows().values() if row.family == name]
+
+
+FAMILIES = ("activation", "backward", "fused", "packed", "swiglu", "prelu", "dropout")

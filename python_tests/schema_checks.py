@@ -1,0 +1,87 @@
+"""torch.library.opcheck of the operators that test_combinations.py calls, and of those below them."""
+
+import warnings
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from combinations import drawn
+from modes import Call
+from operator_rows import OPTIONAL, fused_parameters
+from op_table import ACTIVATIONS
+from support import first_line
+
+# The operators below fused_<activation>, by what follows its name.
+BELOW_FUSED = ("", "_backward", "_with_argument")
+FORMS = ("functional", "in_place", "out")
+
+
+class Recorder(TorchFunctionMode):
+    """Notes calls of FastAct's operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "_qualified_op_name", "").startswith("fastact::"):
+            self.calls.append((function, args, kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def run_opcheck(operator, args, kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.library.opcheck(operator, args, kwargs)
+        except Exception as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            shown = "".join(lines[-1:])
+            raise AssertionError(
+                f"{operator}: {type(error).__name__}: {first_line(error)} ... {shown}"
+            ) from error
+
+
+def check_form(form, c):
+    """opcheck of what a row calls."""
+    call = Call(c)
+    with torch.no_grad(), Recorder() as recorder:
+        if form == "functional":
+            call.operator(**call.tensors)
+        elif form == "in_place":
+            c.row.call_({n: t.clone() for n, t in call.tensors.items()}, c.dim)
+        else:
+            like = call.operator(**call.tensors)
+            recorder.calls.clear()
+            c.row.call(call.tensors, c.dim, out=torch.empty_like(like))
+    ((packet, args, kwargs),) = recorder.calls
+    overload = next((o for o in packet.overloads() if o in kwargs), "default")
+    if form != "functional":
+        args = tuple(t.detach() if isinstance(t, torch.Tensor) else t for t in args)
+        kwargs = {n: t.detach() if isinstance(t, torch.Tensor) else t for n, t in kwargs.items()}
+    run_opcheck(getattr(packet, overload), args, kwargs)
+
+
+def check_below_fused(suffix, c):
+    """opcheck of an operator below fused_<activation>, with this call's operands."""
+    call = Call(c)
+    (act,) = (a for a in ACTIVATIONS if "fused_" + a.id == c.operator)
+    numbers = list(fused_parameters(act).values())
+    rank = call.tensors["self"].dim()
+    operands = [
+        c.row.align(n, call.tensors[n], rank, c.dim) if n in call.tensors else None
+        for n in ("self", *OPTIONAL)
+    ]
+    operator = getattr(torch.ops.fastact, f"_fused_{act.name}{suffix}").default
+    if not suffix:
+        arguments = (*operands, *numbers)
+    elif suffix == "_with_argument":
+        arguments = (*(t if t is None else t.detach() for t in operands), numbers)
+    else:
+        with torch.no_grad():
+            result = call.operator(**call.tensors)
+        g = drawn([], tuple(result.shape), "factor", result.dtype, c.seed)
+        operands = [t if t is None else t.detach() for t in operands]
+        mask = [n in call.needs for n in ("self", *OPTIONAL)]
+        arguments = (g, *operands, numbers, mask)
+    run_opcheck(operator, arguments, {})

@@ -1,0 +1,206 @@
+"""Every operator in every mode, with covering combinations of operands, layouts, types and shapes:
+values and gradients beside PyTorch's compositions in float64.
+
+A failure names its call in a line. To repeat it, in python_tests:
+
+    from conftest import *; from combinations import *; from checking import *
+    check(Combination(...))
+"""
+
+import itertools
+
+import pytest
+import torch
+from torch.func import vmap
+from torch.nn import functional as F
+
+from checking import check_all, check_compiled, documented_error
+from combinations import Combination
+from covering import combinations, every_set_of_operands, missing_pairs
+from modes import COMPILED, MODES, VMAP, Call
+from op_table import ACTIVATIONS, REPRESENTATIVES
+from operator_rows import FAMILIES, family
+from schema_checks import BELOW_FUSED, FORMS, check_below_fused, check_form
+from support import DTYPES, NIGHTLY, dtype_name, error_of
+
+EAGER = [mode for mode in MODES if mode not in COMPILED]
+fastact = torch.ops.fastact
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_pair_is_covered(name):
+    assert not list(missing_pairs(name))
+
+
+@pytest.mark.parametrize("mode", EAGER)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_mode(name, mode):
+    listed = combinations(name, mode)
+    if not listed:
+        pytest.skip("no operator of the family has this form")
+    check_all(listed)
+
+
+@pytest.mark.parametrize("mode", ("backward", "func_grad"))
+@pytest.mark.parametrize("row", family("fused"), ids=lambda row: row.name)
+def test_every_set_of_operands(row, mode):
+    """Absent, present or with a gradient, each operand: the product."""
+    check_all(every_set_of_operands(row, mode=mode, shape=(2, 3)))
+
+
+# ---- types
+
+
+@pytest.mark.parametrize("mode", ("value", "backward", "vmap", "backward_of_vmap"))
+def test_types_of_fused_operands(mode):
+    """An operand of another type is an error, but for float32 vectors beside 16 bits; also where
+    vmap makes vectors of numbers."""
+    check_all(
+        Combination(
+            "fused_silu",
+            mode,
+            {
+                "self": own + (" grad" if "backward" in mode else "") + batch,
+                name: f"{place} {dtype_name(other)}{batch}",
+                **({"scale": "zero_dim float32"} if name == "gate" and dtype.itemsize == 2 else {}),
+            },
+            dtype=dtype_name(dtype),
+            shape=(3, 4),
+        )
+        for dtype, other in itertools.product(DTYPES, DTYPES)
+        for name in ("scale", "bias", "residual", "gate")
+        for own, place in itertools.product(("full", "zero_dim"), ("zero_dim", "one", "full"))
+        for batch in ((" batched", " batched_last") if mode in VMAP else ("",))
+    )
+
+
+@pytest.mark.parametrize("mode", ("value", "backward", "vmap", "backward_of_vmap"))
+@pytest.mark.parametrize("operator", ("silu_backward", "tanh_backward", "_clamped_swiglu"))
+def test_types_that_promote(operator, mode):
+    """The result has PyTorch's type, each gradient its operand's."""
+    first, second = (o.name for o in next(r for r in rows_named(operator)).operands)
+    check_all(
+        Combination(
+            operator,
+            mode,
+            {
+                first: f"{place} grad {dtype_name(dtype)}{batches[0]}",
+                second: f"{other_place} grad {dtype_name(other)}{batches[1]}",
+            },
+            shape=(3, 4),
+        )
+        for dtype, other in itertools.product(DTYPES, DTYPES)
+        for place, other_place in itertools.product(("full", "zero_dim"), repeat=2)
+        for batches in (((" batched", ""), ("", " batched")) if mode in VMAP else (("", ""),))
+    )
+
+
+def rows_named(*names):
+    return [row for name in FAMILIES for row in family(name) if row.name in names]
+
+
+# ---- torch.compile
+
+
+def compiled_calls(name, backend):
+    """A few that cover the operators, and at night all of them, in groups."""
+    listed = combinations(name, backend)
+    step = 1 if NIGHTLY else max(1, len(listed) // (48 if backend == "aot_eager" else 12))
+    listed = [c for c in listed[::step] if documented_error(Call(c)) is None]
+    return [listed[i : i + 12] for i in range(0, len(listed), 12)]
+
+
+@pytest.mark.parametrize("backend", COMPILED)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_compiled(name, backend, fresh_compiler):
+    for listed in compiled_calls(name, backend):
+        check_compiled(listed)
+
+
+@pytest.mark.parametrize("backend", COMPILED[: 2 if NIGHTLY else 1])
+def test_compiled_in_place_has_the_gradients_bits_of_eager(backend, fresh_compiler):
+    """Also deep in a tail, where the gradient from the result differs from that from the input."""
+    acts = [act for act in ACTIVATIONS if hasattr(fastact, act.name)]
+    points = torch.tensor([-40.0, -20.0, -12.0, -8.0, -3.3, -1.0, -0.1, 0.3, 2.0, 9.0])
+
+    def function(leaves):
+        return [act.op_(x * 1) for act in acts for x in leaves[act.id]]
+
+    def gradients(f):
+        leaves = {act.id: [points.to(t).requires_grad_() for t in DTYPES] for act in acts}
+        results = f(leaves)
+        torch.autograd.backward(results, [torch.ones_like(r) for r in results])
+        return {(a, x.dtype): x.grad for a, several in leaves.items() for x in several}
+
+    found = gradients(torch.compile(function, backend=backend, fullgraph=True))
+    wrong = [
+        f"{name} in {dtype_name(dtype)}: {found[name, dtype].tolist()}, not {grad.tolist()}"
+        for (name, dtype), grad in gradients(function).items()
+        if not torch.equal(found[name, dtype], grad)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+# ---- vmap of random operators
+
+
+def masks(function, is_batched, randomness):
+    """What three slices show: an error, equal masks or different ones."""
+    x = torch.randn(3, 200)
+
+    def one(x):
+        return function(x if is_batched else torch.ones(200)) + 0 * x
+
+    if error_of(vmap(one, randomness=randomness), x) is not None:
+        return "error"
+    dropped = vmap(one, randomness=randomness)(torch.zeros_like(x))
+    return "equal" if torch.equal(dropped[0], dropped[1]) else "different"
+
+
+@pytest.mark.parametrize("train", (True, False))
+@pytest.mark.parametrize("randomness", ("error", "different", "same"))
+@pytest.mark.parametrize("is_batched", (True, False), ids=("batched", "unbatched"))
+def test_randomness_of_vmap_is_that_of_alpha_dropout(is_batched, randomness, train):
+    def theirs(x):
+        return F.alpha_dropout(F.selu(x), 0.5, train)
+
+    def ours(x):
+        return fastact.selu_alpha_dropout(x, 0.5, train)
+
+    expected = masks(theirs, is_batched, randomness)
+    assert masks(ours, is_batched, randomness) == expected
+
+
+# ---- torch.library.opcheck
+
+
+def opchecked(name, form):
+    """A few calls of a family, at night a tenth of them, in shapes with more than one element."""
+    mode = {"functional": "backward", "in_place": "in_place", "out": "out"}[form]
+    listed = [c for c in combinations(name, mode) if not c.having("inference")]
+    return listed[3 :: 10 if NIGHTLY else max(1, len(listed) // 4)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "dropout"])
+def test_opcheck(name, form):
+    listed = [c for c in opchecked(name, form) if documented_error(Call(c)) is None]
+    if not listed:
+        pytest.skip("no operator of the family has this form")
+    check_all([(form, c) for c in listed], check_form)
+
+
+@pytest.mark.parametrize("suffix", BELOW_FUSED)
+@pytest.mark.parametrize("act", REPRESENTATIVES, ids=lambda act: act.id)
+def test_opcheck_below_fused(act, suffix):
+    """Vectors, which have sums as gradients; what broadcasts; and what does not."""
+    listed = [
+        Combination(f"fused_{act.id}", "backward", operands, shape=(3, 4))
+        for operands in (
+            {"self": "full grad", "bias": "vector grad"},
+            {"self": "full grad", "scale": "vector grad", "gate": "full grad"},
+            {"self": "full", "residual": "full grad", "gate": "row grad"},
+            {name: "full transposed grad" for name in ("self", "scale", "bias", "residual", "gate")},
+        )
+    ]
+    check_all([(suffix, c) for c in listed], check_below_fused)

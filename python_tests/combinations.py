@@ -1,6 +1,6 @@
 """What one call of test_combinations.py consists of, and the tensors that it makes."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import torch
 
@@ -156,5 +156,60 @@ def batched(c, slices):
 def incoming_like(c, value, seed=99):
     """An incoming gradient for a result."""
     words = c.incoming.split()
-    g = drawn(words, tuple(value.shape), "factor", value.dtype, 1000 * c.seed + seed)
-    return g
+    return drawn(words, tuple(value.shape), "factor", value.dtype, 1000 * c.seed + seed)
+
+
+@dataclass
+class Outcome:
+    value: torch.Tensor | None = None
+    gradients: dict | None = None  # of the operands that require one: a tensor or None
+    incoming: torch.Tensor | None = None  # that the gradients are for
+    tangent: torch.Tensor | None = None
+    tangents: dict | None = None  # of the operands, for `tangent`
+    directions: dict | None = None  # for the gradients, of which `second` are the derivatives
+    second: dict | None = None
+
+
+@dataclass
+class Call:
+    """A combination with its tensors."""
+
+    c: Combination
+    slices: list = field(init=False)
+    tensors: dict = field(init=False)
+
+    def __post_init__(self):
+        self.slices = slices_of(self.c)
+        self.tensors = batched(self.c, slices_of(self.c))
+
+    @property
+    def needs(self):
+        return self.c.having("grad")
+
+    def operator(call, /, **tensors):  # `self` is an operand
+        return call.c.row.call(tensors, call.c.dim)
+
+    def operator_(call, /, **tensors):
+        return call.c.row.call_(tensors, call.c.dim)
+
+    def of(self, names, function=None):
+        """The operator as a function of these operands alone."""
+        function = function or self.operator
+        return lambda *values: function(**{**self.tensors, **dict(zip(names, values))})
+
+    def detached(self):
+        return {name: t.detach() for name, t in self.tensors.items()}
+
+    def of_detached(self, names, function=None):
+        """The same, without gradients of eager mode."""
+        function, constant = function or self.operator, self.detached()
+        return lambda *values: function(**{**constant, **dict(zip(names, values))})
+
+
+class Composed(Call):
+    """The same call of PyTorch's operators, in the operands' own types."""
+
+    def operator(call, /, **tensors):
+        c, rank = call.c, tensors[call.c.row.leading].dim()
+        views = {name: c.row.align(name, t, rank, c.dim) for name, t in tensors.items()}
+        return c.row.compose(c.row.function, views)

@@ -10,20 +10,30 @@ from functools import cache
 from allpairspy import AllPairs
 
 from combinations import Combination
-from modes import EAGER_BACKWARD, FORWARD_MODE, IN_PLACE, VMAP, WITHOUT_GRADIENTS
+from modes import (
+    BESIDE_INFERENCE,
+    COMPILED,
+    FORWARD_MODE,
+    IN_PLACE,
+    SECOND_ORDER,
+    VMAP,
+    WITHOUT_GRADIENTS,
+)
 from operator_rows import family, rows
 
 TYPES = (
     "float32", "float64", "bfloat16", "float16", "bfloat16 float32", "float16 float32",
 )  # fmt: skip
-# (shape, dim): images, rows, one dimension, one number, nothing.
+# (shape, dim): images, rows, one dimension, one number, nothing; some longer than a vector and a
+# block of the kernels.
 SHAPES = (
     ((2, 4, 3, 2), -1), ((2, 4, 3, 2), 1), ((3, 4), -1), ((3, 4), 0), ((6,), -1), ((), -1),
-    ((0, 4), -1), ((2, 0, 3, 2), 1),
+    ((0, 4), -1), ((2, 0, 3, 2), 1), ((5, 130), -1), ((2, 3, 33, 16), 1),
 )  # fmt: skip
 INCOMING = ("full", "full expanded", "full transposed", "full strided")
 BATCHED = ("batched", "", "batched_last")
-EXAMPLES = int(os.environ.get("FASTACT_FUZZ_EXAMPLES", 0))
+# For each family in each mode: make fuzz takes half an hour for 2500.
+EXAMPLES = int(os.environ.get("FASTACT_FUZZ_EXAMPLES", 0)) // 4
 SEED = os.environ.get("FASTACT_FUZZ_SEED", "0")
 
 
@@ -63,10 +73,11 @@ def missing_pairs(name):
 
 
 def random_rows(name, mode):
-    """At night: as many as FASTACT_FUZZ_EXAMPLES says, the same for the same seed."""
+    """At night: as many as FASTACT_FUZZ_EXAMPLES says, the same for the same seed. Compilers take
+    too long for that."""
     draw = random.Random(f"{SEED} {name} {mode}")
     chosen = dimensions(name)
-    for _ in range(EXAMPLES):
+    for _ in range(0 if mode in COMPILED else EXAMPLES):
         yield {key: draw.choice(values) for key, values in chosen.items()}
 
 
@@ -74,7 +85,7 @@ def combination(values, mode, seed):
     """The call of a mode with these values; what the mode has no use for is left out."""
     row = rows()[values["operator"]]
     dtype, *wide = values["type"].split()
-    if mode == "double_backward":  # in 16 bits a sum of so many products says nothing
+    if mode in SECOND_ORDER:  # in 16 bits a sum of so many products says nothing
         dtype, wide = ("float64", "float32")[seed % 2], []
     shape, dim = values["shape"]
     present = [o for o in row.operands if values[o.name] is not None]
@@ -94,7 +105,7 @@ def combination(values, mode, seed):
             words += wide
         if name in needs:
             words.append("grad")
-        elif values.get("inference") == name and mode in EAGER_BACKWARD:
+        elif values.get("inference") == name and mode == BESIDE_INFERENCE:
             words.append("inference")
         if batched.get(name):
             words.append(batched[name])
@@ -115,15 +126,15 @@ def combinations(name, mode):
 def is_possible(c):
     """Whether the operator has the mode's form."""
     row = c.row
+    if c.mode == BESIDE_INFERENCE:
+        return bool(c.having("inference"))
     if c.mode == "in_place_backward":
         return row.differentiates_in_place
-    if c.mode in VMAP and row.draws:
-        return False  # test_randomness_of_vmap_is_that_of_alpha_dropout
     if c.mode in FORWARD_MODE and any("expanded" in c.words(name) for name in c.having("grad")):
         return False  # PyTorch has no dual numbers of expanded tensors
     if c.mode in IN_PLACE:
         return row.call_ is not None
-    return row.has_out if c.mode == "out" else True
+    return row.has_out if c.mode in ("out", "functionalize_out") else True
 
 
 def every_set_of_operands(row, **others):

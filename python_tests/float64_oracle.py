@@ -1,5 +1,5 @@
-"""What a call of an operator row gives in exact enough arithmetic: PyTorch's operators in float64 on
-the same numbers, and how far a result of FastAct's may be from that.
+"""What a call should give: PyTorch's operators in float64 on the same numbers, and how far a
+result of FastAct's may be from that.
 
 The arguments of all activations are exact (combinations.NUMBERS), so a result's error comes from
 the formula and from the roundings of factors and sums alone:
@@ -62,7 +62,10 @@ def terms_of(c, function, leaves, incoming):
     value = c.row.compose(function, leaves)
     if incoming is None:
         return value.detach(), {}
-    grads = torch.autograd.grad(value, [leaves[n] for n in names], incoming.double())
+    # A slope may be constant: then nothing is used of the operand that it is taken at.
+    grads = torch.autograd.grad(
+        value, [leaves[n] for n in names], incoming.double(), materialize_grads=True
+    )
     return value.detach(), dict(zip(names, grads))
 
 
@@ -131,13 +134,13 @@ def second_terms(c, function, leaves, incoming, directions):
     g = incoming.clone().requires_grad_()
     value = c.row.compose(function, leaves)
     inputs = [leaves[n] for n in names]
-    first = torch.autograd.grad(value, inputs, g, create_graph=True)
+    first = torch.autograd.grad(value, inputs, g, create_graph=True, materialize_grads=True)
     total = sum(
         (t * directions[n].expand_as(t)).sum() for n, t in zip(names, first) if n in directions
     )
-    terms = torch.autograd.grad(
-        total, [*inputs, g], allow_unused=True, materialize_grads=True
-    )
+    if not total.requires_grad:
+        return {name: torch.zeros_like(g) for name in (*names, "incoming")}
+    terms = torch.autograd.grad(total, [*inputs, g], materialize_grads=True)
     return dict(zip((*names, "incoming"), terms))
 
 
@@ -178,7 +181,7 @@ def added(exacts):
 
 
 def assert_close(what, found, exact, dtype):
-    """Shape, type and numbers within the error, which is one ULP of the smallest number at least."""
+    """Shape, type, and numbers within the error or, next to 0, the smallest normal number."""
     assert found.dtype == dtype, f"{what}: expected {dtype}, but got {found.dtype}"
     assert found.shape == exact.value.shape, (
         f"{what}: expected the shape {tuple(exact.value.shape)}, but got {tuple(found.shape)}"

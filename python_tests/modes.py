@@ -1,7 +1,7 @@
 """The ways in which test_combinations.py calls an operator: each mode takes a Call and returns an
 Outcome, whose parts are compared with PyTorch's compositions in float64."""
 
-from dataclasses import dataclass, field
+import contextlib
 
 import torch
 from torch.autograd import forward_ad
@@ -9,64 +9,8 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.func import functionalize, grad, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
-from combinations import Combination, batched, drawn, incoming_like, slices_of
-
-
-@dataclass
-class Outcome:
-    value: torch.Tensor | None = None
-    gradients: dict | None = None  # of the operands that require one: a tensor or None
-    incoming: torch.Tensor | None = None  # that the gradients are for
-    tangent: torch.Tensor | None = None
-    tangents: dict | None = None  # of the operands, for `tangent`
-    directions: dict | None = None  # for the gradients, of which `second` are the derivatives
-    second: dict | None = None
-
-
-@dataclass
-class Call:
-    """A combination with its tensors."""
-
-    c: Combination
-    slices: list = field(init=False)
-    tensors: dict = field(init=False)
-
-    def __post_init__(self):
-        self.slices = slices_of(self.c)
-        self.tensors = batched(self.c, slices_of(self.c))
-
-    @property
-    def needs(self):
-        return self.c.having("grad")
-
-    def operator(call, /, **tensors):  # `self` is an operand
-        torch.manual_seed(call.c.seed)
-        return call.c.row.call(tensors, call.c.dim)
-
-    def operator_(call, /, **tensors):
-        return call.c.row.call_(tensors, call.c.dim)
-
-    def of(self, names, function=None):
-        """The operator as a function of these operands alone."""
-        function = function or self.operator
-        return lambda *values: function(**{**self.tensors, **dict(zip(names, values))})
-
-    def detached(self):
-        return {name: t.detach() for name, t in self.tensors.items()}
-
-    def of_detached(self, names, function=None):
-        """The same, without gradients of eager mode."""
-        function, constant = function or self.operator, self.detached()
-        return lambda *values: function(**{**constant, **dict(zip(names, values))})
-
-
-class Composed(Call):
-    """The same call of PyTorch's operators, in the operands' own types."""
-
-    def operator(call, /, **tensors):
-        c, rank = call.c, tensors[call.c.row.leading].dim()
-        views = {name: c.row.align(name, t, rank, c.dim) for name, t in tensors.items()}
-        return c.row.compose(c.row.function, views)
+from combinations import Outcome, drawn, incoming_like
+from support import no_vmap_fallback
 
 
 def backward_of(call, value):
@@ -111,6 +55,18 @@ def functionalized(call):
         return Outcome(functionalize(call.of(names))(*call.tensors.values()))
 
 
+def functionalized_out(call):
+    with torch.no_grad():
+        names = tuple(call.tensors)
+
+        def function(*values):
+            tensors = dict(zip(names, values))
+            out = torch.empty_like(call.operator(**tensors))
+            return call.c.row.call(tensors, call.c.dim, out=out)
+
+        return Outcome(functionalize(function)(*call.tensors.values()))
+
+
 def functionalized_in_place(call):
     with torch.no_grad():
         names = tuple(call.tensors)
@@ -142,9 +98,7 @@ def in_place_backward(call):
 def checkpointed(use_reentrant):
     def mode(call):
         names = tuple(call.tensors)
-        result = checkpoint(
-            call.of(names), *call.tensors.values(), use_reentrant=use_reentrant
-        )
+        result = checkpoint(call.of(names), *call.tensors.values(), use_reentrant=use_reentrant)
         return backward_of(call, result)
 
     return mode
@@ -240,29 +194,59 @@ def dual_numbers(call):
         return Outcome(result.primal, tangent=result.tangent, tangents=tangents)
 
 
+def func_jvp_of_vjp(call):
+    """Forward over reverse: how the gradients change with the operands. Second derivatives are
+    symmetric, so it is what double backward gives for the same directions."""
+    with torch.no_grad():
+        incoming = incoming_like(call.c, call.operator(**call.tensors))
+    directions, function = tangents_of(call), call.of_detached(call.needs)
+
+    def gradients(*values):
+        result, pull = vjp(function, *values)
+        return (result, *pull(incoming))
+
+    values = tuple(call.detached()[n] for n in call.needs)
+    (result, *first), (_, *second) = jvp(gradients, values, tuple(directions.values()))
+    return Outcome(
+        result, dict(zip(call.needs, first)), incoming, directions=directions,
+        second=dict(zip(call.needs, second)),
+    )  # fmt: skip
+
+
 def in_dims(call):
     return tuple(call.c.batch_dim(name) for name in call.tensors)
 
 
+def without_fallback(call):
+    """Every operator has a batching rule, except for the dropout of a seed (docs/fused.md)."""
+    return contextlib.nullcontext() if call.c.row.recover else no_vmap_fallback()
+
+
+def map_slices(call, function, dims=None):
+    randomness = "different" if call.c.row.draws else "error"
+    return vmap(function, dims or in_dims(call), randomness=randomness)
+
+
 def mapped(call):
     names = tuple(call.tensors)
-    with torch.no_grad():
-        return Outcome(vmap(call.of(names), in_dims(call))(*call.tensors.values()))
+    with torch.no_grad(), without_fallback(call):
+        return Outcome(map_slices(call, call.of(names))(*call.tensors.values()))
 
 
 def mapped_in_place(call):
-    with torch.no_grad():
+    with torch.no_grad(), without_fallback(call):
         names, values = tuple(call.tensors), call.tensors.values()
-        result = vmap(call.of(names, call.operator_), in_dims(call))(*values)
-        assert torch.equal(
-            result, call.tensors["self"].movedim(call.c.batch_dim("self"), 0)
-        ), "the result is not what was written"
+        result = map_slices(call, call.of(names, call.operator_))(*values)
+        assert torch.equal(result, call.tensors["self"].movedim(call.c.batch_dim("self"), 0)), (
+            "the result is not what was written"
+        )
         return Outcome(result)
 
 
 def backward_of_mapped(call):
     names = tuple(call.tensors)
-    result = vmap(call.of(names), in_dims(call))(*call.tensors.values())
+    with without_fallback(call):
+        result = map_slices(call, call.of(names))(*call.tensors.values())
     return backward_of(call, result)
 
 
@@ -270,7 +254,7 @@ def mapped_grad(call):
     """Gradients of each slice, of batched and unbatched operands alike."""
     names, values = tuple(call.tensors), tuple(call.detached().values())
     with torch.no_grad():
-        result = vmap(call.of_detached(names), in_dims(call))(*values)
+        result = map_slices(call, call.of_detached(names))(*values)
     incoming = incoming_like(call.c, result)
     places = tuple(names.index(n) for n in call.needs)
 
@@ -280,19 +264,46 @@ def mapped_grad(call):
         return (found * weights).sum(), found
 
     dims = (*in_dims(call), 0)
-    gradients, result = vmap(grad(loss, places, has_aux=True), dims)(*values, incoming)
+    with without_fallback(call):
+        gradients, result = map_slices(call, grad(loss, places, has_aux=True), dims)(
+            *values, incoming
+        )
     return Outcome(result, dict(zip(call.needs, gradients)), incoming)
 
 
-def compiled_together(calls, backend):
+def mapped_jvp(call):
+    """The tangent of each slice, which has tangents of its own."""
+    names, values = tuple(call.tensors), tuple(call.detached().values())
+    shapes = {name: t.shape for name, t in call.slices[0].items() if name in call.needs}
+    tangents = {
+        name: drawn([], (len(call.slices), *shape), "factor", call.tensors[name].dtype, 7)
+        for name, shape in shapes.items()
+    }
+
+    def one(tensors, tangents):
+        def function(*needed):
+            return call.operator(**{**tensors, **dict(zip(call.needs, needed))})
+
+        return jvp(function, tuple(tensors[n] for n in call.needs), tangents)
+
+    with without_fallback(call):
+        dims = (dict(zip(names, in_dims(call))), 0)
+        result, tangent = map_slices(call, one, dims)(
+            dict(zip(names, values)), tuple(tangents.values())
+        )
+    return Outcome(result, tangent=tangent, tangents=tangents)
+
+
+def compiled_together(calls, mode):
     """The outcomes of all calls, forward and backward, compiled as one function."""
+    backend, *dynamic = mode.split(" ")
     single = [(call.c.row.call, call.c.dim) for call in calls]
 
     def function(operands):
         return [operator(tensors, dim) for (operator, dim), tensors in zip(single, operands)]
 
     torch._dynamo.reset()
-    compiled = torch.compile(function, backend=backend, fullgraph=True)
+    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=bool(dynamic))
     results = compiled([call.tensors for call in calls])
     incoming = [incoming_like(call.c, result) for call, result in zip(calls, results)]
     torch.autograd.backward(results, incoming)
@@ -302,10 +313,13 @@ def compiled_together(calls, backend):
     ]
 
 
-def compiled_by(backend):
-    return lambda call: compiled_together([call], backend)[0]
+def compiled_alone(mode):
+    return lambda call: compiled_together([call], mode)[0]
 
 
+COMPILED = ("aot_eager", "aot_eager dynamic", "inductor")
+# Some operands were made under inference_mode.
+BESIDE_INFERENCE = "backward_beside_inference"
 MODES = {
     "value": value,
     "inference": inference,
@@ -313,7 +327,9 @@ MODES = {
     "out": out,
     "functionalize": functionalized,
     "functionalize_in_place": functionalized_in_place,
+    "functionalize_out": functionalized_out,
     "backward": backward,
+    BESIDE_INFERENCE: backward,
     "in_place_backward": in_place_backward,
     "autocast": autocast,
     "checkpoint": checkpointed(use_reentrant=False),
@@ -329,20 +345,19 @@ MODES = {
     "func_grad": func_grad,
     "func_jvp": func_jvp,
     "dual_numbers": dual_numbers,
+    "func_jvp_of_vjp": func_jvp_of_vjp,
     "vmap": mapped,
     "vmap_in_place": mapped_in_place,
     "backward_of_vmap": backward_of_mapped,
     "vmap_of_grad": mapped_grad,
-    "aot_eager": compiled_by("aot_eager"),
-    "inductor": compiled_by("inductor"),
+    "vmap_of_jvp": mapped_jvp,
+    **{mode: compiled_alone(mode) for mode in COMPILED},
 }
-COMPILED = ("aot_eager", "inductor")
 IN_PLACE = ("in_place", "functionalize_in_place", "in_place_backward", "vmap_in_place")
 VMAP = tuple(name for name in MODES if "vmap" in name)
-FORWARD_MODE = ("func_jvp", "dual_numbers")
+FORWARD_MODE = ("func_jvp", "dual_numbers", "func_jvp_of_vjp", "vmap_of_jvp")
+SECOND_ORDER = ("double_backward", "func_jvp_of_vjp")
 WITHOUT_GRADIENTS = (
-    "value", "inference", "in_place", "out", "functionalize", "functionalize_in_place", "vmap",
-    "vmap_in_place",
+    "value", "inference", "in_place", "out", "functionalize", "functionalize_in_place",
+    "functionalize_out", "vmap", "vmap_in_place",
 )  # fmt: skip
-# Each may meet operands that were made under inference_mode.
-EAGER_BACKWARD = ("backward", "autocast", "checkpoint", "checkpoint_reentrant")

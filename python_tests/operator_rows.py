@@ -11,7 +11,7 @@ from functools import cache, cached_property, partial
 
 import torch
 
-from op_table import ACTIVATIONS, Activation
+from op_table import ACTIVATIONS, OPERATORS, Activation
 
 fastact = torch.ops.fastact
 OPTIONAL = ("scale", "bias", "residual", "gate")
@@ -20,7 +20,7 @@ LAYOUTS = ("", "channels_last", "transposed", "expanded", "strided")
 FULL = tuple(f"full {layout}".strip() for layout in LAYOUTS)
 BROADCAST = ("row", "column", "zero_dim")
 VECTOR = ("vector", "vector strided", "vector expanded", "one", *BROADCAST, "full", "full strided")
-# Errors that a row without a formula of its own may have, in ULP, by dtype: docs/fused.md's largest.
+# The errors of the other operators, in ULP, by dtype, of value and gradient: docs/fused.md.
 OTHER_ULP = {
     torch.float64: (3.0, 10.0),
     torch.float32: (2.5, 2.5),
@@ -71,7 +71,7 @@ class Row:
         return tuple(o.name for o in self.operands if o.is_optional)
 
     def align(self, name, tensor, rank, dim):
-        """Views a vector along dimension `dim` as a tensor that broadcasts to so many dimensions."""
+        """Views a vector along dimension `dim` as a tensor of so many dimensions."""
         along = name in ("scale", "bias", "weight") and tensor.dim() == 1
         if not along or rank == 0:
             return tensor.reshape(()) if name == "weight" and rank == 0 else tensor
@@ -331,7 +331,7 @@ def rows():
         *(activation_row(act) for act in acts),
         *(backward_row(act) for act in acts),
         *(fused_row(act) for act in acts),
-        *(packed_row(act, gate_first) for act in acts for gate_first in (True, False)),
+        *(packed_row(act, first) for act in acts if act in OPERATORS for first in (True, False)),
         *(packed_swiglu_row(first, inter) for first in (True, False) for inter in (True, False)),
         swiglu_row(),
         prelu_row(),

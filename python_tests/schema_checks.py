@@ -1,14 +1,13 @@
-"""torch.library.opcheck of the operators that test_combinations.py calls, and of those below them."""
+"""torch.library.opcheck of the operators that test_combinations.py calls, and of others below."""
 
 import warnings
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from combinations import drawn
-from modes import Call
-from operator_rows import OPTIONAL, fused_parameters
+from combinations import Call, drawn
 from op_table import ACTIVATIONS
+from operator_rows import OPTIONAL, fused_parameters
 from support import first_line
 
 # The operators below fused_<activation>, by what follows its name.
@@ -24,7 +23,7 @@ class Recorder(TorchFunctionMode):
         self.calls = []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if getattr(function, "_qualified_op_name", "").startswith("fastact::"):
+        if str(function).startswith("fastact."):
             self.calls.append((function, args, kwargs or {}))
         return function(*args, **(kwargs or {}))
 
@@ -54,12 +53,14 @@ def check_form(form, c):
             like = call.operator(**call.tensors)
             recorder.calls.clear()
             c.row.call(call.tensors, c.dim, out=torch.empty_like(like))
-    ((packet, args, kwargs),) = recorder.calls
-    overload = next((o for o in packet.overloads() if o in kwargs), "default")
+    ((operator, args, kwargs),) = recorder.calls
+    if isinstance(operator, torch._ops.OpOverloadPacket):
+        written = next((o for o in operator.overloads() if o in kwargs), "default")
+        operator = getattr(operator, written)
     if form != "functional":
         args = tuple(t.detach() if isinstance(t, torch.Tensor) else t for t in args)
         kwargs = {n: t.detach() if isinstance(t, torch.Tensor) else t for n, t in kwargs.items()}
-    run_opcheck(getattr(packet, overload), args, kwargs)
+    run_opcheck(operator, args, kwargs)
 
 
 def check_below_fused(suffix, c):

@@ -15,16 +15,20 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from checking import check_all, check_compiled, documented_error
-from combinations import Combination
+from combinations import Call, Combination, drawn
 from covering import combinations, every_set_of_operands, missing_pairs
-from modes import COMPILED, MODES, VMAP, Call
-from op_table import ACTIVATIONS, REPRESENTATIVES
+from modes import COMPILED, MODES, VMAP
+from op_table import ACTIVATIONS, OPERATORS, REPRESENTATIVES
 from operator_rows import FAMILIES, family
 from schema_checks import BELOW_FUSED, FORMS, check_below_fused, check_form
 from support import DTYPES, NIGHTLY, dtype_name, error_of
 
 EAGER = [mode for mode in MODES if mode not in COMPILED]
 fastact = torch.ops.fastact
+
+
+def rows_named(*names):
+    return [row for name in FAMILIES for row in family(name) if row.name in names]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -41,11 +45,16 @@ def test_mode(name, mode):
     check_all(listed)
 
 
-@pytest.mark.parametrize("mode", ("backward", "func_grad"))
-@pytest.mark.parametrize("row", family("fused"), ids=lambda row: row.name)
-def test_every_set_of_operands(row, mode):
+@pytest.mark.parametrize("act", ACTIVATIONS if NIGHTLY else OPERATORS, ids=lambda act: act.id)
+def test_every_set_of_operands(act):
     """Absent, present or with a gradient, each operand: the product."""
-    check_all(every_set_of_operands(row, mode=mode, shape=(2, 3)))
+    (row,) = rows_named("fused_" + act.id)
+    check_all(every_set_of_operands(row, mode="backward", shape=(2, 3)))
+
+
+def test_every_set_of_operands_under_func_grad(act):
+    (row,) = rows_named("fused_" + act.id)
+    check_all(every_set_of_operands(row, mode="func_grad", shape=(2, 3)))
 
 
 # ---- types
@@ -95,29 +104,48 @@ def test_types_that_promote(operator, mode):
     )
 
 
-def rows_named(*names):
-    return [row for name in FAMILIES for row in family(name) if row.name in names]
+def test_one_tensor_as_several_operands(act, dtype):
+    """Its gradient is the sum of theirs."""
+    op = (rows_named("fused_" + act.id)[0]).call
+    x, scale, shift = (drawn([], (3, 8), n, dtype, 0) for n in ("argument", "odd", "shift"))
+    roles = {"self": x, "scale": scale, "bias": shift, "residual": shift, "gate": x}
+    apart = {name: t.clone().requires_grad_() for name, t in roles.items()}
+    op(apart, -1).sum().backward()
+    leaves = {id(t): t.clone().requires_grad_() for t in (x, scale, shift)}
+    op({name: leaves[id(t)] for name, t in roles.items()}, -1).sum().backward()
+    for t, names in ((x, ("self", "gate")), (scale, ("scale",)), (shift, ("bias", "residual"))):
+        expected = sum(apart[name].grad for name in names)
+        assert torch.equal(leaves[id(t)].grad, expected), names
 
 
 # ---- torch.compile
 
 
-def compiled_calls(name, backend):
-    """A few that cover the operators, and at night all of them, in groups."""
-    listed = combinations(name, backend)
-    step = 1 if NIGHTLY else max(1, len(listed) // (48 if backend == "aot_eager" else 12))
-    listed = [c for c in listed[::step] if documented_error(Call(c)) is None]
+def compiled_calls(names, mode, count):
+    """So many of each family's calls, more at night: a dozen for a compiled function."""
+    listed = []
+    for name in names:
+        calls = [c for c in combinations(name, mode) if documented_error(Call(c)) is None]
+        listed += calls[:: len(calls) // (60 if NIGHTLY else count) + 1]
     return [listed[i : i + 12] for i in range(0, len(listed), 12)]
 
 
-@pytest.mark.parametrize("backend", COMPILED)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", COMPILED[: 2 if NIGHTLY else 1])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_compiled(name, backend, fresh_compiler):
-    for listed in compiled_calls(name, backend):
+def test_compiled(name, mode, fresh_compiler):
+    for listed in compiled_calls([name], mode, 12):
         check_compiled(listed)
 
 
-@pytest.mark.parametrize("backend", COMPILED[: 2 if NIGHTLY else 1])
+@pytest.mark.slow
+def test_compiled_by_inductor(fresh_compiler):
+    for listed in compiled_calls(FAMILIES, COMPILED[2], 2):
+        check_compiled(listed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ("aot_eager", "inductor")[: 2 if NIGHTLY else 1])
 def test_compiled_in_place_has_the_gradients_bits_of_eager(backend, fresh_compiler):
     """Also deep in a tail, where the gradient from the result differs from that from the input."""
     acts = [act for act in ACTIVATIONS if hasattr(fastact, act.name)]
@@ -127,7 +155,9 @@ def test_compiled_in_place_has_the_gradients_bits_of_eager(backend, fresh_compil
         return [act.op_(x * 1) for act in acts for x in leaves[act.id]]
 
     def gradients(f):
-        leaves = {act.id: [points.to(t).requires_grad_() for t in DTYPES] for act in acts}
+        leaves = {
+            act.id: [points.to(t, copy=True).requires_grad_() for t in DTYPES] for act in acts
+        }
         results = f(leaves)
         torch.autograd.backward(results, [torch.ones_like(r) for r in results])
         return {(a, x.dtype): x.grad for a, several in leaves.items() for x in several}
@@ -177,12 +207,12 @@ def test_randomness_of_vmap_is_that_of_alpha_dropout(is_batched, randomness, tra
 def opchecked(name, form):
     """A few calls of a family, at night a tenth of them, in shapes with more than one element."""
     mode = {"functional": "backward", "in_place": "in_place", "out": "out"}[form]
-    listed = [c for c in combinations(name, mode) if not c.having("inference")]
+    listed = [c for c in combinations(name, mode) if not c.row.draws]
     return listed[3 :: 10 if NIGHTLY else max(1, len(listed) // 4)]
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "dropout"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_opcheck(name, form):
     listed = [c for c in opchecked(name, form) if documented_error(Call(c)) is None]
     if not listed:
@@ -200,7 +230,7 @@ def test_opcheck_below_fused(act, suffix):
             {"self": "full grad", "bias": "vector grad"},
             {"self": "full grad", "scale": "vector grad", "gate": "full grad"},
             {"self": "full", "residual": "full grad", "gate": "row grad"},
-            {name: "full transposed grad" for name in ("self", "scale", "bias", "residual", "gate")},
+            dict.fromkeys(("self", "scale", "bias", "residual", "gate"), "full transposed grad"),
         )
     ]
     check_all([(suffix, c) for c in listed], check_below_fused)

@@ -11,7 +11,8 @@ from functools import cache, cached_property, partial
 
 import torch
 
-from op_table import ACTIVATIONS, OPERATORS, Activation
+from op_table import ACTIVATIONS, OPERATORS, REPRESENTATIVES, Activation
+from support import NIGHTLY
 
 fastact = torch.ops.fastact
 OPTIONAL = ("scale", "bias", "residual", "gate")
@@ -325,8 +326,9 @@ def drawn_dropout(t, dim, out=None):
 
 @cache
 def rows():
-    """Every row that this build has, by name."""
-    acts = [act for act in ACTIVATIONS if hasattr(fastact, act.name)]
+    """Every row that this build has, by name; by day few with other parameters than the defaults."""
+    chosen = ACTIVATIONS if NIGHTLY else (*OPERATORS, *REPRESENTATIVES)
+    acts = [act for act in ACTIVATIONS if act in chosen and hasattr(fastact, act.name)]
     listed = [
         *(activation_row(act) for act in acts),
         *(backward_row(act) for act in acts),

@@ -326,7 +326,7 @@ def drawn_dropout(t, dim, out=None):
 
 @cache
 def rows():
-    """Every row that this build has, by name; by day few with other parameters than the defaults."""
+    """Every row that this build has, by name; by day few with parameters of their own."""
     chosen = ACTIVATIONS if NIGHTLY else (*OPERATORS, *REPRESENTATIVES)
     acts = [act for act in ACTIVATIONS if act in chosen and hasattr(fastact, act.name)]
     listed = [

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import uuid
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.utils import run_and_get_code
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from op_table import ACTIVATIONS, SUFFIXES
@@ -947,6 +949,88 @@ def test_every_key_has_the_digest(monkeypatch):
         for build in (uuid.uuid4(), uuid.uuid4()):
             monkeypatch.setattr(*part, lambda: str(build))  # noqa: B023
             assert [hits(), hits()] == [0, 1]
+
+
+class Gpus:
+    """GPUs that are not there, and what each has found about its arithmetic."""
+
+    def __init__(self, monkeypatch):
+        self.lowerings = importlib.import_module("fastact._inductor.lowerings")
+        self.said, self.used, self.current = "not compared yet", [], 0
+        assembly = self.lowerings.assembly
+        library = SimpleNamespace(
+            gelu=self.used.append,
+            build_info=lambda: f"cuda: 13.0\ncuda arithmetic in use: {self.said}",
+        )
+        monkeypatch.setattr(assembly, "_found", {})
+        monkeypatch.setattr(assembly, "is_built", lambda: True)
+        fake = SimpleNamespace(
+            ops=SimpleNamespace(fastact=library),
+            utils=torch.utils,
+            bfloat16=torch.bfloat16,
+            zeros=lambda *size, dtype, device: device,
+            cuda=SimpleNamespace(is_initialized=lambda: True, current_device=lambda: self.current),
+        )
+        monkeypatch.setattr(assembly, "torch", fake)
+        self.assembly = assembly
+
+
+def found(device, what):
+    return f"device {device} (compute capability 9.0): {what}"
+
+
+FAST = "fast, as all 7 results are IEEE's (1.0 ms)"
+SLOW = "IEEE for gelu bfloat16, as not all 7 results but 5 are IEEE's (1.0 ms)"
+FAILED = "IEEE, as the comparison with it failed: cudaErrorLaunchOutOfResources"
+
+
+def test_an_arithmetic_is_remembered_once_it_is_known(monkeypatch):
+    """Not what serves while nothing can be compared, as in a capture."""
+    gpus = Gpus(monkeypatch)
+    assert [gpus.assembly.arithmetic(1) for _ in range(2)] == ["ieee", "ieee"]
+    gpus.said = found(0, FAST)  # of another one
+    assert gpus.assembly.arithmetic(1) == "ieee"
+    gpus.said = "; ".join((found(0, SLOW), found(1, FAST), found(11, FAILED)))
+    assert [gpus.assembly.arithmetic(device) for device in (0, 1, 11)] == ["ieee", "fast", "ieee"]
+    assert gpus.used == ["cuda:1"] * 3 + ["cuda:0", "cuda:1", "cuda:11"]
+    gpus.said = "not compared yet"
+    assert [gpus.assembly.arithmetic(device) for device in (0, 1, 11)] == ["ieee", "fast", "ieee"]
+    assert len(gpus.used) == 6
+
+
+@pytest.mark.parametrize("name", ("IEEE", "fast"))
+def test_an_arithmetic_by_the_environment(monkeypatch, name):
+    gpus = Gpus(monkeypatch)
+    gpus.said = f"{name}, as FASTACT_CUDA_MATH says"
+    assert gpus.assembly.arithmetic(3) == name.lower()
+
+
+@pytest.mark.parametrize("key", ("val", "example_value"))
+def test_cache_keys_have_the_arithmetic_of_the_compiled_gpus(monkeypatch, key):
+    """Not that of the current one."""
+    gpus = Gpus(monkeypatch)
+    gpus.said = f"{found(0, SLOW)}; {found(1, FAST)}; {found(2, FAST)}"
+    with FakeTensorMode():
+        tensors = {place: torch.empty(3, device=place) for place in ("cpu", "cuda:0", "cuda:1")}
+    digest = gpus.lowerings.digest
+
+    def in_a_key(place, inputs=()):
+        graph = torch.fx.Graph()
+        graph.placeholder("x").meta[key] = (tensors[place], 3)
+        graph.output(None)
+        module = torch.fx.GraphModule({}, graph)
+        return torch._inductor.codecache.FxGraphHashDetails(module, inputs, {}, []).fastact
+
+    for gpus.current in (0, 1):
+        assert in_a_key("cpu") == digest([])
+        assert in_a_key("cuda:0") == digest([0])
+        assert in_a_key("cuda:1") == digest([1])
+        assert in_a_key("cuda:0", [tensors["cuda:1"], 3]) == digest([0, 1])
+    gpus.assembly._found.clear()
+    before = digest([0])
+    gpus.assembly._found.clear()
+    gpus.said = found(0, FAST)
+    assert digest([0]) != before
 
 
 def test_other_interfaces(monkeypatch):

@@ -1,41 +1,54 @@
 """Work that waits until somebody has imported a module of torch's, which takes seconds."""
 
 import importlib.abc
-import importlib.util
 import sys
 from collections.abc import Callable
+
+
+class _Loader(importlib.abc.Loader):
+    """Executes a module as the module's own loader does, and then calls a function."""
+
+    def __init__(self, loader: importlib.abc.Loader, then: Callable[[], None]):
+        self._loader, self._then = loader, then
+
+    def __getattr__(self, name):  # whatever else somebody asks who only looks for the module
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._then()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, module: str, function: Callable[[], None]):
         self.module, self.function = module, function
-        self.is_searching = False
 
     def find_spec(self, fullname, path=None, target=None):
-        if fullname != self.module or self.is_searching:
+        if fullname != self.module:
             return None
-        self.is_searching = True
-        try:
-            spec = importlib.util.find_spec(fullname)
-        finally:
-            self.is_searching = False
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find and find(fullname, path, target)
+            if spec is not None:
+                if hasattr(spec.loader, "exec_module"):
+                    spec.loader = _Loader(spec.loader, self._imported)
+                return spec
+        return None
 
-        def exec_module(module):
-            execute(module)
-            # Not before: whoever asked for the spec may not have imported the module.
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                self.function()
-
-        spec.loader.exec_module = exec_module
-        return spec
+    def _imported(self) -> None:
+        # Not before: whoever asked for the spec may not have imported the module.
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self.function()
 
 
 def after_import(module: str, function: Callable[[], None]) -> None:
-    """Calls the function once: now if the module is imported, else as soon as it has been."""
+    """Calls the function once: now if the module is imported, else as soon as it has been. What the
+    function raises is raised by the import."""
     if module in sys.modules:
         function()
     else:

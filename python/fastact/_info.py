@@ -4,12 +4,14 @@ import importlib
 import os
 import platform
 import sys
+from types import ModuleType
 
 import torch
 
 import fastact
 from fastact import _distributed, _inductor
 from fastact._build import CUDA
+from fastact._errors import first_line, reason
 
 
 def gpus() -> list[torch.device]:
@@ -32,11 +34,31 @@ def build_info() -> dict[str, str]:
     return dict(line.split(": ", 1) for line in lines)
 
 
-def text() -> str:
-    """One "name: value" a line. A GPU checks its arithmetic at its first use, so each is used."""
-    for device in gpus():
+def _use(device: torch.device) -> str:
+    """A GPU's name, after a call on it."""
+    name = torch.cuda.get_device_name(device)
+    try:
         torch.ops.fastact.gelu(torch.zeros(1, dtype=torch.bfloat16, device=device))
         torch.cuda.synchronize(device)
+    except RuntimeError as error:
+        return f"{name}, unusable: {first_line(error)}"
+    return name
+
+
+def _status(package: ModuleType) -> str:
+    """What became of a package's registration, which the import of torch's own module begins."""
+    try:
+        importlib.import_module(package.MODULE)
+    except Exception as error:  # of any type: it comes from inside of torch
+        return f"none, as {package.MODULE} cannot be imported: {reason(error)}"
+    if package.status is None:  # somebody's own way to import it
+        package.register()
+    return package.status
+
+
+def text() -> str:
+    """One "name: value" a line. A GPU checks its arithmetic at its first use, so each is used."""
+    devices = {f"gpu {device.index}": _use(device) for device in gpus()}
     built = build_info()
     found = {
         "fastact": f"{fastact.__version__} (revision {built.pop('revision')})",
@@ -45,14 +67,9 @@ def text() -> str:
         "torch": f"{torch.__version__}; the library was built for {built.pop('torch')}",
         "cpu": f"{cpu_name()}, {len(os.sched_getaffinity(0))} cores",
     }
-    for device in gpus():
-        found[f"gpu {device.index}"] = torch.cuda.get_device_name(device)
-    if not gpus():
-        found["gpu"] = "none that torch and this library can use"
+    found |= devices or {"gpu": "none that torch and this library can use"}
     del built["version"]
-    importlib.import_module("torch._inductor.lowering")  # which gives it FastAct's
-    found["torch.compile"] = _inductor.status
-    if torch.distributed.is_available():
-        importlib.import_module("torch.distributed.tensor")
-    found["DTensor"] = _distributed.status or "not in this torch"
+    found["torch.compile"] = _status(_inductor)
+    has_dtensor = torch.distributed.is_available()
+    found["DTensor"] = _status(_distributed) if has_dtensor else "not in this torch"
     return "\n".join(f"{name}: {value}" for name, value in (found | built).items())

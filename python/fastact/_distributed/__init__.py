@@ -4,33 +4,36 @@ Without a rule, an operator of a DTensor is an error. This package registers the
 as soon as torch.distributed.tensor is imported: `import fastact` alone imports nothing of it.
 """
 
-from fastact._after_import import after_import
+import importlib
 
-_DTENSOR = "torch.distributed.tensor"
+from fastact._after_import import after_import
+from fastact._errors import reason
+
+MODULE = "torch.distributed.tensor"
 
 #: What became of it, in a sentence for show_config(); None until DTensor is imported.
 status: str | None = None
 
 
 def register() -> None:
-    """Registers the rules through DTensor's inner interface; where that has changed, through its
-    public one, which knows no `out=` form."""
+    """Registers the rules through DTensor's inner interface; those that it does not take, as where
+    it has changed, through the public one, which knows no `out=` form. Whoever imports DTensor
+    notices nothing."""
     global status
-    try:
-        from fastact._distributed import sharding
-
-        status = sharding.register()
-        return
-    except (ImportError, AttributeError, TypeError) as error:
-        reason = f"as this torch's DTensor has other interfaces: {error}"
-    try:
-        from fastact._distributed import public_sharding
-
-        status = f"{public_sharding.register()}, {reason}"
-    except (ImportError, AttributeError, TypeError):
-        status = f"no sharding rules, {reason}"
+    given, failure = [], ""
+    for interface in ("sharding", "public_sharding"):
+        try:
+            rules = importlib.import_module(f"{__name__}.{interface}")
+            for op in rules.overloads():
+                if op not in given:
+                    rules.register_operator(op)
+                    given.append(op)
+            break
+        except Exception as error:  # of any type: it comes from inside of torch
+            failure = failure or f", as this torch's DTensor did not take all: {reason(error)}"
+    status = f"sharding rules for {len(given) or 'no'} operators{failure}"
 
 
 def install() -> None:
     """Once, by `import fastact`."""
-    after_import(_DTENSOR, register)
+    after_import(MODULE, register)

@@ -7,7 +7,8 @@ import torch
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from fastact._distributed.operators import Call, is_tensor, overloads
+from fastact._distributed import operators
+from fastact._distributed.operators import Call, is_tensor
 
 
 def _rule(op: torch._ops.OpOverload):
@@ -42,9 +43,13 @@ def _rule(op: torch._ops.OpOverload):
     return placements
 
 
-def register() -> str:
-    """Gives DTensor the rules; says what it did."""
-    ops = [op for op in overloads() if not any(a.kwarg_only for a in op._schema.arguments)]
-    for op in ops:
-        register_sharding(op)(_rule(op))
-    return f"sharding rules for {len(ops)} operators"
+def overloads() -> list[torch._ops.OpOverload]:
+    """Those that can be given a rule."""
+    return [
+        op for op in operators.overloads() if not any(a.kwarg_only for a in op._schema.arguments)
+    ]
+
+
+def register_operator(op: torch._ops.OpOverload) -> None:
+    """Gives DTensor the rule for an operator."""
+    register_sharding(op)(_rule(op))

@@ -25,7 +25,8 @@ from torch.distributed.tensor.placement_types import (
     _StridedShard,
 )
 
-from fastact._distributed.operators import Call, Tensor, is_tensor, overloads
+from fastact._distributed.operators import Call, Tensor, is_tensor
+from fastact._distributed.operators import overloads as overloads
 
 _propagator = DTensor._op_dispatcher.sharding_propagator
 # Here, so that another torch shows at once that it lacks them.
@@ -181,11 +182,3 @@ def schema_info(op: torch._ops.OpOverload) -> RuntimeSchemaInfo:
 def register_operator(op: torch._ops.OpOverload) -> None:
     """Gives DTensor the rule for an operator."""
     _register_op_strategy(op, strategy, schema_info(op))
-
-
-def register() -> str:
-    """Gives DTensor the rules; says what it did."""
-    ops = overloads()
-    for op in ops:
-        register_operator(op)
-    return f"sharding rules for {len(ops)} operators"

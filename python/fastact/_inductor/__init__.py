@@ -6,24 +6,26 @@ imported: `import fastact` alone imports nothing of it.
 """
 
 from fastact._after_import import after_import
+from fastact._errors import reason
 
-_INDUCTOR = "torch._inductor.lowering"
+MODULE = "torch._inductor.lowering"
 
 #: What became of it, in a sentence for show_config(); None until Inductor is imported.
 status: str | None = None
 
 
 def register() -> None:
-    """Registers the lowerings. Where Inductor's interfaces are others, operators stay calls."""
+    """Registers the lowerings. Where that fails, as where Inductor has other interfaces, operators
+    stay calls, and whoever imports Inductor notices nothing."""
     global status
     try:
         from fastact._inductor import lowerings
 
         status = lowerings.register()
-    except (ImportError, AttributeError, TypeError) as error:
-        status = f"calls the operators, as this torch's Inductor has other interfaces: {error}"
+    except Exception as error:  # of any type: it comes from inside of torch
+        status = f"calls the operators, as this torch's Inductor took no lowerings: {reason(error)}"
 
 
 def install() -> None:
     """Once, by `import fastact`."""
-    after_import(_INDUCTOR, register)
+    after_import(MODULE, register)

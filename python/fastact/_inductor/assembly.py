@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -38,25 +38,44 @@ def file_digest() -> str:
     return hashlib.sha256(_FILE.read_bytes()).hexdigest() if _FILE.is_file() else "none"
 
 
-@functools.cache
+def index_of(device: torch.device) -> int:
+    """A GPU's number, which torch.device("cuda") leaves to the current device."""
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+# Of each GPU that has compared, "fast" or "ieee".
+_found: dict[int, str] = {}
+
+
 def arithmetic(device: int) -> str:
     """Which arithmetic serves on a GPU: "fast" if its approximate instructions have passed the
-    comparison with IEEE's, which a kernel's first use on the device makes, else "ieee"."""
+    comparison with IEEE's, which a kernel's first use on the device makes, else "ieee".
+
+    A GPU cannot compare while a stream is captured. IEEE serves until it has, so that answer is not
+    kept."""
+    if device in _found:
+        return _found[device]
     with torch.utils._python_dispatch._disable_current_modes():
         torch.ops.fastact.gelu(torch.zeros(1, dtype=torch.bfloat16, device=f"cuda:{device}"))
     lines = dict(line.split(": ", 1) for line in torch.ops.fastact.build_info().splitlines())
     in_use = lines["cuda arithmetic in use"]
-    if in_use.startswith("fast, as"):  # FASTACT_CUDA_MATH says
-        return "fast"
-    found = [part for part in in_use.split("; ") if part.startswith(f"device {device} ")]
-    return "fast" if found and ": fast, as all" in found[0] else "ieee"
+    if in_use.endswith(", as FASTACT_CUDA_MATH says"):
+        said = in_use
+    else:
+        beginning = f"device {device} "
+        parts = [part for part in in_use.split("; ") if part.startswith(beginning)]
+        if not parts:
+            return "ieee"
+        said = parts[0].split("): ", 1)[1]
+    _found[device] = "fast" if said.startswith("fast, as ") else "ieee"
+    return _found[device]
 
 
-def arithmetic_in_use() -> str:
-    """The current device's; "none" where nothing can be inlined for a GPU."""
+def arithmetic_of(devices: Iterable[int]) -> str:
+    """Of each of these GPUs; "none" where nothing can be inlined for one."""
     if not is_built() or not torch.cuda.is_initialized():
         return "none"
-    return arithmetic(torch.cuda.current_device())
+    return ", ".join(f"{device}: {arithmetic(device)}" for device in sorted(devices)) or "none"
 
 
 def _number(value: float) -> str:
@@ -67,7 +86,7 @@ def _number(value: float) -> str:
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
     """A function of Inductor's values: one element of the call's result from one of each operand,
     in their type or, of 16 bits, in float32. None where the call is not to be inlined."""
-    index = device.index if device.index is not None else torch.cuda.current_device()
+    index = index_of(device)
     if not is_built() or torch.cuda.get_device_capability(index) < _LEAST_CAPABILITY:
         return None
     # An approximate value of 16 bits has been compared for elements alone: where operands may be

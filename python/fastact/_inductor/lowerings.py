@@ -6,15 +6,17 @@ Where there is nothing to fuse with, or no way to the same bits, the operator is
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch._inductor import codecache, config, lowering
 from torch._inductor.virtualized import V
+from torch.utils._pytree import tree_leaves
 
 from fastact._build import ACTIVATIONS, VERSION
+from fastact._changes import Change, Changes
 from fastact._inductor import assembly, composed, fused, partition, vectors
 from fastact._inductor.operators import Call, Operator, operators
 
@@ -202,44 +204,62 @@ def _sources() -> str:
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def digest() -> str:
-    """Of everything that decides what is inlined: Inductor's caches must not give a kernel with the
-    formulas of another build."""
-    parts = (VERSION, _sources(), assembly.file_digest(), assembly.arithmetic_in_use(),
+def digest(devices: Iterable[int] = ()) -> str:
+    """A digest of everything that decides what is inlined for these GPUs: Inductor's caches must
+    not give a kernel with the formulas of another build."""
+    parts = (VERSION, _sources(), assembly.file_digest(), assembly.arithmetic_of(devices),
              vectors.file_digest())  # fmt: skip
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _put_into_cache_keys() -> None:
+def _gpus(graph: torch.fx.GraphModule | None, inputs: Iterable) -> set[int]:
+    """The GPUs that a graph is compiled for: those of its tensors, whichever is the current one."""
+    found = [*inputs]
+    for module in graph.modules() if graph is not None else ():
+        if isinstance(module, torch.fx.GraphModule):
+            # Before and after AOTAutograd: there are keys of either graph.
+            found += (node.meta.get("example_value") for node in module.graph.nodes)
+            found += (node.meta.get("val") for node in module.graph.nodes)
+    devices = {x.device for x in tree_leaves(found) if isinstance(x, torch.Tensor)}
+    return {assembly.index_of(device) for device in devices if device.type == "cuda"}
+
+
+def _cache_keys() -> Change:
+    """Inductor's cache keys, with the digest in them."""
     details = codecache.FxGraphHashDetails
     initialize = details.__init__
 
     @functools.wraps(initialize)
-    def with_digest(self, *args, **kwargs):
-        initialize(self, *args, **kwargs)
-        self.fastact = digest()
+    def with_digest(self, gm, example_inputs, *args, **kwargs):
+        initialize(self, gm, example_inputs, *args, **kwargs)
+        self.fastact = digest(_gpus(gm, example_inputs))
 
-    details.__init__ = with_digest
+    return details, "__init__", with_digest
 
 
 def register() -> str:
-    """Gives Inductor the lowerings; says what it did."""
+    """Gives Inductor the lowerings, with all that they need or not at all; says what it did."""
+    made = operators(list(ACTIVATIONS))
     lowered = {}
-    for operator in operators(list(ACTIVATIONS)):
+    for operator in made:
         call_operator = lowering.fallback_handler(operator.overload, add_to_fallback_set=False)
         lowered[operator.overload] = functools.partial(_lower, operator, call_operator)
-        _operators[operator.overload] = operator
-    find_lists = partition.with_operators(lowered)
-    vectors.register()
-    _put_into_cache_keys()
-    for overload, lower in lowered.items():
-        lowering.register_lowering(overload, type_promotion_kind=None)(lower)
+    changed = [*vectors.changes(), _cache_keys()]
     places = []
     if assembly.is_built():
         places.append("GPUs of compute capability 8.0 and newer")
     if vectors.is_built():
         places.append("CPUs with AVX2")
-    if not places:
-        return "calls the operators, as this build has code for no compiler"
-    partition.install(find_lists)
-    return f"fuses the operators on {' and '.join(places)}, and calls them elsewhere"
+    if places:
+        changed.append(partition.change(lowered))
+        said = f"fuses the operators on {' and '.join(places)}, and calls them elsewhere"
+    else:
+        said = "calls the operators, as this build has code for no compiler"
+    _operators.update((operator.overload, operator) for operator in made)
+    with Changes() as changes:
+        for overload, lower in lowered.items():
+            changes.will_set(lowering.lowerings, overload)
+            lowering.register_lowering(overload, type_promotion_kind=None)(lower)
+        for change in changed:
+            changes.make(change)
+        return said

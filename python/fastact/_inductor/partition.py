@@ -6,15 +6,17 @@ and so is its operand in the form in which the operator takes it, for which a vi
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch._functorch import partitioners
 
+from fastact._changes import Change
 
-def with_operators(overloads: Iterable[torch._ops.OpOverload]) -> Callable:
+
+def change(overloads: Iterable[torch._ops.OpOverload]) -> Change:
     """The function that gives the partitioner its lists, with these operators beside PyTorch's own
-    elementwise ones. AttributeError or TypeError where a torch has other lists."""
+    elementwise ones. Raises where a torch has other lists."""
     packets = [overload.overloadpacket for overload in overloads]
     theirs = partitioners.get_default_op_list
 
@@ -27,8 +29,4 @@ def with_operators(overloads: Iterable[torch._ops.OpOverload]) -> Callable:
         )
 
     with_ours()
-    return with_ours
-
-
-def install(find_lists: Callable) -> None:
-    partitioners.get_default_op_list = find_lists
+    return partitioners, "get_default_op_list", with_ours

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from torch._inductor import config, cpu_vec_isa
 from torch._inductor.codegen import cpp
 from torch._inductor.virtualized import V, ops
 
+from fastact._changes import Change
 from fastact._inductor.operators import UNROUNDED, Call, chosen
 
 _FILE = Path(__file__).parent / "vectors.json"
@@ -185,8 +186,8 @@ def _call_of_numbers(inputs: tuple, asm: str, dtype: torch.dtype) -> str:
     return _function(inputs, asm, dtype, f"return f({arguments})[0];")
 
 
-def register() -> None:
-    """Gives Inductor's C++ backend the operation inline_asm_elementwise, for FastAct's code."""
+def changes() -> Iterator[Change]:
+    """The operation inline_asm_elementwise of Inductor's C++ backend, for FastAct's code."""
     for overrides, write in (
         (cpp.CppOverrides, _call_of_numbers),
         (cpp.CppVecOverrides, _call_of_vectors),
@@ -200,4 +201,4 @@ def register() -> None:
                 return others(*inputs, asm=asm, dtype=dtype, **settings)
             return write(inputs, asm, dtype)
 
-        overrides.inline_asm_elementwise = staticmethod(inline_asm_elementwise)
+        yield overrides, "inline_asm_elementwise", staticmethod(inline_asm_elementwise)

@@ -1,0 +1,139 @@
+"""Registrations with torch that fail at each of their lines in turn: a script for
+test_after_import.py, as it changes what torch has.
+
+    python registration_faults.py inductor|dtensor
+
+An error of another type is raised before each line of the package's that a registration runs, and
+before the second and the third run of those in a loop. It prints how many there were.
+"""
+
+import importlib
+import itertools
+import linecache
+import pickle
+import sys
+from collections import Counter
+
+import torch
+import torch.distributed.tensor
+from torch._functorch import partitioners
+from torch._inductor import codecache, lowering
+from torch._inductor.codegen import cpp
+
+ERRORS = (
+    RuntimeError, SystemError, OSError, AttributeError, ImportError, KeyError, AssertionError,
+    pickle.PicklingError, NotImplementedError, MemoryError, RecursionError,
+)  # fmt: skip
+PLACES = (lowering, partitioners, codecache.FxGraphHashDetails, cpp.CppOverrides,
+          cpp.CppVecOverrides)  # fmt: skip
+
+
+class Fault:
+    """An error that is raised before the `number`-th line."""
+
+    def __init__(self, package, number):
+        self.folder = package.__path__[0]
+        # What calls the lines and catches their errors.
+        self.caller = package.__file__
+        self.number = number
+        self.error = ERRORS[number % len(ERRORS)]("simulated")
+        self.is_raised = False
+        self.runs = Counter()
+
+    def trace(self, frame, event, argument):
+        name = frame.f_code.co_filename
+        return self.trace_line if name.startswith(self.folder) and name != self.caller else None
+
+    def trace_line(self, frame, event, argument):
+        if event == "line":
+            place = frame.f_code.co_filename, frame.f_lineno
+            self.runs[place] += 1
+            # At the end of a block Python reports its first line again: all is done by then.
+            is_end = self.runs[place] > 1 and linecache.getline(*place).lstrip().startswith("with ")
+            if self.runs[place] <= 3 and not is_end:
+                self.number -= 1
+            if self.number < 0:
+                self.is_raised, self.place = True, place
+                raise self.error
+        return self.trace_line
+
+    def __enter__(self):
+        sys.settrace(self.trace)
+        return self
+
+    def __exit__(self, *exception):
+        sys.settrace(None)
+
+
+def forget(package):
+    """The package's modules are imported anew."""
+    for name in [name for name in sys.modules if name.startswith(package.__name__ + ".")]:
+        del sys.modules[name]
+        vars(package).pop(name.rpartition(".")[2], None)
+    package.status = None
+
+
+def lacks(package, error):
+    """Whether a line for show_config() says why something is missing."""
+    assert f"{type(error).__name__}: " in package.status, (package.status, error)
+    assert "simulated" in package.status, package.status
+
+
+def state():
+    """What a registration with Inductor may change."""
+    return [dict(vars(place)) for place in PLACES] + [dict(lowering.lowerings)]
+
+
+def inductor(package):
+    before = state()
+    for number in itertools.count():
+        forget(package)
+        with Fault(package, number) as fault:
+            package.register()
+        if not fault.is_raised:
+            assert state() != before
+            return number
+        lacks(package, fault.error)
+        assert state() == before, f"not all was put back after {fault.place}"
+
+
+def dtensor(package):
+    propagator = torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator
+
+    def ours():
+        return [op for op in propagator.op_strategy_funcs if op.namespace == "fastact"]
+
+    experimental = importlib.import_module("torch.distributed.tensor.experimental")
+    public = experimental.register_sharding
+
+    def attempt(number, interface):
+        """Whether the fault was raised, with this public interface beside the inner one."""
+        for op in ours():
+            del propagator.op_strategy_funcs[op]
+        experimental.register_sharding = interface
+        forget(package)
+        with Fault(package, number) as fault:
+            package.register()
+        count = len(ours())
+        assert package.status.startswith(f"sharding rules for {count or 'no'} operators")
+        assert count > 100 or (fault.is_raised and interface is None), package.status
+        if fault.is_raised:
+            lacks(package, fault.error)
+        return fault.is_raised
+
+    for number in itertools.count():
+        if not any([attempt(number, public), attempt(number, None)]):
+            return number
+
+
+def main(what):
+    import fastact
+
+    package = getattr(fastact, {"inductor": "_inductor", "dtensor": "_distributed"}[what])
+    print({"inductor": inductor, "dtensor": dtensor}[what](package))
+
+
+if __name__ == "__main__":
+    # Whose absence keeps `import fastact` from changing Inductor.
+    sys.modules["fastact._inductor.lowerings"] = None
+    main(*sys.argv[1:])

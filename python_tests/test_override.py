@@ -414,6 +414,86 @@ def test_overrides_nest_and_end():
     assert not is_ours()
 
 
+def test_an_override_that_has_ended_begins_again():
+    override = fastact.override_aten()
+    for _ in range(3):
+        with override as same:
+            assert same is override and is_ours()
+        assert not is_ours()
+    with override:
+        with override:
+            assert is_ours()
+        assert is_ours()
+        with pytest.raises(ZeroDivisionError), override:
+            1 / 0  # noqa: B018
+        assert is_ours()
+    assert not is_ours()
+    with override:
+        override.undo()
+        assert not is_ours()
+        with override:
+            assert is_ours()
+        assert not is_ours()
+    assert not is_ours()
+    override.undo()
+    with override, override:
+        override.undo()  # all of its blocks
+        assert not is_ours()
+    with fastact.override_aten():
+        with override:
+            pass
+        override.undo()
+        assert is_ours()
+    assert not is_ours() and fastact.overridden_aten_kernels() == ()
+
+
+FORK = """
+import os, signal, threading, time
+import torch
+import fastact
+from fastact import _override
+
+# Lets another thread fork while this one is in the function.
+def slow(owner, name):
+    function = getattr(owner, name)
+    def wait(*args):
+        is_inside.set()
+        time.sleep(0.3)
+        return function(*args)
+    setattr(owner, name, wait)
+
+is_inside = threading.Event()
+if "{place}" == "load":
+    slow(_override, "_load")
+    work = fastact.override_aten
+else:
+    override = fastact.override_aten()
+    slow(torch.ops.fastact_aten, "{place}")
+    work = override.undo if "{place}" == "end" else fastact.override_aten
+thread = threading.Thread(target=work)
+thread.start()
+is_inside.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    x = torch.linspace(-9, 9, 999, dtype=torch.bfloat16)
+    with fastact.override_aten():
+        same = torch.equal(torch.nn.functional.mish(x), fastact.functional.mish(x))
+        print(same, len(fastact.overridden_aten_kernels()) > 0, flush=True)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+thread.join()
+fastact.override_aten().undo()
+"""
+
+
+@pytest.mark.parametrize("place", ("load", "begin", "end"))
+def test_a_fork_while_another_thread_begins_or_ends(place):
+    package = {"PYTHONPATH": str(package_path().parent)}
+    found = run_python("-c", FORK.format(place=place), environment=package)
+    assert found.split() == ["True", "True", "0"]
+
+
 def test_the_list_is_what_calls_find():
     with fastact.override_aten():
         kernels = fastact.overridden_aten_kernels()

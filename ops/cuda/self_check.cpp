@@ -1,19 +1,34 @@
 #include "ops/cuda/self_check.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <stdexcept>
 #include <string_view>
 
 #include "ops/catalogue.h"
+#include "ops/printable.h"
 
 namespace fastact::cuda {
 namespace {
 
 #define FASTACT_ONE(name, Type) +1
-static_assert(approximation_claim(0 FASTACT_FAMILIES(FASTACT_ONE), DType::kFloat16) < 63,
-              "a bit for each claim, and one for having compared");
+static_assert(0 FASTACT_FAMILIES(FASTACT_ONE) <= kMaxFamilies,
+              "SelfCheck has bits for 31 families of forms, but ops/catalogue.h lists more: make "
+              "the claims in ops/cuda/self_check.h wider than 64 bits");
 #undef FASTACT_ONE
+
+// Held while a device compares and while findings are read: one for all objects, for fork().
+constinit std::mutex comparing;
+
+// Lets a fork wait for a comparison in another thread, which the child would wait for forever.
+void wait_before_forks() {
+  static const int registered = pthread_atfork([] { comparing.lock(); }, [] { comparing.unlock(); },
+                                               [] { comparing.unlock(); });
+  (void)registered;
+}
 
 // A stream of its own, which waits for no other.
 class Stream {
@@ -85,12 +100,12 @@ std::optional<Math> parse_math(const char* name) {
   if (wanted == "ieee") return Math::kIeee;
   if (wanted == "fast") return Math::kFast;
   throw std::invalid_argument(
-      "fastact: expected FASTACT_CUDA_MATH to be auto, ieee or fast, but got " +
-      std::string(wanted));
+      "fastact: expected FASTACT_CUDA_MATH to be auto, ieee or fast, but got " + printable(wanted));
 }
 
 SelfCheck::SelfCheck(Comparison compare, std::optional<Math> forced)
     : compare_(compare), forced_(forced) {
+  wait_before_forks();
   if (!forced.has_value()) return;
   for (std::atomic<uint64_t>& device : devices_) {
     device = kChecked | (*forced == Math::kFast ? 0 : kChecked - 1);
@@ -101,7 +116,7 @@ std::string SelfCheck::describe() const {
   if (forced_.has_value()) {
     return std::string(*forced_ == Math::kIeee ? "IEEE" : "fast") + ", as FASTACT_CUDA_MATH says";
   }
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(comparing);
   std::string text;
   for (const auto& [device, description] : descriptions_) {
     text += (text.empty() ? "" : "; ") + description;
@@ -111,7 +126,7 @@ std::string SelfCheck::describe() const {
 
 uint64_t SelfCheck::check(int device, cudaStream_t stream) {
   if (is_capturing(stream)) return 0;
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(comparing);
   uint64_t state = devices_[device].load(std::memory_order_relaxed);
   if (state == 0) {  // no other thread was first
     state = kChecked | compare_on(device);

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -35,6 +34,13 @@ constexpr int approximation_claim(int family, DType dtype) {
   return 1 + 2 * family + (dtype == DType::kFloat16 ? 1 : 0);
 }
 
+// The bit of a device's state that says that it has compared; the claims have those below.
+inline constexpr int kCheckedBit = 63;
+// How many families of forms have bits for their claims.
+inline constexpr int kMaxFamilies = 31;
+static_assert(approximation_claim(kMaxFamilies - 1, DType::kFloat16) < kCheckedBit &&
+              approximation_claim(kMaxFamilies, DType::kFloat16) >= kCheckedBit);
+
 // Runs on the current device, on a stream that is its own, and waits for it.
 using Comparison = cudaError_t (*)(cudaStream_t stream, Findings& findings);
 
@@ -60,7 +66,7 @@ class SelfCheck {
 
  private:
   static constexpr int kMaxDevices = 128;
-  static constexpr uint64_t kChecked = uint64_t{1} << 63;
+  static constexpr uint64_t kChecked = uint64_t{1} << kCheckedBit;
 
   static uint64_t claims_of(int family, const KernelId& id) {
     uint64_t claims = uint64_t{1} << kReciprocalClaim;
@@ -84,7 +90,6 @@ class SelfCheck {
   std::optional<Math> forced_;
   // For each device kChecked and the claims that do not hold, or 0.
   std::array<std::atomic<uint64_t>, kMaxDevices> devices_ = {};
-  mutable std::mutex mutex_;
   std::map<int, std::string> descriptions_;
 };
 

@@ -1,5 +1,6 @@
 """FastAct's kernels in the place of ATen's, for models and programs that do not know FastAct."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -7,27 +8,49 @@ import torch
 
 from fastact._library import open_library
 
-_lock = threading.Lock()
+# Held while an override begins or ends. Re-entrant for a signal's handler that does the same.
+_lock = threading.RLock()
+# A fork waits for another thread that holds it: the child would else wait for that thread, which it
+# does not have, and might have half of a library.
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 
 
 class AtenOverride:
-    """An override that has begun. `undo()`, or the end of a `with` block, ends it."""
+    """An override that has begun. `undo()`, or the end of a `with` block, ends it.
+
+    It may be used again: a `with` block of one that has ended begins it anew, and blocks nest.
+    """
 
     def __init__(self) -> None:
-        self._begun = True
+        # How often it has begun and not ended.
+        self._depth = 1
+        # Whether it has begun without a block, as override_aten() does; the first block takes that.
+        self._is_free = True
 
     def __enter__(self) -> "AtenOverride":
+        with _lock:
+            if not self._is_free:
+                torch.ops.fastact_aten.begin()
+                self._depth += 1
+            self._is_free = False
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.undo()
+        with _lock:
+            if self._depth:
+                torch.ops.fastact_aten.end()
+                self._depth -= 1
 
     def undo(self) -> None:
-        """Ends this override, once. ATen's kernels are back when no other one is going on."""
+        """Ends this override, and all blocks of it that have begun. ATen's kernels are back when no
+        other override is going on."""
         with _lock:
-            if self._begun:
-                self._begun = False
+            while self._depth:
                 torch.ops.fastact_aten.end()
+                self._depth -= 1
+            self._is_free = False
 
 
 def _load(path: Path) -> None:
@@ -53,7 +76,7 @@ def override_aten() -> AtenOverride:
     replaced, and what stays ATen's: other types and devices, and kernels that compilers make.
 
     As a function it lasts until `undo()` of the result; in a `with` statement until the end of the
-    block. Overrides nest.
+    block. Overrides nest, and one that has ended may be used in a `with` statement again.
 
         with fastact.override_aten():
             model(x)

@@ -11,6 +11,7 @@
 #include "ops/cpu/processor.h"
 #include "ops/cpu/tables.h"
 #include "ops/forms/fused.h"
+#include "ops/printable.h"
 
 namespace fastact::cpu {
 
@@ -57,7 +58,7 @@ InstructionSet select() {
     names += (names.empty() ? "" : set == sets.back() ? " or " : ", ") + std::string(name_of(set));
   }
   throw std::invalid_argument("fastact: expected FASTACT_CPU_ISA to be " + names +
-                              " on this processor, but got " + wanted);
+                              " on this processor, but got " + printable(wanted));
 }
 
 template <class Function>

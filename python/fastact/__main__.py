@@ -6,14 +6,22 @@
     python -m fastact optimize in.pt out.pt --shape 1,3,224,224
                                 fused operators in a TorchScript archive
 
-Exit code: 0; 1 if bits differ or an archive cannot be optimized; 2 for a wrong command line; 130
-after an interrupt.
+Exit code: 0; 1 if bits differ or an archive cannot be optimized; 2 for a wrong command line; 3 if a
+command could not do its work, as on a full disk; 130 after an interrupt.
 """
 
 import argparse
+import contextlib
+import os
+import shutil
+import stat
 import sys
+from collections.abc import Iterator
+
+import torch
 
 from fastact import _info
+from fastact._errors import first_line
 
 
 def _positive(kind: type) -> type:
@@ -73,43 +81,127 @@ def _shape(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"expected sizes, but got {text}") from None
 
 
-def _optimize(options: argparse.Namespace) -> int:
-    import torch
+class Unusable(Exception):
+    """An argument that names something unusable; the message is the sentence to show."""
 
+
+def _sample(options: argparse.Namespace) -> list[torch.Tensor]:
+    if not options.sample:
+        return [torch.randn(shape) for shape in options.shape or ()]
+    expected = (
+        f"expected {options.sample} to be a tensor or a tuple of tensors, as torch.save wrote it"
+    )
     try:
-        if options.sample:
-            sample = torch.load(options.sample)
-        else:
-            sample = tuple(torch.randn(shape) for shape in options.shape or ())
-        sample = [sample] if isinstance(sample, torch.Tensor) else list(sample)
-        report = torch.ops.fastact.optimize_archive(options.input, options.output, sample)
-    except (OSError, RuntimeError) as error:
-        print(f"fastact: expected to optimize {options.input}, but got: {error}", file=sys.stderr)
+        found = torch.load(options.sample)
+    except Exception as error:  # of any type: whatever a damaged file makes of the loader
+        raise Unusable(f"{expected}, but got: {first_line(error)}") from error
+    tensors = [found] if isinstance(found, torch.Tensor) else found
+    if not isinstance(tensors, (list, tuple)):
+        raise Unusable(f"{expected}, but got {type(found).__name__}")
+    for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            raise Unusable(f"{expected}, but got {type(tensor).__name__} in it")
+    return list(tensors)
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[str]:
+    """A file to write to, which takes the path's name when it is whole: what was there stays until
+    then. What is no regular file, such as a device, is written to itself."""
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
+        yield path
+        return
+    unfinished = f"{path}.{os.getpid()}.part"
+    try:
+        yield unfinished
+        if os.path.exists(path):
+            shutil.copymode(path, unfinished)
+        os.replace(unfinished, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(unfinished)
+
+
+def _optimize(options: argparse.Namespace) -> int:
+    try:
+        with open(options.input, "rb"):  # for Python's message, which says what is wrong with it
+            pass
+        sample = _sample(options)
+        with _replacing(options.output) as output:
+            report = torch.ops.fastact.optimize_archive(options.input, output, sample)
+    except Unusable as error:
+        _say(f"fastact optimize: {error}")
+        return 1
+    except (OSError, RuntimeError, UnicodeError) as error:
+        _say(f"fastact: expected to optimize {options.input}, but got: {first_line(error)}")
         return 1
     print(report, end="")
     return 0
 
 
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "info":
+        print(_info.text())
+        return 0
+    if options.command == "verify":
+        from fastact import _verify
+
+        every = ["cpu", "cuda"] if _info.gpus() else ["cpu"]
+        devices = [options.device] if options.device else every
+        return _verify.run(devices, options.workers or _verify.default_workers())
+    if options.command == "optimize":
+        return _optimize(options)
+    from fastact import _bench
+
+    return _bench.run(options.device or ("cuda" if _info.gpus() else "cpu"), options.seconds)
+
+
+def _say(sentence: str) -> None:
+    text = sentence.encode(errors="backslashreplace").decode()  # a file's name may be no text
+    with contextlib.suppress(OSError):  # as on a full disk; the exit code says it, too
+        if sys.stderr is not None:
+            print(text, file=sys.stderr)
+
+
+def _give_up_writing() -> None:
+    """Discards what standard output and error do not take, which the end of Python would try again,
+    with another exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
+    name = "fastact"
     try:
-        if options.command == "info":
-            print(_info.text())
-            return 0
-        if options.command == "verify":
-            from fastact import _verify
-
-            every = ["cpu", "cuda"] if _info.gpus() else ["cpu"]
-            devices = [options.device] if options.device else every
-            return _verify.run(devices, options.workers or _verify.default_workers())
-        if options.command == "optimize":
-            return _optimize(options)
-        from fastact import _bench
-
-        return _bench.run(options.device or ("cuda" if _info.gpus() else "cpu"), options.seconds)
+        if sys.stdout is None:
+            raise Unusable("expected a standard output, but it is closed")
+        with contextlib.suppress(AttributeError):  # where somebody has replaced it
+            sys.stdout.reconfigure(errors="backslashreplace")
+        try:
+            options = parse(arguments)
+            name = f"fastact {options.command}"
+            return _run(options)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _say("interrupted")
         return 130
+    except Unusable as error:
+        _say(f"{name}: {error}")
+        return 3
+    except (OSError, RuntimeError, MemoryError) as error:
+        line = first_line(error)
+        is_ours = line.startswith("fastact")
+        _say(line if is_ours else f"{name}: expected to end its work, but got: {line}")
+        return 3
+    finally:
+        _give_up_writing()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Finds the library for the installed torch, and loads it once."""
 
+import os
+import struct
 from pathlib import Path
 
 import torch
@@ -14,6 +16,8 @@ def load() -> str:
     path = _find(torch.__version__)
     if not hasattr(torch.ops.fastact, "build_info"):
         _check_cuda(torch.version.cuda)
+        for kernels in _FOLDER.glob("*.so"):  # which the library brings along
+            _check_whole(kernels)
         open_library(path)
     # Operators that are there came from this library, or from one that somebody loaded before.
     if not hasattr(torch.ops.fastact, "build_info"):
@@ -27,6 +31,7 @@ def load() -> str:
 
 def open_library(path: Path) -> None:
     """Raises ImportError with the dynamic linker's reason."""
+    _check_whole(path)
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
@@ -34,6 +39,29 @@ def open_library(path: Path) -> None:
         raise ImportError(
             f"fastact: expected {path} to load, but got: {error.__cause__ or error}"
         ) from error
+
+
+def _check_whole(path: Path) -> None:
+    """The dynamic linker maps a file that was cut off, and the process dies at the first access
+    beyond its end (SIGBUS). The linker gives a reason itself for what is no ELF file at all."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(64)
+            (start,) = struct.unpack_from("<Q", header, 0x20)
+            entry_size, count = struct.unpack_from("<HH", header, 0x36)
+            file.seek(start)
+            table = file.read(entry_size * count)
+            size = file.seek(0, os.SEEK_END)
+        # offset and file_size of each segment
+        segments = [struct.unpack_from("<8xQ16xQ", table, entry_size * i) for i in range(count)]
+    except (OSError, struct.error):
+        return
+    end = max((sum(segment) for segment in segments), default=0)
+    if header.startswith(b"\x7fELF") and size < end:
+        raise ImportError(
+            f"fastact: expected {path} to have at least {end:,} bytes, but got {size:,}: install "
+            "fastact again"
+        )
 
 
 def _find(torch_version: str) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +34,12 @@ def _kernels(rows: list[dict]) -> Iterator[tuple[Kernel, str]]:
 
 def run(devices: list[str], workers: int) -> int:
     """Prints every digest that differs, and a verdict for each device; the exit code."""
-    rows = json.loads(RECORDED.read_text())
+    try:
+        rows = json.loads(RECORDED.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RuntimeError(
+            f"fastact: expected the digests in {RECORDED}, but got: {error}: install fastact again"
+        ) from error
     return max(_verify(device, workers, rows) for device in devices)
 
 
@@ -50,7 +56,10 @@ def _verify(device: str, workers: int, rows: list[dict]) -> int:
     torch.set_num_threads(1)  # work is shared by pieces, not within them
     start = time.monotonic()
     differing = 0
-    with tqdm(total=total, desc=device, unit="", unit_scale=True, dynamic_ncols=True) as bar:
+    with tqdm(
+        total=total, desc=device, unit="", unit_scale=True, dynamic_ncols=True,
+        disable=sys.stderr is None,
+    ) as bar:  # fmt: skip
         for kernel, expected in kernels:
             found = compute(kernel, device, part=True, workers=workers, progress=bar.update)
             if found != expected:

@@ -26,11 +26,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <set>
 #include <utility>
 
 #include "registration/build_info.h"
 #include "registration/jit/not_faster.h"
+#include "registration/jit/sink.h"
 
 namespace fastact {
 namespace optimizing {
@@ -358,7 +360,13 @@ std::string optimize_archive(const std::string& input, const std::string& output
                              const std::vector<at::Tensor>& sample) {
   torch::jit::Module module = torch::jit::load(input);
   const OptimizeReport report = optimize(module, {sample.begin(), sample.end()});
-  module.save(output);
+  {
+    // torch's writer ends the process where it cannot write, so the sink takes everything.
+    Sink sink(output);
+    std::ostream stream(&sink);
+    module.save(stream);
+    sink.close();
+  }
   std::string text;
   for (const std::string& line : report.replaced) text += line + '\n';
   for (const std::string& line : report.left) text += "left: " + line + '\n';

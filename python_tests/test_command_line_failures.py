@@ -1,0 +1,315 @@
+"""python -m fastact where something around it fails: streams, files, processes, the environment.
+Each failure is one sentence and an exit code."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from support import library_path, package_path, run_python
+from test_fuse import norm
+
+import fastact  # isort: skip
+from fastact import _library, _verify  # isort: skip
+from fastact._digests import workers  # isort: skip
+from fastact.__main__ import main  # isort: skip
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit")
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
+LETTERS = b"a\xffb\nc"  # no UTF-8, and no line
+
+
+def command(*arguments, prefix="", streams="", environment=None, **options):
+    """Runs the command in a shell, which can close streams: exit code, output, error's lines."""
+    env = {**os.environb, b"PYTHONPATH": bytes(package_path().parent), **(environment or {})}
+    env.pop(b"PYTHONUNBUFFERED", None)
+    line = f'{prefix} "$0" -m fastact "$@" {streams}'
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable, *map(str, arguments)],
+        env=env, capture_output=True, timeout=300, **options,
+    )  # fmt: skip
+    return done.returncode, done.stdout.decode(), done.stderr.decode().splitlines()
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("archives") / "in.pt"
+    torch.jit.script(nn.Sequential(norm(4), nn.SELU()).eval()).save(path)
+    return path
+
+
+# ---- Streams
+
+
+@needs_full
+@pytest.mark.parametrize(
+    "arguments", (["info"], ["bench", "--seconds", "0.1"], ["--help"]), ids=" ".join
+)
+def test_output_to_a_full_disk(arguments):
+    code, _, errors = command(*arguments, streams="> /dev/full")
+    name = "fastact" if arguments == ["--help"] else f"fastact {arguments[0]}"
+    sentence = f"{name}: expected to end its work, but got: [Errno 28] No space left on device"
+    assert (code, errors) == (3, [sentence])
+
+
+@needs_full
+def test_a_verdict_to_a_full_disk(tmp_path):
+    """It is not lost in silence."""
+    (tmp_path / "recorded.json").write_text("[]")
+    script = """
+import pathlib, sys
+from fastact import __main__, _verify
+_verify.RECORDED = pathlib.Path(sys.argv[1])
+sys.exit(__main__.main(["verify", "--device", "cpu"]))
+"""
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", script, tmp_path / "recorded.json"], stdout=full,
+            env={**os.environ, "PYTHONPATH": str(package_path().parent)},
+        )  # fmt: skip
+    assert done.returncode == 3
+
+
+def test_a_reader_that_has_gone():
+    code, _, errors = command("info", streams='| true; exit "${PIPESTATUS[0]}"')
+    assert (code, errors) == (
+        3,
+        ["fastact info: expected to end its work, but got: [Errno 32] Broken pipe"],
+    )
+
+
+def test_closed_streams():
+    assert command("info", streams=">&-") == (
+        3, "", ["fastact: expected a standard output, but it is closed"],
+    )  # fmt: skip
+    code, out, _ = command("info", streams="2>&-")
+    assert code == 0 and out.startswith("fastact: ")
+
+
+@needs_full
+def test_a_sentence_that_cannot_be_written_leaves_the_exit_code():
+    assert command("optimize", "none", "out", streams="2> /dev/full")[0] == 1
+    assert command("info", streams="> /dev/full 2> /dev/full")[0] == 3
+
+
+# ---- The environment
+
+
+def test_an_instruction_set_that_is_no_text():
+    environment = {b"FASTACT_CPU_ISA": LETTERS}
+    code, out, errors = command("info", environment=environment)
+    (line,) = (line for line in out.splitlines() if line.startswith("cpu instruction set in use"))
+    sentence = line.partition("none (")[2].removesuffix(")")
+    assert sentence.startswith("fastact: expected FASTACT_CPU_ISA to be baseline")
+    assert sentence.endswith(r"but got a\xffb\x0ac") and (code, errors) == (0, [])
+    code, _, errors = command("bench", "--seconds", "0.1", environment=environment)
+    assert (code, errors) == (3, [sentence])
+    code, _, errors = command("verify", "--device", "cpu", environment=environment)
+    assert code == 3 and errors[-1] == sentence
+    assert not [line for line in errors[:-1] if not line.startswith("cpu: ")]
+
+
+def test_an_error_of_the_library_is_text():
+    """Also without the package: torch cannot decode other bytes."""
+    script = """
+import os, torch
+torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
+try:
+    torch.ops.fastact.relu(torch.ones(3))
+except RuntimeError as error:
+    print(str(error).splitlines()[0])
+print(torch.ops.fastact.build_info().count("\\n") < 12)
+"""
+    found = run_python("-c", script, environment={"FASTACT_CPU_ISA": os.fsdecode(LETTERS)})
+    sentence, is_short = found.splitlines()
+    assert sentence.endswith(r"but got a\xffb\x0ac") and is_short == "True"
+
+
+@pytest.mark.parametrize("name", (b"FASTACT_CUDA_MATH", b"FASTACT_HUGE_PAGES"))
+def test_other_settings_that_are_no_text(name):
+    assert command("info", environment={name: LETTERS})[::2] == (0, [])
+
+
+# ---- Files
+
+
+def unusable(folder):
+    """Files that are none, or not what they should be, by name."""
+    torch.save(torch.ones(2, 4, 3, 3), folder / "whole.pt")
+    whole = (folder / "whole.pt").read_bytes()
+    contents = {"cut": whole[: len(whole) // 2], "empty": b"", "other": b"\x80\x02other",
+                "zeros": bytes(999)}  # fmt: skip
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    (folder / "folder").mkdir()
+    return [*contents, "folder", "none", "a\udcff"]
+
+
+def only_sentence(capsys):
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert captured.out == ""
+    return line
+
+
+def test_samples_that_are_none(tmp_path, archive, capsys):
+    values = {"dict": {"a": 1}, "int": 5, "a tensor and": (torch.ones(2), 3), "None": None}
+    for name, value in values.items():
+        torch.save(value, tmp_path / name)
+    for name in (*unusable(tmp_path), *values):
+        sample, out = str(tmp_path / name), tmp_path / "out.pt"
+        assert main(["optimize", str(archive), str(out), "--sample", sample]) == 1
+        line = only_sentence(capsys)
+        assert line.startswith("fastact optimize: expected ") and not out.exists()
+        assert " to be a tensor or a tuple of tensors, as torch.save wrote it, but got" in line
+
+
+def test_archives_that_are_none(tmp_path, capsys):
+    for name in (*unusable(tmp_path), "whole.pt"):
+        out = tmp_path / "out.pt"
+        assert main(["optimize", str(tmp_path / name), str(out), "--shape", "2,4,3,3"]) == 1
+        assert only_sentence(capsys).startswith("fastact: expected to optimize ")
+        assert not out.exists()
+
+
+@needs_full
+def test_outputs_that_cannot_be_written(tmp_path, archive, capsys):
+    for out, reason in (
+        (FULL, "No space left on device"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "none" / "out.pt", "No such file or directory"),
+    ):
+        assert main(["optimize", str(archive), str(out), "--shape", "2,4,3,3"]) == 1
+        line = only_sentence(capsys)
+        assert line.startswith("fastact: expected to optimize ") and line.endswith(reason), line
+    assert not list(tmp_path.iterdir()) and FULL.is_char_device()
+
+
+def test_an_output_is_replaced_as_a_whole(tmp_path, archive):
+    """What was there stays where the new archive cannot be written, as its input may be."""
+    same, link = tmp_path / "same.pt", tmp_path / "link.pt"
+    before = archive.read_bytes()
+    same.write_bytes(before)
+    same.chmod(0o640)
+    link.symlink_to(same)
+    arguments = ["optimize", same, link, "--shape", "2,4,128,128"]
+    code, _, errors = command(*arguments, prefix="ulimit -f 1;")
+    assert code == 1 and errors[-1].endswith("File too large"), errors
+    assert same.read_bytes() == before
+    code, out, _ = command(*arguments)
+    assert (code, out) == (0, "fused_selu (batch norm)\n")
+    assert same.read_bytes() != before and same.stat().st_mode & 0o777 == 0o640
+    assert link.is_symlink() and sorted(tmp_path.iterdir()) == [link, same]
+
+
+@pytest.mark.parametrize("content", (None, b"", b"[{", b"\xff\xfe"))
+def test_digests_that_are_none(tmp_path, monkeypatch, capsys, content):
+    path = tmp_path / "recorded.json"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setattr(_verify, "RECORDED", path)
+    assert main(["verify", "--device", "cpu"]) == 3
+    assert only_sentence(capsys).startswith(f"fastact: expected the digests in {path}, but got: ")
+
+
+@pytest.mark.parametrize(
+    "library", ("libfastact.so", "libfastact_aten.so", "libfastact_kernels.so")
+)
+def test_a_library_that_was_cut_off(tmp_path, library):
+    """The dynamic linker would map it, and the process would die."""
+    found = list(package_path().rglob(library))
+    if not found:
+        pytest.skip("this build has it in another library")
+    whole = found[0].read_bytes()
+    path = tmp_path / library
+    script = f"""
+import pathlib
+from fastact import _library
+try:
+    _library.open_library(pathlib.Path({str(path)!r}))
+except ImportError as error:
+    print(error)
+"""
+    package = {"PYTHONPATH": str(package_path().parent)}
+    for size in (0, 10, 70, 5000, len(whole) // 2, len(whole) * 9 // 10):
+        path.write_bytes(whole[:size])
+        line = run_python("-c", script, environment=package)
+        assert line.startswith(f"fastact: expected {path} to ") and line.count("\n") == 1, line
+    path.write_bytes(whole)
+    _library._check_whole(path)
+
+
+def test_libraries_beside_the_library_are_whole(tmp_path, monkeypatch):
+    """Which the dynamic linker maps with it."""
+    part = tmp_path / "libother.so"
+    part.write_bytes(library_path().read_bytes()[:5000])
+    monkeypatch.setattr(_library, "_FOLDER", tmp_path)
+    monkeypatch.setattr(_library, "_find", lambda version: Path(fastact.library_path))
+    monkeypatch.setattr(_library.torch.ops, "fastact", object())
+    with pytest.raises(
+        ImportError, match=f"expected {part} to have at least .* bytes, but got 5,000"
+    ):
+        _library.load()
+
+
+# ---- Processes
+
+
+def children(process):
+    listing = Path(f"/proc/{process}/task/{process}/children")
+    return [int(child) for child in listing.read_text().split()]
+
+
+@pytest.mark.parametrize("end", ("killed", "interrupted"))
+def test_verify_ends_with_its_processes(end):
+    """Where one of them is killed, as for its memory, and after an interrupt of the whole group."""
+    verify = subprocess.Popen(
+        [sys.executable, "-m", "fastact", "verify", "--device", "cpu", "--workers", "2"],
+        env={**os.environ, "PYTHONPATH": str(package_path().parent)}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        while len(started := children(verify.pid)) < 2 and verify.poll() is None:
+            time.sleep(0.01)
+        if end == "killed":
+            os.kill(started[0], signal.SIGKILL)
+        else:
+            os.killpg(verify.pid, signal.SIGINT)
+        # It ends when all processes have closed their streams.
+        _, errors = verify.communicate(timeout=120)
+    finally:
+        if verify.poll() is None:
+            os.killpg(verify.pid, signal.SIGKILL)
+    sentences = [line for line in errors.splitlines() if line and not line.startswith("cpu: ")]
+    if end == "killed":
+        (sentence,) = sentences
+        assert sentence.startswith(
+            "fastact: expected 2 worker processes to end their work, but one was"
+        )
+        assert verify.returncode == 3
+    else:
+        assert (verify.returncode, sentences) == (130, ["interrupted"])
+
+
+def test_pieces_come_in_order_and_interrupts_wait(monkeypatch):
+    assert list(workers.each(lambda x: x * x, range(100), 2, chunk=7)) == [
+        x * x for x in range(100)
+    ]
+    after = []
+    with pytest.raises(KeyboardInterrupt), workers._without_interrupts():
+        signal.raise_signal(signal.SIGINT)
+        after.append(True)
+    assert after and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    for broken in (
+        workers.each(lambda x: 1 / x, [1, 0], 2),
+        workers.each(lambda x: 1 / x, [1, 0], 1),
+    ):
+        with pytest.raises(ZeroDivisionError):
+            list(broken)

@@ -113,7 +113,7 @@ def test_an_instruction_set_that_is_no_text():
     assert (code, errors) == (3, [sentence])
     code, _, errors = command("verify", "--device", "cpu", environment=environment)
     assert code == 3 and errors[-1] == sentence
-    assert not [line for line in errors[:-1] if not line.startswith("cpu: ")]
+    assert not [line for line in errors[:-1] if line and not line.startswith("cpu: ")]
 
 
 def test_an_error_of_the_library_is_text():

@@ -40,6 +40,7 @@ class Combination:
     dim: int = -1
     incoming: str = "full"  # the incoming gradient's layout
     seed: int = 0
+    device: str = "cpu"
 
     def __repr__(self):
         """A call of the class with what differs from the defaults."""
@@ -103,12 +104,13 @@ def laid_out(words, shape, draw):
     return t
 
 
-def drawn(words, shape, numbers, dtype, seed):
+def drawn(words, shape, numbers, dtype, seed, device="cpu"):
     generator = torch.Generator().manual_seed(seed)
     values = torch.tensor(NUMBERS[numbers], dtype=torch.float64)
 
     def draw(*shape):
-        return values[torch.randint(len(values), shape, generator=generator)].to(dtype)
+        chosen = torch.randint(len(values), shape, generator=generator)
+        return values[chosen].to(dtype).to(device)
 
     return laid_out(words, shape, draw)
 
@@ -136,7 +138,9 @@ def slices_of(c):
             if c.row.halves:
                 shape = (*shape[:-1], 2 * shape[-1])
             with torch.inference_mode("inference" in words):
-                tensors[name] = drawn(words, shape, operand.numbers, dtype_of(c, name), seed)
+                tensors[name] = drawn(
+                    words, shape, operand.numbers, dtype_of(c, name), seed, c.device
+                )
         result.append(tensors)
     return result
 
@@ -156,7 +160,8 @@ def batched(c, slices):
 def incoming_like(c, value, seed=99):
     """An incoming gradient for a result."""
     words = c.incoming.split()
-    return drawn(words, tuple(value.shape), "factor", value.dtype, 1000 * c.seed + seed)
+    shape, seed = tuple(value.shape), 1000 * c.seed + seed
+    return drawn(words, shape, "factor", value.dtype, seed, c.device)
 
 
 @dataclass

@@ -98,7 +98,7 @@ def expected(c, tensors, incoming=None, tangents=None, extra=None):
     row = c.row
     from_rounded = row.from_rounded or c.mode.startswith("in_place")
     leaves, shapes = leaves_of(c, tensors, extra or {})
-    ones = torch.ones((), dtype=torch.float64)
+    ones = torch.ones((), dtype=torch.float64, device=c.device)
     seed = incoming
     if tangents is not None:
         with torch.no_grad():

@@ -114,7 +114,7 @@ def hooked(pack, unpack):
 
 
 def saved_on_cpu(call):
-    with save_on_cpu():
+    with save_on_cpu(pin_memory=call.c.device == "cuda"):
         result = call.operator(**call.tensors)
     return backward_of(call, result)
 
@@ -173,10 +173,11 @@ def double_backward(call):
 
 
 def tangents_of(call):
-    return {
-        name: drawn([], tuple(call.tensors[name].shape), "factor", call.tensors[name].dtype, 7 + i)
-        for i, name in enumerate(call.needs)
-    }
+    result = {}
+    for i, name in enumerate(call.needs):
+        t = call.tensors[name]
+        result[name] = drawn([], tuple(t.shape), "factor", t.dtype, 7 + i, t.device)
+    return result
 
 
 def func_jvp(call):
@@ -276,7 +277,9 @@ def mapped_jvp(call):
     names, values = tuple(call.tensors), tuple(call.detached().values())
     shapes = {name: t.shape for name, t in call.slices[0].items() if name in call.needs}
     tangents = {
-        name: drawn([], (len(call.slices), *shape), "factor", call.tensors[name].dtype, 7)
+        name: drawn(
+            [], (len(call.slices), *shape), "factor", call.tensors[name].dtype, 7, call.c.device
+        )
         for name, shape in shapes.items()
     }
 

@@ -317,7 +317,7 @@ def alpha_dropout_row(name, call):
 
 
 def seeded_dropout(t, dim, out=None):
-    return fastact._selu_alpha_dropout(t["self"], torch.tensor([7]), P)
+    return fastact._selu_alpha_dropout(t["self"], torch.tensor([7], device=t["self"].device), P)
 
 
 def drawn_dropout(t, dim, out=None):

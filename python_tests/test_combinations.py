@@ -8,6 +8,7 @@ A failure names its call in a line. To repeat it, in python_tests:
 """
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -43,6 +44,16 @@ def test_mode(name, mode):
     if not listed:
         pytest.skip("no operator of the family has this form")
     check_all(listed)
+
+
+# test_autocast.py knows which operators a GPU's autocast casts, and to what.
+@pytest.mark.parametrize("mode", [mode for mode in EAGER if mode != "autocast"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_mode_on_a_gpu(name, mode, cuda):
+    listed = combinations(name, mode)
+    if not listed:
+        pytest.skip("no operator of the family has this form")
+    check_all([replace(c, device=cuda) for c in listed])
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS if NIGHTLY else OPERATORS, ids=lambda act: act.id)

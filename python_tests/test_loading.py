@@ -31,6 +31,46 @@ print(torch.ops.fastact.selu(x).shape[0])
     assert run_python("-c", script).strip() == "3"
 
 
+@pytest.mark.parametrize("name", ("libfastact.so", "libfastact_aten.so"))
+def test_unloading_leaves_what_torch_holds(name):
+    """Torch calls graph nodes, and what frees results, after dlclose() of their library, too."""
+    script = """
+import _ctypes, ctypes, os, sys, torch
+
+def load():
+    return [ctypes.CDLL(path) for path in dict.fromkeys(sys.argv[1:])]
+
+def unload(handles):
+    for handle in reversed(handles):
+        _ctypes.dlclose(handle._handle)
+
+def forward(x):
+    ops = torch.ops.fastact
+    return ops.fused_silu(ops.selu(x), gate=torch.nn.functional.elu(x))
+
+x = torch.randn(1 << 21)
+results = []
+handles = load()
+if len(handles) > 1:
+    torch.ops.fastact_aten.begin()
+for _ in range(2):
+    leaf = x.clone().requires_grad_()
+    y = forward(leaf)
+    (first,) = torch.autograd.grad(y.sum(), leaf, create_graph=True)
+    unload(handles)
+    first.sum().backward()
+    results.append((y.detach(), leaf.grad))
+    assert torch.equal(forward(x), y)
+    del y, first, leaf
+    handles = load()
+assert all(map(torch.equal, *results))
+print("done")
+"""
+    library = library_path()
+    printed = run_python("-c", script, library, library.with_name(name))
+    assert printed.strip() == "done"
+
+
 def test_loading_from_another_directory(tmp_path):
     script = "import os, torch; torch.ops.load_library(os.environ['FASTACT_LIBRARY']); print(1)"
     assert run_python("-c", script, cwd=tmp_path).strip() == "1"

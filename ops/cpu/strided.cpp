@@ -11,32 +11,29 @@ namespace {
 // Elements that are gathered at a time. All operands' blocks stay in the L1 cache.
 constexpr int64_t kBlock = 512;
 
-// An element of so many bytes, whatever lies there.
-template <int64_t Size>
-struct ElementOf;
-template <>
-struct ElementOf<2> {
-  using type [[gnu::may_alias]] = uint16_t;
-};
-template <>
-struct ElementOf<4> {
-  using type [[gnu::may_alias]] = uint32_t;
-};
-template <>
-struct ElementOf<8> {
-  using type [[gnu::may_alias]] = uint64_t;
-};
-
-// f(an element of that size).
+// f(an unsigned integer of that size), which stands for an element of any type.
 template <class Function>
 void with_element(int64_t size, const Function& f) {
   if (size == 2) {
-    f(ElementOf<2>::type{});
+    f(uint16_t{});
   } else if (size == 4) {
-    f(ElementOf<4>::type{});
+    f(uint32_t{});
   } else {
-    f(ElementOf<8>::type{});
+    f(uint64_t{});
   }
+}
+
+// By memcpy(), which is one move: an access as an integer would not be an access to the element, so
+// the compiler could move it past those of the kernels.
+template <class Element>
+FASTACT_INLINE Element load_element(const char* from) {
+  Element element;
+  std::memcpy(&element, from, sizeof element);
+  return element;
+}
+template <class Element>
+FASTACT_INLINE void store_element(char* to, Element element) {
+  std::memcpy(to, &element, sizeof element);
 }
 
 // visit(address, n) for the runs along the first dimension of the elements start .. start + count
@@ -56,34 +53,39 @@ void for_each_run(char* base, int64_t stride0, int64_t stride1, int64_t size0, i
 
 template <class Element>
 void gather(char* base, int64_t stride0, int64_t stride1, int64_t size0, int64_t start,
-            int64_t count, Element* to) {
+            int64_t count, char* to) {
   constexpr int64_t kSize = sizeof(Element);
-  for_each_run(base, stride0, stride1, size0, start, count, [&](char* from, int64_t n) {
+  for_each_run(base, stride0, stride1, size0, start, count, [&](const char* from, int64_t n) {
+    char* const run = to;
     if (stride0 == kSize) {
-      std::memcpy(to, from, static_cast<size_t>(n * kSize));
+      std::memcpy(run, from, static_cast<size_t>(n * kSize));
     } else if (stride0 == 0) {
-      const Element element = *reinterpret_cast<Element*>(from);
-      for (int64_t i = 0; i < n; ++i) to[i] = element;
+      const auto element = load_element<Element>(from);
+      for (int64_t i = 0; i < n; ++i) store_element(run + i * kSize, element);
     } else if (stride0 == 2 * kSize) {  // every second one is a shuffle of vectors
-      for (int64_t i = 0; i < n; ++i) to[i] = reinterpret_cast<Element*>(from)[2 * i];
+      for (int64_t i = 0; i < n; ++i)
+        store_element(run + i * kSize, load_element<Element>(from + 2 * i * kSize));
     } else {
-      for (int64_t i = 0; i < n; ++i) to[i] = *reinterpret_cast<Element*>(from + i * stride0);
+      for (int64_t i = 0; i < n; ++i)
+        store_element(run + i * kSize, load_element<Element>(from + i * stride0));
     }
-    to += n;
+    to += n * kSize;
   });
 }
 
 template <class Element>
-void scatter(const Element* from, char* base, int64_t stride0, int64_t stride1, int64_t size0,
+void scatter(const char* from, char* base, int64_t stride0, int64_t stride1, int64_t size0,
              int64_t start, int64_t count) {
   constexpr int64_t kSize = sizeof(Element);
   for_each_run(base, stride0, stride1, size0, start, count, [&](char* to, int64_t n) {
+    const char* const run = from;
     if (stride0 == kSize) {
-      std::memcpy(to, from, static_cast<size_t>(n * kSize));
+      std::memcpy(to, run, static_cast<size_t>(n * kSize));
     } else {
-      for (int64_t i = 0; i < n; ++i) *reinterpret_cast<Element*>(to + i * stride0) = from[i];
+      for (int64_t i = 0; i < n; ++i)
+        store_element(to + i * stride0, load_element<Element>(run + i * kSize));
     }
-    from += n;
+    from += n * kSize;
   });
 }
 
@@ -183,16 +185,16 @@ class Strided {
         pointers[i] = buffers + i * kBuffer;
         if (i < kernel_.sizes.outputs) continue;
         with_element(kernel_.sizes.bytes[i], [&]<class Element>(Element) {
-          gather(data_[i], strides_[i], strides_[operands + i], size0_, start, count,
-                 reinterpret_cast<Element*>(pointers[i]));
+          gather<Element>(data_[i], strides_[i], strides_[operands + i], size0_, start, count,
+                          pointers[i]);
         });
       }
       compute(pointers, count);
       for (int i = 0; i < kernel_.sizes.outputs; ++i) {
         if (dense_in_block[i]) continue;
         with_element(kernel_.sizes.bytes[i], [&]<class Element>(Element) {
-          scatter(reinterpret_cast<const Element*>(pointers[i]), data_[i], strides_[i],
-                  strides_[operands + i], size0_, start, count);
+          scatter<Element>(pointers[i], data_[i], strides_[i], strides_[operands + i], size0_,
+                           start, count);
         });
       }
     }

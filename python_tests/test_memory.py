@@ -1,9 +1,6 @@
 """What a call allocates and what a graph keeps alive: never more than PyTorch."""
 
 import gc
-import os
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 
@@ -12,7 +9,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from op_table import ACTIVATIONS
-from support import LAYOUTS, library_path, make, values
+from support import LAYOUTS, make, run_python, values
 
 
 def allocations(function, device):
@@ -177,23 +174,30 @@ def test_dropped_graph_is_freed(act, device, call):
     assert alive() is None
 
 
+# Where the system is advised to use huge pages, by /proc/self/smaps.
+ADVISED = """
+import os, sys, torch
+torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
+
+def advised_mappings():
+    result = []
+    for line in open("/proc/self/smaps"):
+        if "-" in line.split()[0]:
+            mapping = line.split()
+            first, last = (int(end, 16) for end in mapping[0].split("-"))
+        elif line.startswith("VmFlags:") and "hg" in line.split():
+            result.append((first, last, mapping[5:]))
+    return result
+
+def advised(tensor):
+    middle = tensor.data_ptr() + tensor.nbytes // 2
+    return any(first <= middle < last for first, last, _ in advised_mappings())
+"""
+
 # Prints whether the middle of a functional result, of that of out= and of a small one were advised
 # to have huge pages.
 HUGE_PAGES = """
-import sys, torch
-torch.ops.load_library(sys.argv[1])
-packet = getattr(torch.ops.fastact, sys.argv[2])
-
-def advised(tensor):
-    address = tensor.data_ptr() + tensor.nbytes // 2
-    inside = False
-    for line in open("/proc/self/smaps"):
-        if "-" in line.split()[0]:
-            first, last = (int(end, 16) for end in line.split()[0].split("-"))
-            inside = first <= address < last
-        elif inside and line.startswith("VmFlags:"):
-            return "hg" in line.split()
-
+packet = getattr(torch.ops.fastact, sys.argv[1])
 x = torch.randn(8, 1 << 21)
 y, transposed, small = packet(x), packet(x.t()), packet(x[:, : 1 << 12])
 out = torch.empty_like(x)
@@ -202,19 +206,138 @@ assert torch.equal(y, out) and torch.equal(y, transposed.t())
 print(*map(advised, (y, transposed, out, small)))
 """
 
+# Frees results, so that malloc() could have their memory; then looks at what malloc() has.
+FREED = """
+ops = torch.ops.fastact
+
+def calls(x):
+    "Every way to a fresh result."
+    yield ops.selu(x)
+    yield ops.selu(x.view(8, -1).t())
+    yield ops.selu_backward(x, x)
+    yield ops.fused_selu(x.view(8, -1), residual=x.view(8, -1))
+    yield ops.selu_alpha_dropout(x, 0.1, True)
+    leaf = x.clone().view(8, -1).requires_grad_()
+    y = ops.fused_selu(leaf, gate=leaf.detach())
+    yield y.detach()
+    yield torch.autograd.grad(y, leaf, y.detach())[0]
+
+# malloc() maps the first block of a size alone, and takes the next ones from its heap.
+sizes = [mib << 18 for mib in (4, 8, 16, 31, 48)]
+for size in sizes:
+    assert all(map(advised, calls(torch.zeros(size)))), size
+kept = advised_mappings()
+assert sum(last - first for first, last, _ in kept) <= 64 << 20, kept
+assert not any(name for _, _, name in kept), kept
+for size in sizes:
+    tensors = [torch.ones(size) for _ in range(8)]
+    assert not any(map(advised, tensors)), size
+print("done")
+"""
+
+# What programs do with tensors' memory.
+USES = """
+import io, pickle, threading
+import numpy as np
+torch.set_num_threads(1)  # torch's threads do not survive fork()
+ops = torch.ops.fastact
+x = torch.randn(3 << 20)
+expected = x.relu()
+fresh = lambda: ops.relu(x)
+
+def same(y):
+    assert torch.equal(y, expected)
+
+assert advised(fresh()) and fresh().data_ptr() % 64 == 0
+assert fresh().untyped_storage().nbytes() == x.nbytes and not fresh().is_pinned()
+
+y = fresh()  # to more, and to less
+y.resize_(4 << 20)
+same(y[: 3 << 20])
+y.resize_(7)
+y.untyped_storage().resize_(7 * 4)
+assert torch.equal(y, expected[:7])
+y.untyped_storage().resize_(5 << 20)
+assert torch.equal(y, expected[:7])
+y.untyped_storage().resize_(0)
+
+y = fresh().share_memory_()
+assert y.is_shared()
+same(y)
+same(pickle.loads(pickle.dumps(fresh())))
+file = io.BytesIO()
+torch.save(fresh(), file)
+file.seek(0)
+same(torch.load(file))
+
+array = fresh().numpy()  # which outlives the tensor
+assert np.array_equal(array, expected.numpy())
+same(torch.from_numpy(array))
+same(torch.from_dlpack(fresh()))
+y = torch.empty(0).set_(fresh().untyped_storage(), 0, (3 << 20,))
+same(y)
+same(y.clone())
+lazy = torch._lazy_clone(y)
+lazy.add_(0)
+same(lazy)
+same(torch.empty(0).set_(fresh()))
+
+with torch.profiler.profile(
+    activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+) as profile:
+    y = fresh()
+    del y
+sizes = [e.nbytes() for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+assert sorted(sizes) == [-x.nbytes, x.nbytes], sizes
+
+y = fresh()
+if (child := os.fork()) == 0:  # which frees, and has blocks of its own
+    same(y)
+    del y
+    z = fresh()
+    same(z)
+    z.zero_()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+same(y)
+
+def work():  # frees what other threads made, too
+    for _ in range(20):
+        mine = ops.relu(x)
+        results.append(mine)
+        same(results.pop(0))
+
+results = [fresh() for _ in range(4)]
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(results) == 4
+for y in results:
+    same(y)
+at_exit = fresh()  # freed by the interpreter's end
+print("done")
+"""
+
+
+def run_advised(script, *arguments, setting=None):
+    if not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists():
+        pytest.skip("a kernel without huge pages")
+    environment = {"FASTACT_HUGE_PAGES": setting or "1"}
+    return run_python("-c", ADVISED + script, *arguments, environment=environment).split()
+
 
 @pytest.mark.parametrize("setting, expected", ((None, "True True"), ("0", "False False")))
 def test_huge_pages_are_asked_for_large_fresh_results_alone(setting, expected):
     act = next(a for a in ACTIVATIONS if not a.parameters)
-    if not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists():
-        pytest.skip("a kernel without huge pages")
-    environment = {k: v for k, v in os.environ.items() if k != "FASTACT_HUGE_PAGES"}
-    if setting is not None:
-        environment["FASTACT_HUGE_PAGES"] = setting
-    done = subprocess.run(
-        [sys.executable, "-c", HUGE_PAGES, library_path(), act.name],
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
-    assert done.stdout.split() == [*expected.split(), "False", "False"], done.stderr
+    printed = run_advised(HUGE_PAGES, act.name, setting=setting)
+    assert printed == [*expected.split(), "False", "False"]
+
+
+def test_no_other_memory_is_advised():
+    assert run_advised(FREED) == ["done"]
+
+
+def test_memory_in_huge_pages_serves_as_any_other():
+    assert run_advised(USES) == ["done"]

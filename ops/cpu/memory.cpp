@@ -4,19 +4,101 @@
 #include <sys/mman.h>
 #endif
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <new>
 #include <string_view>
+#include <type_traits>
 
 namespace fastact::cpu {
+
+#if defined(__linux__)
+
 namespace {
 
 // x86-64's; elsewhere the advice is about whole multiples of it, which is right as well.
-constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+constexpr size_t kHugePage = size_t{2} << 20;
+// A multiple of every system's pages.
+constexpr size_t kPage = size_t{64} << 10;
 
-// Smaller blocks are mostly recycled by the C library (its threshold for blocks of their own grows
-// to 32 MiB), so that their pages are there already.
-constexpr size_t kLeastBytes = size_t{4} << 20;
+// Kept at most: what glibc's malloc() keeps of free memory before it gives some back.
+constexpr size_t kMostKept = size_t{64} << 20;
+
+// At the beginning of a mapping. The result follows it: 64 bytes is what torch aligns to.
+struct alignas(64) Block {
+  size_t length;  // of the mapping
+};
+
+void unmap(Block* block) { (void)munmap(block, block->length); }
+
+// Aligned to a huge page, or null.
+Block* map(size_t length) {
+  void* const mapped =
+      mmap(nullptr, length + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<char*>(mapped);
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
+  if (before > 0) (void)munmap(first, before);
+  (void)munmap(first + before + length, kHugePage - before);
+  // A kernel without huge pages says no, and nothing is lost.
+  (void)madvise(first + before, length / kHugePage * kHugePage, MADV_HUGEPAGE);
+  return new (first + before) Block{length};
+}
+
+// Free blocks. Without a lock, which a child of fork() could inherit from a thread that it lacks.
+class Kept {
+ public:
+  // Returns a block of this length, or null.
+  Block* take(size_t length) {
+    for (std::atomic<Block*>& slot : slots_) {
+      Block* const block = slot.exchange(nullptr);
+      if (block == nullptr) continue;
+      if (block->length == length) {
+        bytes_ -= length;
+        return block;
+      }
+      put_back(slot, block);
+    }
+    return nullptr;
+  }
+
+  // Keeps the block in the place of the oldest one, and unmaps others beyond kMostKept.
+  void put(Block* block) {
+    if (block->length > kMostKept) {
+      unmap(block);
+      return;
+    }
+    bytes_ += block->length;
+    const size_t own = next_++;
+    drop(slots_[own % kSlots].exchange(block));
+    for (size_t i = 1; i <= kSlots && bytes_ > kMostKept; ++i)
+      drop(slots_[(own + i) % kSlots].exchange(nullptr));
+  }
+
+ private:
+  static constexpr size_t kSlots = kMostKept / kLeastHugeBytes;
+
+  // Into its slot, unless another thread has filled it.
+  void put_back(std::atomic<Block*>& slot, Block* block) {
+    Block* expected = nullptr;
+    if (!slot.compare_exchange_strong(expected, block)) drop(block);
+  }
+
+  void drop(Block* block) {
+    if (block == nullptr) return;
+    bytes_ -= block->length;
+    unmap(block);
+  }
+
+  std::atomic<Block*> slots_[kSlots] = {};
+  std::atomic<size_t> bytes_ = 0;
+  std::atomic<size_t> next_ = 0;
+};
+
+// Constant-initialised and never destroyed: results may outlive the destructors of statics.
+constinit Kept kept;
+static_assert(std::is_trivially_destructible_v<Kept>);
 
 bool wanted() {
   static const bool value = [] {
@@ -29,19 +111,22 @@ bool wanted() {
 
 }  // namespace
 
-void advise_huge_pages(void* data, size_t bytes) {
-#if defined(__linux__)
-  if (bytes < kLeastBytes || !wanted()) return;
-  // The whole pages inside.
-  const uintptr_t before = (kHugePage - reinterpret_cast<uintptr_t>(data) % kHugePage) % kHugePage;
-  if (bytes <= before) return;
-  const size_t inside = (bytes - before) / kHugePage * kHugePage;
-  // A kernel without huge pages says no, and nothing is lost.
-  if (inside > 0) (void)madvise(static_cast<char*>(data) + before, inside, MADV_HUGEPAGE);
-#else
-  (void)data;
-  (void)bytes;
-#endif
+void* allocate_in_huge_pages(size_t bytes) {
+  if (bytes < kLeastHugeBytes || bytes > SIZE_MAX / 2 || !wanted()) return nullptr;
+  const size_t length = (sizeof(Block) + bytes + kPage - 1) / kPage * kPage;
+  Block* block = kept.take(length);
+  if (block == nullptr) block = map(length);
+  return block == nullptr ? nullptr : block + 1;
 }
+
+void free_in_huge_pages(void* data) { kept.put(static_cast<Block*>(data) - 1); }
+
+#else
+
+void* allocate_in_huge_pages(size_t /*bytes*/) { return nullptr; }
+
+void free_in_huge_pages(void* /*data*/) {}
+
+#endif
 
 }  // namespace fastact::cpu

@@ -21,6 +21,8 @@ template <class B>
 concept IsAlphaDropoutBackend =
     requires(const Operator& op, double p, const at::Tensor& seed, const at::Tensor& out,
              std::span<const at::Tensor> inputs) {
+      // Fresh memory with the strides of at::empty_like().
+      { B::fresh_like(seed) } -> std::same_as<at::Tensor>;
       // The kernel; out and the inputs are contiguous.
       B::run(op, p, seed, out, inputs);
     };
@@ -35,7 +37,7 @@ struct AlphaDropoutKernels {
     const at::Tensor& self = *tensors[self_position];
     const at::Tensor& seed = *tensors[op.num_inputs() - 1];
     check(op, self, seed, p);
-    at::Tensor result = at::empty_like(self);
+    at::Tensor result = Backend::fresh_like(self);
     at::Tensor out = result;
     if (!is_row_major(result)) out = at::empty_like(self, at::MemoryFormat::Contiguous);
     at::Tensor inputs[2];

@@ -1,5 +1,4 @@
 // The dispatch key CPU.
-#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -9,9 +8,9 @@
 
 #include "ops/cpu/engine.h"
 #include "ops/cpu/fused.h"
-#include "ops/cpu/memory.h"
 #include "registration/device_kernels.h"
 #include "registration/keys/clamped_swiglu.h"
+#include "registration/keys/cpu_memory.h"
 #include "registration/keys/fused.h"
 #include "registration/keys/pointwise.h"
 #include "registration/operators/fused.h"
@@ -22,13 +21,10 @@ namespace {
 
 struct Cpu {
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
-    return advised(
-        at::detail::empty_cpu(like.sizes(), like.scalar_type(), /*pin_memory=*/false, format));
+    return empty_on_cpu(like, format);
   }
 
-  static at::Tensor empty_strided(const at::Tensor& like) {
-    return advised(at::detail::empty_strided_cpu(like.sizes(), like.strides(), like.scalar_type()));
-  }
+  static at::Tensor empty_strided(const at::Tensor& like) { return empty_strided_on_cpu(like); }
 
   static bool converts_first(const at::Tensor& /*self*/) { return true; }
 
@@ -97,11 +93,6 @@ struct Cpu {
   }
 
  private:
-  static at::Tensor advised(at::Tensor fresh) {
-    cpu::advise_huge_pages(fresh.data_ptr(), fresh.nbytes());
-    return fresh;
-  }
-
   static cpu::Kernel find_kernel(const Operator& op, const KernelId& id) {
     return cpu::find_kernel(op.family, id, selected_instruction_set());
   }

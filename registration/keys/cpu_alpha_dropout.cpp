@@ -2,19 +2,20 @@
 #include <algorithm>
 
 #include "ops/cpu/alpha_dropout.h"
-#include "ops/cpu/memory.h"
 #include "registration/keys/alpha_dropout.h"
+#include "registration/keys/cpu_memory.h"
 #include "registration/keys/parallel.h"
 
 namespace fastact {
 namespace {
 
 struct CpuAlphaDropout {
+  static at::Tensor fresh_like(const at::Tensor& self) { return empty_like_on_cpu(self); }
+
   static void run(const Operator& op, double p, const at::Tensor& seed, const at::Tensor& out,
                   std::span<const at::Tensor> inputs) {
     const int64_t n = out.numel();
     if (n == 0) return;
-    cpu::advise_huge_pages(out.data_ptr(), out.nbytes());
     char* data[1 + 2] = {static_cast<char*>(out.data_ptr())};
     for (size_t i = 0; i < inputs.size(); ++i) {
       // Inputs are only read, but share their type with the output.

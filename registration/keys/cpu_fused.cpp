@@ -1,13 +1,12 @@
 // The dispatch key CPU: the gradients of the fused operators, in one pass (ops/cpu/fused.h).
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "ops/cpu/fused.h"
-#include "ops/cpu/memory.h"
+#include "registration/keys/cpu_memory.h"
 #include "registration/keys/fused_backward.h"
 #include "registration/keys/parallel.h"
 
@@ -135,11 +134,7 @@ class Backward {
 };
 
 struct CpuFusedBackward {
-  static at::Tensor fresh_like(const at::Tensor& self) {
-    at::Tensor fresh = at::empty_like(self);
-    cpu::advise_huge_pages(fresh.data_ptr(), fresh.nbytes());
-    return fresh;
-  }
+  static at::Tensor fresh_like(const at::Tensor& self) { return empty_like_on_cpu(self); }
 
   static bool run(const Operator& op, DType type, const CallParameters& parameters,
                   const FusedBackwardTensors& tensors, const FusedLayout& layout,

@@ -10,6 +10,8 @@ namespace fastact {
 namespace {
 
 struct CudaAlphaDropout {
+  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
+
   static void run(const Operator& op, double p, const at::Tensor& seed, const at::Tensor& out,
                   std::span<const at::Tensor> inputs) {
     void* data[1 + 2] = {out.data_ptr()};

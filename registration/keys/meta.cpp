@@ -279,6 +279,8 @@ struct MetaFusedBackward {
 };
 
 struct MetaAlphaDropout {
+  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
+
   static void run(const Operator& /*op*/, double /*p*/, const at::Tensor& /*seed*/,
                   const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
 };

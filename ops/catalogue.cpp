@@ -19,7 +19,7 @@ constexpr Activation entry(std::string_view name) {
                            .parameters = {},
                            .traits = A::kTraits,
                            .requirements = {},
-                           .result_suffices = [](const double*) { return true; }};
+                           .result_suffices = +[](const double*) { return true; }};
   if constexpr (HasParameters<A>) activation.parameters = A::kParameters;
   if constexpr (HasRequirements<A>) activation.requirements = A::kRequirements;
   if constexpr (HasResultCondition<A>) activation.result_suffices = &A::result_suffices;

@@ -8,6 +8,7 @@
 
 #include "ops/activations/activation.h"
 #include "ops/export.h"
+#include "ops/floating_point.h"
 #include "ops/kernel.h"
 
 // X(name, Activation): the operator's name, which is also its header's in ops/activations/, and the
@@ -72,7 +73,7 @@ struct Activation {
   std::span<const Parameter> parameters;
   Traits traits;
   std::span<const Requirement> requirements;
-  bool (*result_suffices)(const double* parameters);
+  InDefaultFloatingPoint<bool (*)(const double* parameters)> result_suffices;
 };
 
 struct Family {

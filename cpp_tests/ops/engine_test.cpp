@@ -60,11 +60,13 @@ TEST(EngineTest, EveryKernelIsThereOnEveryInstructionSet) {
 TEST(EngineTest, EveryInstructionSetHasCodeOfItsOwn) {
   const auto sets = cpu::available_instruction_sets();
   for (const KernelCase& kernel : all_kernels()) {
-    std::set<cpu::Kernel> functions;
-    for (const cpu::InstructionSet set : sets) {
-      functions.insert(cpu::find_kernel(kernel.activation, kernel.id, set));
+    const auto kernel_of = [&](cpu::InstructionSet set) {
+      return cpu::find_kernel(kernel.activation, kernel.id, set);
+    };
+    for (size_t i = 1; i < sets.size(); ++i) {
+      for (size_t j = 0; j < i; ++j)
+        EXPECT_NE(kernel_of(sets[i]), kernel_of(sets[j])) << kernel.name();
     }
-    EXPECT_EQ(functions.size(), sets.size()) << kernel.name();
   }
 }
 

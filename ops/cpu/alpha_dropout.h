@@ -12,8 +12,8 @@ namespace fastact::cpu {
 // of kAlphaDropoutBlock. `data` are the first elements of the output and the inputs, which are the
 // output itself or do not overlap it.
 inline constexpr int64_t kAlphaDropoutBlock = 1024;
-using AlphaDropoutKernel = void (*)(double p, uint64_t seed, char* const* data, int64_t first,
-                                    int64_t n);
+using AlphaDropoutKernel = InDefaultFloatingPoint<void (*)(
+    double p, uint64_t seed, char* const* data, int64_t first, int64_t n)>;
 
 FASTACT_OPS_API AlphaDropoutKernel find_alpha_dropout_kernel(AlphaDropoutForm form, DType dtype,
                                                              InstructionSet set);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "ops/export.h"
+#include "ops/floating_point.h"
 #include "ops/kernel.h"
 
 namespace fastact::cpu {
@@ -35,10 +36,12 @@ inline constexpr int64_t kStreamedBytes = int64_t{16} << 20;
 // distance in bytes between neighbours along the first dimension, strides[num_operands + i] along
 // the second, num_operands being the form's. An output may be one of the inputs, element for
 // element; no other overlap is allowed.
-using Kernel = void (*)(const Parameters& parameters, char* const* data, const int64_t* strides,
-                        int64_t size0, int64_t size1);
+using Kernel =
+    InDefaultFloatingPoint<void (*)(const Parameters& parameters, char* const* data,
+                                    const int64_t* strides, int64_t size0, int64_t size1)>;
 
-// The same over n elements of each operand that lie densely.
+// The same over n elements of each operand that lie densely. Fused kernels call it, in the
+// floating-point environment that they have.
 using DenseFunction = void (*)(const Parameters& parameters, char* const* data, int64_t n);
 
 // `family` is an index into families(). Null where it has no such form.

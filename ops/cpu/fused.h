@@ -30,8 +30,9 @@ struct FusedCall {
 
 // Runs it over a size0 x size1 block, as Kernel in engine.h does. `data` and `strides` are those of
 // the outputs and the inputs that there are, in their order.
-using FusedKernel = void (*)(const FusedCall& call, char* const* data, const int64_t* strides,
-                             int64_t size0, int64_t size1);
+using FusedKernel =
+    InDefaultFloatingPoint<void (*)(const FusedCall& call, char* const* data,
+                                    const int64_t* strides, int64_t size0, int64_t size1)>;
 
 // The gradients: of self, residual and gate element by element, of scale and bias summed.
 struct FusedBackwardCall {
@@ -66,15 +67,17 @@ struct FusedTile {
 };
 
 // In a fixed order, which depends on the tile's size alone. Instruction sets give the same bits.
-using FusedBackwardKernel = void (*)(const FusedBackwardCall& call, const FusedTile& tile);
+using FusedBackwardKernel =
+    InDefaultFloatingPoint<void (*)(const FusedBackwardCall& call, const FusedTile& tile)>;
 
 // Sums to elements, by way of float to 16 bits, as a GPU's fused_sums.cu has it.
-using FusedSumsKernel = void (*)(const double* sums, int64_t n, void* elements);
+using FusedSumsKernel =
+    InDefaultFloatingPoint<void (*)(const double* sums, int64_t n, void* elements)>;
 
 struct FusedKernels {
-  FusedKernel forward = nullptr;
-  FusedBackwardKernel backward = nullptr;
-  FusedSumsKernel round_sums = nullptr;
+  FusedKernel forward;
+  FusedBackwardKernel backward;
+  FusedSumsKernel round_sums;
 };
 
 FASTACT_OPS_API FusedKernels find_fused_kernels(DType dtype, InstructionSet set);

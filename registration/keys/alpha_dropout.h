@@ -11,6 +11,7 @@
 #include <concepts>
 #include <span>
 
+#include "ops/floating_point.h"
 #include "registration/checks.h"
 #include "registration/operators/alpha_dropout.h"
 #include "registration/operators/signature.h"
@@ -40,6 +41,7 @@ struct AlphaDropoutKernels {
     at::Tensor result = Backend::fresh_like(self);
     at::Tensor out = result;
     if (!is_row_major(result)) out = at::empty_like(self, at::MemoryFormat::Contiguous);
+    const DefaultFloatingPoint environment;  // for ATen's conversion, too
     at::Tensor inputs[2];
     int count = 0;
     if (form != AlphaDropoutForm::kValue) {

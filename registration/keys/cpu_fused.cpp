@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ops/cpu/fused.h"
+#include "ops/floating_point.h"
 #include "registration/keys/cpu_memory.h"
 #include "registration/keys/fused_backward.h"
 #include "registration/keys/parallel.h"
@@ -103,6 +104,7 @@ class Backward {
 
   // Of each channel, kSumGroups groups one after the other, until there is one.
   static at::Tensor sum_of(at::Tensor sums, const at::Tensor& vector) {
+    const DefaultFloatingPoint environment;
     const int64_t channels = sums.size(1);
     do {
       const int64_t groups = sums.size(0);

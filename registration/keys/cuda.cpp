@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "ops/cuda/engine.h"
+#include "ops/floating_point.h"
 #include "registration/device_kernels.h"
 #include "registration/keys/clamped_swiglu.h"
 #include "registration/keys/fused.h"
@@ -87,6 +88,7 @@ struct Cuda {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
     const cuda::FusedKernel kernel =
         cuda::find_fused_kernel(op.family, type, device.index(), stream);
+    const DefaultFloatingPoint environment;  // the processor derives numbers from the parameters
     check_launch(op, kernel(parameters.numbers, operands, stream));
   }
 
@@ -105,6 +107,7 @@ struct Cuda {
                      const cuda::Operands& operands, c10::Device device) {
     const c10::cuda::CUDAGuard guard(device);
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
+    const DefaultFloatingPoint environment;
     check_launch(op,
                  find_kernel(op, id, device.index(), stream)(parameters.numbers, operands, stream));
   }

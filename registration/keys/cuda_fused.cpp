@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "ops/cuda/engine.h"
+#include "ops/floating_point.h"
 #include "registration/keys/fused_backward.h"
 
 namespace fastact {
@@ -49,6 +50,7 @@ struct CudaFusedBackward {
     }
     const cuda::FusedBackwardKernel kernel =
         cuda::find_fused_backward_kernel(op.family, type, device.index(), stream);
+    const DefaultFloatingPoint environment;
     for (int64_t row = 0; row < outer; row += part_outer) {
       for (int64_t channel = 0; channel < channels; channel += part_channels) {
         cuda::FusedBackwardOperands operands = operands_at(tensors, layout, row, channel);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <concepts>
 
+#include "ops/floating_point.h"
 #include "registration/checks.h"
 #include "registration/operators/operator.h"
 #include "registration/overlap.h"
@@ -100,6 +101,7 @@ struct Pointwise {
 
   // Rounded to the result's type first, then to out's: ATen's order.
   static void write_as_another_type(const at::Tensor& result, at::Tensor& out) {
+    const DefaultFloatingPoint environment;  // ATen's kernel rounds as its thread does
     if (at::native::resize_output(out, result.sizes()))
       out.as_strided_(result.sizes(), result.strides());
     out.copy_(result);

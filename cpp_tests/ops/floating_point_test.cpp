@@ -1,0 +1,185 @@
+// The calling thread's floating-point environment changes no result, and is left as it was.
+#include "ops/floating_point.h"
+
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cpp_tests/ops/support.h"
+#include "ops/cpu/alpha_dropout.h"
+#include "ops/cpu/fused.h"
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+namespace fastact::testing {
+namespace {
+
+struct Environment {
+  std::string name;
+  int rounding;
+  bool flushes = false;  // subnormal operands and results
+  bool traps = false;    // every exception
+};
+
+std::vector<Environment> environments() {
+  std::vector<Environment> result = {{"to nearest", FE_TONEAREST},
+                                     {"upward", FE_UPWARD},
+                                     {"downward", FE_DOWNWARD},
+                                     {"toward zero", FE_TOWARDZERO}};
+#if defined(__SSE2__)
+  result.push_back({"flushing subnormals", FE_TONEAREST, /*flushes=*/true});
+  result.push_back({"upward, flushing and trapping", FE_UPWARD, /*flushes=*/true, /*traps=*/true});
+#endif
+  return result;
+}
+
+// Of the calling thread.
+uint32_t state() {
+#if defined(__SSE2__)
+  return _mm_getcsr();
+#else
+  return static_cast<uint32_t>(std::fegetround());
+#endif
+}
+
+// Calls f() in the environment. Nothing else is computed in it.
+template <class Function>
+void in(const Environment& environment, const Function& f) {
+  std::fenv_t before;
+  std::fegetenv(&before);
+  std::fesetround(environment.rounding);
+#if defined(__SSE2__)
+  constexpr uint32_t kFlush = 0x8040;
+  constexpr uint32_t kMasks = 0x1f80;
+  if (environment.flushes) _mm_setcsr(_mm_getcsr() | kFlush);
+  if (environment.traps) _mm_setcsr(_mm_getcsr() & ~kMasks);
+#endif
+  const uint32_t set = state();
+  f();
+  const uint32_t left = state();
+  std::fesetenv(&before);
+  // A past exception's flag is no part of it.
+  constexpr uint32_t kFlags = 0x3f;
+  EXPECT_EQ(left & ~kFlags, set & ~kFlags) << environment.name;
+}
+
+constexpr int kCount = 300;
+
+// Any bits, and ordinary numbers between them.
+std::vector<char> operand(const Format& format, Random& random) {
+  std::vector<uint64_t> bits(kCount);
+  for (int i = 0; i < kCount; ++i) {
+    bits[i] = i % 2 == 0 ? random() & format.all_bits()
+                         : encode_nearest(format, static_cast<double>(i - kCount / 2) / 9.0);
+  }
+  return pack(format, bits);
+}
+
+std::vector<std::vector<char>> operands(const Format& format, int count) {
+  Random random = seeded(1);
+  std::vector<std::vector<char>> result;
+  for (int i = 0; i < count; ++i) result.push_back(operand(format, random));
+  return result;
+}
+
+// The first of the operands after run(their addresses), in every environment the same.
+template <class Run>
+void expect_same(const std::string& name, const std::vector<std::vector<char>>& operands,
+                 const Run& run) {
+  std::vector<char> expected;
+  for (const Environment& environment : environments()) {
+    std::vector<std::vector<char>> copies = operands;
+    std::vector<char*> data;
+    for (std::vector<char>& copy : copies) data.push_back(copy.data());
+    in(environment, [&] { run(data.data()); });
+    if (expected.empty()) expected = copies[0];
+    EXPECT_TRUE(copies[0] == expected) << name << ", rounding " << environment.name;
+  }
+}
+
+TEST(FloatingPointTest, ChangesNoBitOfAnActivation) {
+  std::vector<KernelCase> kernels = all_kernels();
+  for (KernelCase& kernel : kernels_at_drawn_parameters(kSlowBuild ? 1 : 4, 5))
+    kernels.push_back(std::move(kernel));
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    for (const KernelCase& kernel : kernels) {
+      expect_same(described(kernel) + " on " + std::string(cpu::name_of(set)),
+                  operands(kernel.format(), kernel.operands()), [&](char* const* data) {
+                    run_dense(kernel, set, {data, static_cast<size_t>(kernel.operands())}, kCount);
+                  });
+    }
+  }
+}
+
+TEST(FloatingPointTest, ChangesNoBitOfAnotherForm) {
+  for (int family = static_cast<int>(activations().size());
+       family < static_cast<int>(families().size()); ++family) {
+    for (int form = 0; form < kMaxForms; ++form) {
+      const FormInfo& info = families()[family].forms[form];
+      if (info.outputs == 0) continue;
+      for (const Format& format : kFormats) {
+        for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+          const int count = info.outputs + info.inputs;
+          const Parameters parameters = {{7.0, 1.702, 0.0}};
+          expect_same(std::string(families()[family].name) + " " + std::to_string(form) + " " +
+                          format.name + " on " + std::string(cpu::name_of(set)),
+                      operands(format, count), [&](char* const* data) {
+                        int64_t strides[2 * kMaxOperands] = {};
+                        std::fill_n(strides, count, format.bytes);
+                        cpu::find_kernel(family, {form, format.dtype}, set)(parameters, data,
+                                                                            strides, kCount, 1);
+                      });
+        }
+      }
+    }
+  }
+}
+
+// Their gradients have a test in python_tests/test_floating_point.py.
+TEST(FloatingPointTest, ChangesNoBitOfAFusedForm) {
+  for (int activation = 0; activation < static_cast<int>(activations().size()); ++activation) {
+    for (const Format& format : kFormats) {
+      for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+        cpu::FusedCall call;
+        call.activation = cpu::find_fused_activation(activation, format.dtype, set);
+        call.parameters = default_parameters(activations()[activation]);
+        for (int i = 0; i < kFusedInputs; ++i) call.inputs.add(static_cast<FusedInput>(i));
+        const cpu::FusedKernel kernel = cpu::find_fused_kernels(format.dtype, set).forward;
+        expect_same("fused " + std::string(activations()[activation].name) + " " + format.name +
+                        " on " + std::string(cpu::name_of(set)),
+                    operands(format, kFusedOperands), [&](char* const* data) {
+                      int64_t strides[2 * kFusedOperands] = {};
+                      std::fill_n(strides, kFusedOperands, format.bytes);
+                      kernel(call, data, strides, kCount, 1);
+                    });
+      }
+    }
+  }
+}
+
+TEST(FloatingPointTest, ChangesNoBitOfAlphaDropout) {
+  for (const AlphaDropoutForm form :
+       {AlphaDropoutForm::kValue, AlphaDropoutForm::kGradient, AlphaDropoutForm::kMask}) {
+    for (const Format& format : kFormats) {
+      for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+        const cpu::AlphaDropoutKernel kernel =
+            cpu::find_alpha_dropout_kernel(form, format.dtype, set);
+        for (const double p : {0.1, 1.0 / 3.0, 0.7}) {
+          expect_same("alpha dropout " + std::to_string(static_cast<int>(form)) + " " +
+                          format.name + " on " + std::string(cpu::name_of(set)),
+                      operands(format, 3),
+                      [&](char* const* data) { kernel(p, /*seed=*/7, data, 0, kCount); });
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fastact::testing

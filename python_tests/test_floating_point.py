@@ -1,0 +1,155 @@
+"""The calling thread's floating-point environment, which other libraries and
+torch.set_flush_denormal() set, changes no bit of any operator, and is left as it was."""
+
+import pytest
+
+from support import build_info, run_python
+
+# Calls every operator of the library with every type in the default environment, then in others, in
+# a process of its own, as torch's threads inherit the environment of the thread that starts them.
+# Prints the operators whose bits differ, and how many were called.
+SCRIPT = """
+import ctypes, functools, itertools, os, platform, torch
+
+torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
+torch.set_num_threads(2)
+libm = ctypes.CDLL("libm.so.6")
+ARM = platform.machine() == "aarch64"
+UPWARD, DOWNWARD, TOWARD_ZERO = (0x400000, 0x800000, 0xC00000) if ARM else (0x800, 0x400, 0xC00)
+ENVIRONMENTS = {
+    "upward": (UPWARD, False),
+    "downward": (DOWNWARD, False),
+    "toward zero": (TOWARD_ZERO, False),
+    "flushing subnormals": (0, True),
+    "upward, flushing subnormals": (UPWARD, True),
+}
+TYPES = [
+    *((dtype, dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)),
+    (torch.float32, torch.float16),
+    (torch.float32, torch.float64),
+    (torch.bfloat16, torch.float32),
+]
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def in_environment(name, function):
+    rounding, flushes = ENVIRONMENTS[name]
+    torch.set_flush_denormal(flushes)
+    assert libm.fesetround(rounding) == 0
+    try:
+        return function()
+    finally:
+        # The call has left it as it was.
+        left = libm.fegetround()
+        libm.fesetround(0)
+        flushed = torch.tensor(1e-310, dtype=torch.float64).mul(1).item() == 0
+        torch.set_flush_denormal(False)
+        assert (left, flushed) == (rounding, flushes), (name, left, flushed)
+
+
+@functools.cache
+def numbers(n, dtype, seed):
+    "Ordinary numbers, and any bits: subnormal numbers and those near overflow among them."
+    generator = torch.Generator().manual_seed(seed)
+    ordinary = (torch.randn(n, generator=generator, dtype=torch.float64) * 8).to(dtype)
+    integer = INTEGERS[dtype.itemsize]
+    end = 2 ** (8 * dtype.itemsize - 1)
+    any_bits = torch.randint(-end, end - 1, (n,), generator=generator, dtype=integer).view(dtype)
+    return torch.where(torch.arange(n) % 2 == 0, ordinary, any_bits)
+
+
+def float_arguments(schema, scale):
+    "Their defaults times a number; 0.7 where there is none."
+    defaults = [a.default_value for a in schema.arguments if str(a.type) == "float"]
+    return [0.7 if default is None else default * scale for default in defaults]
+
+
+def arguments_of(schema, shape, scale, dtype, other):
+    "A value for each argument; `other` is the type of a gradient and of what is written to."
+    seeds, floats = itertools.count(), iter(float_arguments(schema, scale))
+    make = lambda *shape, dtype=dtype: numbers(
+        torch.Size(shape).numel(), dtype, next(seeds)
+    ).view(shape)
+    result = []
+    for argument in schema.arguments:
+        kind = str(argument.type)
+        if argument.name == "seed":
+            value = torch.tensor([12345])
+        elif argument.name in ("out", "grad_input"):
+            value = torch.empty(0, dtype=other)
+        elif argument.name == "grad_output" and "_fused" not in schema.name:
+            value = make(*shape, dtype=other)
+        elif argument.name in ("scale", "bias") and "Tensor" in kind:
+            value = make(shape[-1])
+        elif argument.name == "weight":
+            value = make(shape[1])
+        elif "Tensor" in kind:
+            value = make(*shape)
+        elif kind == "float":
+            value = next(floats)
+        elif kind == "int":
+            value = -1 if argument.default_value is None else argument.default_value
+        elif kind == "bool":
+            value = argument.default_value is not False
+        elif kind == "List[bool]":
+            value = [True] * 5
+        elif kind == "List[float]":
+            act = schema.name.removeprefix("fastact::_fused_").removesuffix("_with_argument")
+            act = getattr(torch.ops.fastact, act.removesuffix("_backward"))
+            value = float_arguments(act.default._schema, scale)
+        else:
+            raise NotImplementedError(f"{schema.name}: an argument of type {kind}")
+        result.append(value)
+    return result
+
+
+def bits(result):
+    tensors = result if isinstance(result, (tuple, list)) else [result]
+    return [t.view(INTEGERS[t.dtype.itemsize]).clone() for t in tensors if t.numel()]
+
+
+def call(op, schema, arguments):
+    "What is written to is fresh at each call."
+    arguments = [
+        t.clone() if a.alias_info is not None and a.alias_info.is_write else t
+        for a, t in zip(schema.arguments, arguments)
+    ]
+    torch.manual_seed(0)
+    split = sum(not a.kwarg_only for a in schema.arguments)
+    named = {a.name: t for a, t in zip(schema.arguments[split:], arguments[split:])}
+    return op(*arguments[:split], **named)
+
+
+called, different = set(), []
+for schema in torch._C._jit_get_all_schemas():
+    returns = {str(result.type) for result in schema.returns}
+    if not schema.name.startswith("fastact::") or returns != {"Tensor"}:
+        continue
+    packet = getattr(torch.ops.fastact, schema.name.split("::")[1])
+    op = getattr(packet, schema.overload_name or "default")
+    name = schema.name + "." + schema.overload_name
+    # Small, with other parameters than the defaults, too; and large, for several threads.
+    for shape, scale, environments in (
+        ((6, 14), 1, ENVIRONMENTS),
+        ((6, 14), 1.1, ENVIRONMENTS),
+        ((40, 1000), 1, ["upward, flushing subnormals"]),
+    ):
+        for dtype, other in TYPES:
+            arguments = arguments_of(schema, shape, scale, dtype, other)
+            expected = bits(call(op, schema, arguments))
+            called.add(name)
+            for environment in environments:
+                actual = bits(in_environment(environment, lambda: call(op, schema, arguments)))
+                if not all(map(torch.equal, actual, expected)):
+                    different.append(f"{name} {dtype} {other} {shape} {scale} {environment}")
+print(len(called))
+print(*different, sep="\\n")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", build_info()["cpu instruction sets"].split())
+def test_every_operator(isa):
+    printed = run_python("-c", SCRIPT, environment={"FASTACT_CPU_ISA": isa}).splitlines()
+    assert int(printed[0]) > 200
+    assert printed[1:] == [""], f"{len(printed) - 1} differ"

@@ -41,10 +41,15 @@ class Expected:
     tangent: Exact | None
 
 
+def oracle_operand(t):
+    """In float64 and on the CPU: on a GPU PyTorch's float64 hardswish has float32 constants."""
+    return t.double().cpu()
+
+
 def aligned(c, tensors):
     """The operands in float64, viewed so that they broadcast."""
     rank = max(t.dim() for name, t in tensors.items() if name == c.row.leading)
-    return {name: c.row.align(name, t.double(), rank, c.dim) for name, t in tensors.items()}
+    return {name: c.row.align(name, oracle_operand(t), rank, c.dim) for name, t in tensors.items()}
 
 
 def leaves_of(c, tensors, extra):
@@ -53,7 +58,7 @@ def leaves_of(c, tensors, extra):
     shapes = {name: t.shape for name, t in views.items()}
     full = torch.broadcast_shapes(*shapes.values())
     leaves = {name: t.expand(full).clone().requires_grad_() for name, t in views.items()}
-    return {**leaves, **extra}, shapes
+    return {**leaves, **{name: t.cpu() for name, t in extra.items()}}, shapes
 
 
 def terms_of(c, function, leaves, incoming):
@@ -64,7 +69,7 @@ def terms_of(c, function, leaves, incoming):
         return value.detach(), {}
     # A slope may be constant: then nothing is used of the operand that it is taken at.
     grads = torch.autograd.grad(
-        value, [leaves[n] for n in names], incoming.double(), materialize_grads=True
+        value, [leaves[n] for n in names], oracle_operand(incoming), materialize_grads=True
     )
     return value.detach(), dict(zip(names, grads))
 
@@ -98,7 +103,7 @@ def expected(c, tensors, incoming=None, tangents=None, extra=None):
     row = c.row
     from_rounded = row.from_rounded or c.mode.startswith("in_place")
     leaves, shapes = leaves_of(c, tensors, extra or {})
-    ones = torch.ones((), dtype=torch.float64, device=c.device)
+    ones = torch.ones((), dtype=torch.float64)
     seed = incoming
     if tangents is not None:
         with torch.no_grad():
@@ -151,13 +156,14 @@ def expected_second(c, tensors, incoming, directions, extra=None):
     leaves, shapes = leaves_of(c, tensors, extra or {})
     views = aligned(c, {**tensors, **directions})
     views = {name: views[name] for name in directions}
-    terms = second_terms(c, c.row.function, leaves, incoming.double(), views)
+    terms = second_terms(c, c.row.function, leaves, oracle_operand(incoming), views)
     positive = {
         name: t.detach().abs().requires_grad_() if t.requires_grad else t
         for name, t in leaves.items()
     }
     sizes = second_terms(
-        c, torch.exp if c.row.function is not None else None, positive, incoming.double().abs(),
+        c, torch.exp if c.row.function is not None else None, positive,
+        oracle_operand(incoming).abs(),
         {name: t.abs() for name, t in views.items()},
     )  # fmt: skip
     largest = max((float(t.max()) for t in sizes.values() if t.numel()), default=0.0)
@@ -187,7 +193,7 @@ def assert_close(what, found, exact, dtype):
         f"{what}: expected the shape {tuple(exact.value.shape)}, but got {tuple(found.shape)}"
     )
     limit = torch.finfo(dtype)
-    difference = (found.detach().double() - exact.value).abs()
+    difference = (oracle_operand(found.detach()) - exact.value).abs()
     wrong = ~(difference <= exact.error + limit.smallest_normal)
     wrong &= exact.value.abs() + exact.error <= limit.max  # beyond it there is infinity
     if wrong.any():

@@ -98,6 +98,9 @@ def in_place_backward(call):
 def checkpointed(use_reentrant):
     def mode(call):
         names = tuple(call.tensors)
+        with torch.no_grad():
+            # An error inside of checkpoint() may leave its hooks in place for later calls.
+            call.operator(**call.tensors)
         result = checkpoint(call.of(names), *call.tensors.values(), use_reentrant=use_reentrant)
         return backward_of(call, result)
 

@@ -117,7 +117,7 @@ class Batch : public c10::OperatorKernel {
       shape = at::infer_size_symdimvector(shape, stack[input.position].toTensor().sym_sizes());
     }
     const c10::SymIntArrayRef out_shape = stack[out.position].toTensor().sym_sizes();
-    TORCH_CHECK(out_shape == shape, schema.name(),
+    TORCH_CHECK(out_shape == c10::SymIntArrayRef(shape), schema.name(),
                 ": expected the tensor that is written to to have the result's shape ",
                 c10::SymIntArrayRef(shape), " under vmap, but got ", out_shape);
     align_inputs(stack, inputs);

@@ -1,5 +1,5 @@
-// The floating-point environment of a processor's thread: how it rounds, whether it flushes
-// subnormal numbers, and which exceptions it traps.
+// The floating-point environment of a CPU thread: its rounding mode, whether it flushes subnormal
+// numbers, and which exceptions it traps.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 namespace fastact {
 
 // Gives the calling thread the default environment until the end of the scope: rounding to nearest,
-// subnormal numbers kept, nothing trapped. The thread may have another one, which a library or
-// torch.set_flush_denormal() has set. Reads a register, and writes it only where it differs.
+// subnormal numbers kept, no exceptions trapped. A library or torch.set_flush_denormal() may have
+// set another environment. Reads a register, and writes it only if the environment differs.
 class DefaultFloatingPoint {
  public:
   DefaultFloatingPoint() : before_(read()) {
@@ -21,11 +21,12 @@ class DefaultFloatingPoint {
   DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 
  private:
-  // "memory": no access to memory moves across them, so neither does what is computed from it.
+  // "memory": the compiler moves no memory access, and so no computation on loaded values, across
+  // read() and write().
 #if defined(__x86_64__)
   using Register = uint32_t;  // MXCSR
   static constexpr Register kDefault = 0x1f80;
-  static constexpr Register kControl = 0xffc0;  // the rest are flags of past exceptions
+  static constexpr Register kControl = 0xffc0;  // the other bits are flags of past exceptions
 
   static Register read() {
     Register value;
@@ -53,19 +54,18 @@ class DefaultFloatingPoint {
   Register before_;
 };
 
-// A function that computes in the default floating-point environment whenever it is called. May be
-// null.
+// A function pointer, possibly null, whose calls compute in the default floating-point environment.
 template <class Function>
 class InDefaultFloatingPoint;
 
 template <class Result, class... Arguments>
 class InDefaultFloatingPoint<Result (*)(Arguments...)> {
  public:
-  // NOLINTNEXTLINE(google-explicit-constructor): it stands for the function
+  // NOLINTNEXTLINE(google-explicit-constructor): replaces a function pointer
   constexpr InDefaultFloatingPoint(Result (*function)(Arguments...) = nullptr)
       : function_(function) {}
 
-  // The compiler does not see the function, so moves no arithmetic of it out of the scope.
+  // The compiler cannot inline the function, so it moves none of its arithmetic out of the scope.
   Result operator()(Arguments... arguments) const {
     const DefaultFloatingPoint environment;
     return function_(arguments...);

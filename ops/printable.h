@@ -1,4 +1,4 @@
-// Text from outside of the program, such as an environment variable's value, in a message.
+// Makes text from outside the program, such as an environment variable's value, safe in a message.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace fastact {
 
-// The text with every byte that is no printable ASCII character as \xNN: the message is one line,
-// and a Python exception can decode it.
+// Returns the text with every byte that is not a printable ASCII character replaced by \xNN. This
+// keeps a message on one line, and Python can decode it.
 inline std::string printable(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string result;

@@ -1,4 +1,4 @@
-"""check(Combination(...)): one call of an operator beside PyTorch's composition in float64."""
+"""check(Combination(...)) compares one call with PyTorch's composition in float64."""
 
 import re
 import warnings
@@ -10,14 +10,14 @@ from float64_oracle import added, aligned, assert_close, expected, expected_seco
 from modes import MODES, VMAP, compiled_together
 from support import error_of, first_line
 
-# What our errors look like.
+# The pattern of FastAct's error messages.
 EXPECTED = re.compile(r"fastact::\w+: expected .*, but got .*")
 
 
 def check(c):
-    """Raises an AssertionError where a call gives something else than PyTorch's composition."""
+    """Raises an AssertionError if a call differs from PyTorch's composition."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about loops of vmap, resized outputs and checkpoints
+        warnings.simplefilter("ignore")  # vmap loops, resized outputs, checkpoints
         call = Call(c)
         torch.manual_seed(c.seed)
         if pattern := documented_error(call):
@@ -28,7 +28,7 @@ def check(c):
         try:
             outcome = MODES[c.mode](call)
         except Exception as error:
-            # A hook may change what was saved: the operator may refuse it, in its own words.
+            # A hook may change a saved tensor, and the operator may then raise its own error.
             if c.mode.startswith("hook") and EXPECTED.match(first_line(error)):
                 return
             if c.having("inference") and error_of(MODES[c.mode], Composed(c)) is not None:
@@ -38,7 +38,7 @@ def check(c):
 
 
 def documented_error(call):
-    """What the operator's page says that this call raises, or None."""
+    """Returns a pattern of the error that the operator's page documents for this call, or None."""
     c, row = call.c, call.c.row
     leading = call.slices[0][row.leading]
     if row.family == "fused" and (name := operand_of_another_type(c)):
@@ -60,7 +60,7 @@ def documented_error(call):
 
 
 def operand_of_another_type(c):
-    """The first operand of a fused operator whose type it does not take."""
+    """Returns the first operand whose type the fused operator does not accept, or None."""
     own = dtype_of(c, "self")
     for name in c.operands:
         may_be_float32 = name in ("scale", "bias") and own.itemsize == 2
@@ -72,14 +72,14 @@ def operand_of_another_type(c):
 def result_type(call):
     c, row = call.c, call.c.row
     if c.mode == "autocast" and row.name == "prelu" and c.dtype != "float64":
-        return torch.bfloat16  # as PyTorch's, which leaves float64 as it is
+        return torch.bfloat16  # as for PyTorch's prelu, except in float64
     if row.promotes:
         return torch.result_type(*call.slices[0].values())
     return dtype_of(c, row.leading)
 
 
 def slice_of(tensors, i):
-    """Of each tensor the slice i, if there are slices."""
+    """Returns slice `i` of each tensor, or the tensors themselves if `i` is None."""
     if tensors is None or i is None:
         return tensors
     return {name: t[i] for name, t in tensors.items()}
@@ -136,7 +136,7 @@ def compare_second(call, outcome):
 
 
 def failure(function, *arguments):
-    """The line to paste where a check fails, else None."""
+    """Returns a line that repeats the check if it fails, else None."""
     try:
         function(*arguments)
     except AssertionError as error:
@@ -145,7 +145,7 @@ def failure(function, *arguments):
 
 
 def check_all(listed, function=check):
-    """Checks each of them; fails with a line for each wrong one, to be pasted."""
+    """Checks each call. Fails with one line for each wrong call, which repeats it."""
     found = [failure(function, *(c if isinstance(c, tuple) else (c,))) for c in listed]
     assert found, "no combination"
     wrong = [line for line in found if line]
@@ -155,8 +155,8 @@ def check_all(listed, function=check):
 
 
 def check_compiled(listed):
-    """Checks calls of one compiled mode, all in one compiled function; where one of them is wrong,
-    each of them in a function of its own."""
+    """Checks calls of one compiled mode in one compiled function. If a call is wrong, checks each
+    call in a function of its own."""
     (mode,) = {c.mode for c in listed}
     try:
         calls = [Call(c) for c in listed]

@@ -1,4 +1,4 @@
-"""What one call of test_combinations.py consists of, and the tensors that it makes."""
+"""The description of one call of test_combinations.py, and the tensors made from it."""
 
 from dataclasses import dataclass, field, fields
 
@@ -6,9 +6,9 @@ import torch
 
 from operator_rows import rows
 
-# The numbers of each role are such that self * scale + bias + residual is exact in every type and
-# an odd multiple of 1/16: no activation has a kink there, and rounding cannot cross one. Sums stay
-# below 8, so they fit into bfloat16's 8 digits.
+# The numbers of each role. self * scale + bias + residual is exact in every type and an odd
+# multiple of 1/16. No activation has a kink there, and rounding cannot cross one. Sums stay below
+# 8, so they fit into bfloat16's 8 significant bits.
 NUMBERS = {
     "argument": tuple((2 * k + 1) / 16 for k in range(-14, 14)),
     "below_one": tuple((2 * k + 1) / 16 for k in range(-8, 8)),
@@ -22,14 +22,14 @@ GRADIENT = "incoming"
 
 @dataclass(frozen=True)
 class Combination:
-    """One call. `operands` describes each operand that is present in words:
+    """One call. `operands` maps the name of each present operand to words that describe it:
 
     full, vector (along `dim`), channels, row, column, one (element), zero_dim, higher (one more
-    dimension): its shape beside `shape`;
-    channels_last, transposed, expanded, strided: its layout, else contiguous;
+    dimension): its shape relative to `shape`;
+    channels_last, transposed, expanded, strided: its layout, by default contiguous;
     grad: requires a gradient; inference: made under inference_mode;
-    batched, batched_last: has a dimension for vmap, the first or last one;
-    float32, ...: its type, where that is another than `dtype`.
+    batched, batched_last: its first or last dimension is the batch dimension of vmap;
+    float32, ...: its type, if that is not `dtype`.
     """
 
     operator: str
@@ -43,7 +43,7 @@ class Combination:
     device: str = "cpu"
 
     def __repr__(self):
-        """A call of the class with what differs from the defaults."""
+        """An expression that makes this object, without arguments that have their default."""
         named = [
             f"{f.name}={getattr(self, f.name)!r}"
             for f in fields(self)[3:]
@@ -70,7 +70,7 @@ class Combination:
 
 
 def shape_of(words, shape, dim):
-    """The shape of an operand beside a result of this shape."""
+    """The shape of an operand whose result has this shape."""
     if "zero_dim" in words or (not shape and "full" not in words and "higher" not in words):
         return (1,) if "one" in words or "vector" in words else ()
     if "full" in words:
@@ -91,7 +91,7 @@ def shape_of(words, shape, dim):
 
 
 def laid_out(words, shape, draw):
-    """A tensor of these words' layout; draw(*shape) makes a contiguous one."""
+    """A tensor with the layout that the words name; draw(*shape) makes a contiguous tensor."""
     if "expanded" in words and shape:
         return draw(1, *shape[1:]).expand(shape)
     if "strided" in words:
@@ -123,7 +123,7 @@ def dtype_of(c, name):
 
 
 def slices_of(c):
-    """The operands of each slice of vmap; one slice without vmap. They require no gradient."""
+    """The operands of each slice, without gradients. A call without vmap has one slice."""
     is_batched = c.having("batched") or c.having("batched_last")
     result = []
     for i in range(BATCH if is_batched else 1):
@@ -168,10 +168,10 @@ def incoming_like(c, value, seed=99):
 class Outcome:
     value: torch.Tensor | None = None
     gradients: dict | None = None  # of the operands that require one: a tensor or None
-    incoming: torch.Tensor | None = None  # that the gradients are for
+    incoming: torch.Tensor | None = None  # the incoming gradient of `gradients`
     tangent: torch.Tensor | None = None
-    tangents: dict | None = None  # of the operands, for `tangent`
-    directions: dict | None = None  # for the gradients, of which `second` are the derivatives
+    tangents: dict | None = None  # the operands' tangents that give `tangent`
+    directions: dict | None = None  # `second`: derivatives of gradients along these
     second: dict | None = None
 
 
@@ -191,7 +191,7 @@ class Call:
     def needs(self):
         return self.c.having("grad")
 
-    def operator(call, /, **tensors):  # `self` is an operand
+    def operator(call, /, **tensors):  # not `self`, which is the name of an operand
         return call.c.row.call(tensors, call.c.dim)
 
     def operator_(call, /, **tensors):
@@ -206,13 +206,13 @@ class Call:
         return {name: t.detach() for name, t in self.tensors.items()}
 
     def of_detached(self, names, function=None):
-        """The same, without gradients of eager mode."""
+        """The same function, with all other operands detached."""
         function, constant = function or self.operator, self.detached()
         return lambda *values: function(**{**constant, **dict(zip(names, values))})
 
 
 class Composed(Call):
-    """The same call of PyTorch's operators, in the operands' own types."""
+    """The same call, composed of PyTorch's operators in the operands' own types."""
 
     def operator(call, /, **tensors):
         c, rank = call.c, tensors[call.c.row.leading].dim()

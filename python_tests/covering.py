@@ -1,5 +1,5 @@
-"""Combinations of operands, layouts, types and operators: every pair of values of two dimensions in
-a few hundred calls, by allpairspy; at night random ones besides."""
+"""Combinations of operands, layouts, types and operators. With allpairspy a few hundred calls
+contain every pair of values of any two dimensions. The nightly run adds random combinations."""
 
 import itertools
 import os
@@ -24,21 +24,21 @@ from operator_rows import family, rows
 TYPES = (
     "float32", "float64", "bfloat16", "float16", "bfloat16 float32", "float16 float32",
 )  # fmt: skip
-# (shape, dim): images, rows, one dimension, one number, nothing; some longer than a vector and a
-# block of the kernels.
+# (shape, dim): images, rows, one dimension, one number, no elements. Some are longer than the
+# kernels' vectors and blocks.
 SHAPES = (
     ((2, 4, 3, 2), -1), ((2, 4, 3, 2), 1), ((3, 4), -1), ((3, 4), 0), ((6,), -1), ((), -1),
     ((0, 4), -1), ((2, 0, 3, 2), 1), ((5, 130), -1), ((2, 3, 33, 16), 1),
 )  # fmt: skip
 INCOMING = ("full", "full expanded", "full transposed", "full strided")
 BATCHED = ("batched", "", "batched_last")
-# For each family in each mode: make fuzz takes half an hour for 2500.
+# Random calls for each family in each mode. 2500 take `make fuzz` half an hour.
 EXAMPLES = int(os.environ.get("FASTACT_FUZZ_EXAMPLES", 0)) // 4
 SEED = os.environ.get("FASTACT_FUZZ_SEED", "0")
 
 
 def dimensions(name):
-    """The values of each dimension of a family's calls."""
+    """Returns the values of each dimension in which a family's calls vary."""
     members = family(name)
     result = OrderedDict(
         operator=[row.name for row in members],
@@ -57,14 +57,14 @@ def dimensions(name):
 
 @cache
 def every_pair(name):
-    """Rows of values that contain every pair of two dimensions' values."""
+    """Returns rows that contain every pair of values of any two dimensions."""
     chosen = dimensions(name)
     found = [tuple(row) for row in AllPairs(list(chosen.values()))]
     return tuple(dict(zip(chosen, row)) for row in found)
 
 
 def missing_pairs(name):
-    """The pairs that every_pair() has left out: none."""
+    """Yields the pairs that every_pair() lacks; there should be none."""
     chosen = list(dimensions(name).items())
     found = every_pair(name)
     for (a, first), (b, second) in itertools.combinations(chosen, 2):
@@ -73,8 +73,8 @@ def missing_pairs(name):
 
 
 def random_rows(name, mode):
-    """At night: as many as FASTACT_FUZZ_EXAMPLES says, the same for the same seed. Compilers take
-    too long for that."""
+    """Yields random rows in the nightly run. FASTACT_FUZZ_EXAMPLES sets their number, and a seed
+    always gives the same rows. Yields none for compiled modes, which would take too long."""
     draw = random.Random(f"{SEED} {name} {mode}")
     chosen = dimensions(name)
     for _ in range(0 if mode in COMPILED else EXAMPLES):
@@ -82,10 +82,10 @@ def random_rows(name, mode):
 
 
 def combination(values, mode, seed):
-    """The call of a mode with these values; what the mode has no use for is left out."""
+    """Returns the call of a mode with these values, except values that the mode does not use."""
     row = rows()[values["operator"]]
     dtype, *wide = values["type"].split()
-    if mode in SECOND_ORDER:  # in 16 bits a sum of so many products says nothing
+    if mode in SECOND_ORDER:  # 16-bit sums of products are too inexact
         dtype, wide = ("float64", "float32")[seed % 2], []
     shape, dim = values["shape"]
     present = [o for o in row.operands if values[o.name] is not None]
@@ -117,28 +117,28 @@ def combination(values, mode, seed):
 
 
 def combinations(name, mode):
-    """The calls of a family in a mode, each once."""
+    """Returns the calls of a family in a mode."""
     listed = itertools.chain(every_pair(name), random_rows(name, mode))
     found = (combination(values, mode, seed) for seed, values in enumerate(listed))
     return [c for c in found if is_possible(c)]
 
 
 def is_possible(c):
-    """Whether the operator has the mode's form."""
+    """Returns true if the operator, and PyTorch, support the call."""
     row = c.row
     if c.mode == BESIDE_INFERENCE:
         return bool(c.having("inference"))
     if c.mode == "in_place_backward":
         return row.differentiates_in_place
     if c.mode in FORWARD_MODE and any("expanded" in c.words(name) for name in c.having("grad")):
-        return False  # PyTorch has no dual numbers of expanded tensors
+        return False  # PyTorch makes no dual numbers of expanded tensors
     if c.mode in IN_PLACE:
         return row.call_ is not None
     return row.has_out if c.mode in ("out", "functionalize_out") else True
 
 
 def every_set_of_operands(row, **others):
-    """The full product of absent operands, present ones and ones that require a gradient."""
+    """Yields every choice of each operand: absent, present, or with a gradient."""
     states = [(None, "", "grad") if o.is_optional else ("", "grad") for o in row.operands]
     for state in itertools.product(*states):
         if "grad" not in state:

@@ -1,19 +1,21 @@
-"""What a call should give: PyTorch's operators in float64 on the same numbers, and how far a
-result of FastAct's may be from that.
+"""The expected result of a call and its tolerance. PyTorch's operators compute the expected result
+in float64 from the same numbers.
 
-The arguments of all activations are exact (combinations.NUMBERS), so a result's error comes from
-the formula and from the roundings of factors and sums alone:
+The arguments of all activations are exact (combinations.NUMBERS), so a result's error comes only
+from the formula and from rounding factors and sums:
 
-- An element is a product of f, f' or f'' with at most three factors and the incoming gradient, each
-  product rounded once, in the type or a wider one: half an ULP each, 2 ULP in all, and what is
-  rounded to another type between operators one more. To this come twice the ULP that the formula's
-  header promises, as an ULP of a factor may be two of the product. Where terms of f' cancel, a
-  header counts in ULP of 1/16; so does docs/fused.md, of 1/64 of the other factors. A derivative
-  computed from a result that was rounded (tanh, sigmoid, in place) has an absolute error of two ULP
-  of the other factors. PyTorch's float64 compositions cancel, too (x - tanh(x)): 8 of float64's ULP
-  of the other factors.
-- A sum of n elements is off by n ULP of the type that it is added in (float32, or float64), times
-  the sum of absolute values, and its elements' errors add up.
+- An element is the product of f, f' or f'' with at most three factors and the incoming gradient.
+  Each product is rounded once, in the type or a wider one, which gives half an ULP each and 2 ULP
+  in total. Rounding to another type between operators adds 1 ULP.
+- The formula adds twice the ULP that its header promises, because one ULP of a factor can be two
+  ULP of the product. If terms of f' cancel, the header counts in ULP of 1/16, and docs/fused.md in
+  ULP of 1/64 of the other factors.
+- A derivative computed from a rounded result (tanh, sigmoid, in place) has an absolute error of
+  2 ULP of the other factors.
+- PyTorch's float64 compositions can cancel, too (x - tanh(x)), which adds 8 float64 ULP of the
+  other factors.
+- The error of a sum of n elements is n ULP of the type it is added in (float32 or float64), times
+  the sum of absolute values, plus the errors of its elements.
 """
 
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ DOUBLE = torch.finfo(torch.float64).eps
 
 @dataclass(frozen=True)
 class Exact:
-    """A float64 tensor and the largest error that a result may have."""
+    """A float64 tensor and its tolerance: the largest error that a result may have."""
 
     value: torch.Tensor
     error: torch.Tensor
@@ -37,12 +39,12 @@ class Exact:
 @dataclass(frozen=True)
 class Expected:
     value: Exact
-    gradients: dict  # Exact by operand, for an incoming gradient
+    gradients: dict  # Exact for each operand, if there is an incoming gradient
     tangent: Exact | None
 
 
 def oracle_operand(t):
-    """In float64 and on the CPU: on a GPU PyTorch's float64 hardswish has float32 constants."""
+    """Moves to float64 on the CPU: PyTorch's float64 hardswish has float32 constants on a GPU."""
     return t.double().cpu()
 
 
@@ -53,7 +55,7 @@ def aligned(c, tensors):
 
 
 def leaves_of(c, tensors, extra):
-    """Every operand, expanded to the result's shape and copied; and its shape before."""
+    """Copies every operand, expanded to the result's shape. Also returns the original shapes."""
     views = aligned(c, {name: t.detach() for name, t in tensors.items()})
     shapes = {name: t.shape for name, t in views.items()}
     full = torch.broadcast_shapes(*shapes.values())
@@ -62,12 +64,12 @@ def leaves_of(c, tensors, extra):
 
 
 def terms_of(c, function, leaves, incoming):
-    """The result, and each element's part of each operand's gradient."""
+    """Returns the result, and each operand's gradient before summing."""
     names = [name for name, t in leaves.items() if t.requires_grad]
     value = c.row.compose(function, leaves)
     if incoming is None:
         return value.detach(), {}
-    # A slope may be constant: then nothing is used of the operand that it is taken at.
+    # materialize_grads: if the slope is constant, the result does not depend on its operand.
     grads = torch.autograd.grad(
         value, [leaves[n] for n in names], oracle_operand(incoming), materialize_grads=True
     )
@@ -75,12 +77,12 @@ def terms_of(c, function, leaves, incoming):
 
 
 def unit(c):
-    """ULP of the coarsest type that takes part."""
+    """Returns the ULP of the coarsest operand type."""
     return max(torch.finfo(dtype_of(c, name)).eps for name in c.operands)
 
 
 def element_error(c, order, exact, others, from_rounded=False):
-    """Of single elements; `others` is the same with a slope of 1 in the place of f or f'."""
+    """Returns the tolerance of elements. `others` is `exact` with a slope of 1 for f or f'."""
     eps = max(unit(c), torch.finfo(torch.bfloat16).eps if c.mode == "autocast" else 0)
     dtype = next(t for t in c.row.ulp if torch.finfo(t).eps == eps)
     count = 3 + 2 * c.row.ulp[dtype][order]
@@ -89,7 +91,7 @@ def element_error(c, order, exact, others, from_rounded=False):
 
 
 def summed(c, term, error, shape, to):
-    """The gradient of an operand of this shape, from the elements' terms."""
+    """Sums the elements' terms to the gradient of an operand of this shape."""
     value = term.sum_to_size(shape)
     count = term.numel() // max(value.numel(), 1)
     added_in = DOUBLE if unit(c) == DOUBLE else torch.finfo(torch.float32).eps
@@ -99,7 +101,7 @@ def summed(c, term, error, shape, to):
 
 
 def expected(c, tensors, incoming=None, tangents=None, extra=None):
-    """What a call with the operands of one slice gives."""
+    """Returns the expected outcome of a call with the operands of one slice."""
     row = c.row
     from_rounded = row.from_rounded or c.mode.startswith("in_place")
     leaves, shapes = leaves_of(c, tensors, extra or {})
@@ -133,8 +135,8 @@ def expected(c, tensors, incoming=None, tangents=None, extra=None):
 
 
 def second_terms(c, function, leaves, incoming, directions):
-    """Each element's part of the derivatives of sum(gradient * direction), by each operand and by
-    the incoming gradient."""
+    """Returns the derivatives of sum(gradient * direction) by each operand and by the incoming
+    gradient, before summing."""
     names = [name for name in leaves if leaves[name].requires_grad]
     g = incoming.clone().requires_grad_()
     value = c.row.compose(function, leaves)
@@ -150,9 +152,9 @@ def second_terms(c, function, leaves, incoming, directions):
 
 
 def expected_second(c, tensors, incoming, directions, extra=None):
-    """Of a double backward, with directions for the gradients. A term is a sum of products of up to
-    seven rounded factors, whose size e^|z|, with positive operands, bounds from above: 32 ULP of
-    the largest such sum."""
+    """Returns the expected outcome of a double backward, with directions for the gradients. A term
+    is a sum of products of up to seven rounded factors. The same sum of e^|z| and absolute operands
+    bounds its size, so the tolerance is 32 ULP of the largest such sum."""
     leaves, shapes = leaves_of(c, tensors, extra or {})
     views = aligned(c, {**tensors, **directions})
     views = {name: views[name] for name in directions}
@@ -182,12 +184,12 @@ def stacked(exacts, dim=0):
 
 
 def added(exacts):
-    """The gradient of an operand that all slices share."""
+    """Adds up the gradient of an operand that all slices share."""
     return Exact(sum(e.value for e in exacts), sum(e.error for e in exacts))
 
 
 def assert_close(what, found, exact, dtype):
-    """Shape, type, and numbers within the error or, next to 0, the smallest normal number."""
+    """Compares type, shape and values. Near 0 the smallest normal number is allowed as an error."""
     assert found.dtype == dtype, f"{what}: expected {dtype}, but got {found.dtype}"
     assert found.shape == exact.value.shape, (
         f"{what}: expected the shape {tuple(exact.value.shape)}, but got {tuple(found.shape)}"
@@ -195,7 +197,7 @@ def assert_close(what, found, exact, dtype):
     limit = torch.finfo(dtype)
     difference = (oracle_operand(found.detach()) - exact.value).abs()
     wrong = ~(difference <= exact.error + limit.smallest_normal)
-    wrong &= exact.value.abs() + exact.error <= limit.max  # beyond it there is infinity
+    wrong &= exact.value.abs() + exact.error <= limit.max  # larger results are infinite
     if wrong.any():
         at = tuple(wrong.nonzero()[0].tolist())
         raise AssertionError(

@@ -14,7 +14,7 @@ from support import no_vmap_fallback
 
 
 def backward_of(call, value):
-    """Runs backward; leaves the operands' gradients."""
+    """Runs backward, and returns the outcome with the operands' gradients."""
     incoming = incoming_like(call.c, value)
     value.backward(incoming)
     gradients = {name: call.tensors[name].grad for name in call.needs}
@@ -40,7 +40,7 @@ def in_place(call):
 
 
 def out(call):
-    """To a tensor of the right shape, and to one that is resized."""
+    """Writes to a tensor of the right shape, and to one that has to be resized."""
     with torch.no_grad():
         like = call.operator(**call.tensors)
         target = like.new_empty(0) if call.c.seed % 2 else torch.empty_like(like)
@@ -90,7 +90,7 @@ def autocast(call):
 
 
 def in_place_backward(call):
-    """The in-place form of an activation, whose argument another operator has made."""
+    """Runs the in-place form of an activation on another operator's result, and backward."""
     x = call.tensors["self"] * 1
     return backward_of(call, call.operator_(self=x))
 
@@ -99,7 +99,7 @@ def checkpointed(use_reentrant):
     def mode(call):
         names = tuple(call.tensors)
         with torch.no_grad():
-            # An error inside of checkpoint() may leave its hooks in place for later calls.
+            # Raises errors before checkpoint(): an error inside can leave its hooks active.
             call.operator(**call.tensors)
         result = checkpoint(call.of(names), *call.tensors.values(), use_reentrant=use_reentrant)
         return backward_of(call, result)
@@ -123,7 +123,7 @@ def saved_on_cpu(call):
 
 
 def other_strides(t):
-    """A copy whose dimensions lie in the opposite order."""
+    """Returns a copy whose dimensions are in the opposite order in memory."""
     order = tuple(reversed(range(t.dim())))
     return t.permute(order).contiguous().permute(order)
 
@@ -139,7 +139,7 @@ def func_vjp(call):
 
 
 def weighted(call, names, weights):
-    """The sum of the result's elements, each times its weight; and the result."""
+    """Returns the weighted sum of the result's elements, and the result."""
     of_names = call.of_detached(names)
 
     def function(*values):
@@ -159,7 +159,7 @@ def func_grad(call):
 
 
 def double_backward(call):
-    """The derivatives of sum(gradient * direction) by the operands and the incoming gradient."""
+    """Differentiates sum(gradient * direction) by the operands and the incoming gradient."""
     result = call.operator(**call.tensors)
     incoming, directions = incoming_like(call.c, result).requires_grad_(), tangents_of(call)
     inputs = [call.tensors[n] for n in call.needs]
@@ -199,8 +199,8 @@ def dual_numbers(call):
 
 
 def func_jvp_of_vjp(call):
-    """Forward over reverse: how the gradients change with the operands. Second derivatives are
-    symmetric, so it is what double backward gives for the same directions."""
+    """Forward over reverse: the derivative of the gradients along the operands' directions. Second
+    derivatives are symmetric, so double backward gives the same for the same directions."""
     with torch.no_grad():
         incoming = incoming_like(call.c, call.operator(**call.tensors))
     directions, function = tangents_of(call), call.of_detached(call.needs)
@@ -222,7 +222,7 @@ def in_dims(call):
 
 
 def without_fallback(call):
-    """Every operator has a batching rule, except for the dropout of a seed (docs/fused.md)."""
+    """Forbids vmap's fallback, except for dropout with a given seed (docs/fused.md)."""
     return contextlib.nullcontext() if call.c.row.recover else no_vmap_fallback()
 
 
@@ -255,7 +255,7 @@ def backward_of_mapped(call):
 
 
 def mapped_grad(call):
-    """Gradients of each slice, of batched and unbatched operands alike."""
+    """Computes the gradients in each slice, for batched and unbatched operands."""
     names, values = tuple(call.tensors), tuple(call.detached().values())
     with torch.no_grad():
         result = map_slices(call, call.of_detached(names))(*values)
@@ -276,7 +276,7 @@ def mapped_grad(call):
 
 
 def mapped_jvp(call):
-    """The tangent of each slice, which has tangents of its own."""
+    """Computes the tangent of each slice. Each slice has its own input tangents."""
     names, values = tuple(call.tensors), tuple(call.detached().values())
     shapes = {name: t.shape for name, t in call.slices[0].items() if name in call.needs}
     tangents = {
@@ -301,7 +301,7 @@ def mapped_jvp(call):
 
 
 def compiled_together(calls, mode):
-    """The outcomes of all calls, forward and backward, compiled as one function."""
+    """Compiles all calls as one function. Returns their outcomes, forward and backward."""
     backend, *dynamic = mode.split(" ")
     single = [(call.c.row.call, call.c.dim) for call in calls]
 
@@ -324,7 +324,7 @@ def compiled_alone(mode):
 
 
 COMPILED = ("aot_eager", "aot_eager dynamic", "inductor")
-# Some operands were made under inference_mode.
+# The mode in which some operands were made under inference_mode.
 BESIDE_INFERENCE = "backward_beside_inference"
 MODES = {
     "value": value,

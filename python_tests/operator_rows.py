@@ -1,4 +1,4 @@
-"""The operators that test_combinations.py calls: one row an operator, as in PyTorch's OpInfo.
+"""The operators that test_combinations.py calls: one row for each operator, as in PyTorch's OpInfo.
 
 A row lists the operands and where each may be absent or broadcast, how the operator is called, and
 its composition of PyTorch's operators. The composition runs in float64 and is the oracle.
@@ -16,12 +16,12 @@ from support import NIGHTLY
 
 fastact = torch.ops.fastact
 OPTIONAL = ("scale", "bias", "residual", "gate")
-# Where an operand that broadcasts may lie: words of combinations.Combination.operands.
+# Layouts and shapes of operands: words of combinations.Combination.operands.
 LAYOUTS = ("", "channels_last", "transposed", "expanded", "strided")
 FULL = tuple(f"full {layout}".strip() for layout in LAYOUTS)
 BROADCAST = ("row", "column", "zero_dim")
 VECTOR = ("vector", "vector strided", "vector expanded", "one", *BROADCAST, "full", "full strided")
-# The errors of the other operators, in ULP, by dtype, of value and gradient: docs/fused.md.
+# Error bounds of value and gradient, in ULP by dtype, of the other operators: docs/fused.md.
 OTHER_ULP = {
     torch.float64: (3.0, 10.0),
     torch.float32: (2.5, 2.5),
@@ -33,13 +33,13 @@ OTHER_ULP = {
 @dataclass(frozen=True)
 class Operand:
     name: str
-    numbers: str  # which numbers it consists of: a key of combinations.NUMBERS
+    numbers: str  # the operand's numbers: a key of combinations.NUMBERS
     placements: tuple = FULL + BROADCAST
     is_optional: bool = False
 
 
 def identity(z):
-    """Has slopes of 1, and stays away from zero: stands in for an activation in error bounds."""
+    """Replaces an activation in error bounds. Its slope is 1, and its values are not near zero."""
     return z + z.sign()
 
 
@@ -48,23 +48,23 @@ class Row:
     name: str
     family: str
     operands: tuple
-    # call(tensors, dim, out=None), where `tensors` holds the operands that are present, by name.
+    # call(tensors, dim, out=None). `tensors` contains the present operands by name.
     call: Callable
-    # compose(function, tensors): in PyTorch's operators, of operands that broadcast.
+    # compose(function, tensors): the operator in PyTorch's operators. The operands broadcast.
     compose: Callable
     function: Callable | None = None  # the activation in PyTorch's operators
     call_: Callable | None = None
     has_out: bool = False
     ulp: dict = field(default_factory=lambda: OTHER_ULP)
-    # Whether a derivative is computed from a result that was rounded to the operands' type.
+    # True if the derivative is computed from a result rounded to the operands' type.
     from_rounded: bool = False
     promotes: bool = False
-    # halves(self): the two operands that self's last dimension contains.
+    # halves(self): the two operands in self's last dimension.
     halves: Callable | None = None
     differentiates_in_place: bool = False
-    # recover(value): which elements a random operator has kept, for `compose`.
+    # recover(value): the mask of elements that a random operator has kept, for `compose`.
     recover: Callable | None = None
-    draws: bool = False  # from PyTorch's generator
+    draws: bool = False  # draws from PyTorch's generator
     leading: str = "self"  # the operand with the result's type and, in place, its shape
 
     @cached_property
@@ -72,7 +72,7 @@ class Row:
         return tuple(o.name for o in self.operands if o.is_optional)
 
     def align(self, name, tensor, rank, dim):
-        """Views a vector along dimension `dim` as a tensor of so many dimensions."""
+        """Views a vector along dimension `dim` as a tensor of `rank` dimensions."""
         along = name in ("scale", "bias", "weight") and tensor.dim() == 1
         if not along or rank == 0:
             return tensor.reshape(()) if name == "weight" and rank == 0 else tensor
@@ -82,8 +82,8 @@ class Row:
 
 
 def in_float64(act):
-    """The activation in PyTorch's operators. The gradients of two of PyTorch's are rounded to
-    float32 (celu's 1 / alpha, hardsigmoid's 1 / 6 for single elements)."""
+    """The activation in PyTorch's operators. celu and hardsigmoid are composed, because PyTorch's
+    gradients round 1 / alpha and, for single elements, 1 / 6 to float32."""
     if act.name == "celu":
         (alpha,) = act.parameters.values()
         return lambda x: alpha * torch.nn.functional.elu(x / alpha)
@@ -111,7 +111,7 @@ def activation_row(act: Activation):
 
 
 def slope_of(act):
-    """f'(x) in PyTorch's differentiable operators; for tanh and sigmoid by the result."""
+    """f' in PyTorch's differentiable operators: a function of x, or of f(x) for tanh, sigmoid."""
 
     def by_result(y):
         return act.aten_backward(torch.ones_like(y), y)
@@ -161,7 +161,7 @@ def fused_composition(function, t):
 
 
 def fused_parameters(act):
-    """elu has a parameter of an operand's name."""
+    """Renames elu's parameter that has the name of an operand."""
     return {f"output_{n}" if n in OPTIONAL else n: v for n, v in act.parameters.items()}
 
 
@@ -193,7 +193,7 @@ def fused_row(act):
 
 
 def halves(t, gate_first, interleaved=False):
-    """(what goes through the activation, the other half)."""
+    """Returns (the half that passes through the activation, the other half)."""
     pair = t.unflatten(-1, (-1, 2)).unbind(-1) if interleaved else t.chunk(2, -1)
     return pair if gate_first else pair[::-1]
 
@@ -291,7 +291,7 @@ LAMBDA_ALPHA = 1.7580993408473768599402175208123
 
 
 def alpha_dropout_row(name, call):
-    """Alpha dropout's mask is what the result shows: a dropped element has one value."""
+    """Recovers alpha dropout's mask from the result, in which all dropped elements are equal."""
     kept = 1 - P
     a = 1 / math.sqrt((LAMBDA_ALPHA * LAMBDA_ALPHA * P + 1) * kept)
     shift, dropped = a * LAMBDA_ALPHA * P, -a * LAMBDA_ALPHA * kept
@@ -326,7 +326,7 @@ def drawn_dropout(t, dim, out=None):
 
 @cache
 def rows():
-    """Every row that this build has, by name; by day few with parameters of their own."""
+    """Returns this build's rows by name. Only the nightly run includes all parameter sets."""
     chosen = ACTIVATIONS if NIGHTLY else (*OPERATORS, *REPRESENTATIVES)
     acts = [act for act in ACTIVATIONS if act in chosen and hasattr(fastact, act.name)]
     listed = [

@@ -1,10 +1,10 @@
-"""Registrations with torch that fail at each of their lines in turn: a script for
-test_after_import.py, as it changes what torch has.
+"""Makes registrations with torch fail at each of their lines in turn. A script of its own, run by
+test_after_import.py, because it changes torch.
 
     python registration_faults.py inductor|dtensor
 
-An error of another type is raised before each line of the package's that a registration runs, and
-before the second and the third run of those in a loop. It prints how many there were.
+Raises an error before each line of the package that a registration runs, and before the second and
+third run of lines in loops. The types of the errors take turns. Prints the number of errors.
 """
 
 import importlib
@@ -29,11 +29,11 @@ PLACES = (lowering, partitioners, codecache.FxGraphHashDetails, cpp.CppOverrides
 
 
 class Fault:
-    """An error that is raised before the `number`-th line."""
+    """Raises an error before line number `number` that runs."""
 
     def __init__(self, package, number):
         self.folder = package.__path__[0]
-        # What calls the lines and catches their errors.
+        # The file whose code calls the lines and catches their errors.
         self.caller = package.__file__
         self.number = number
         self.error = ERRORS[number % len(ERRORS)]("simulated")
@@ -48,7 +48,7 @@ class Fault:
         if event == "line":
             place = frame.f_code.co_filename, frame.f_lineno
             self.runs[place] += 1
-            # At the end of a block Python reports its first line again: all is done by then.
+            # Python reports a block's first line again at the block's end, when all is done.
             is_end = self.runs[place] > 1 and linecache.getline(*place).lstrip().startswith("with ")
             if self.runs[place] <= 3 and not is_end:
                 self.number -= 1
@@ -66,7 +66,7 @@ class Fault:
 
 
 def forget(package):
-    """The package's modules are imported anew."""
+    """Makes the next import load the package's modules again."""
     for name in [name for name in sys.modules if name.startswith(package.__name__ + ".")]:
         del sys.modules[name]
         vars(package).pop(name.rpartition(".")[2], None)
@@ -74,13 +74,13 @@ def forget(package):
 
 
 def lacks(package, error):
-    """Whether a line for show_config() says why something is missing."""
+    """Asserts that the line for show_config() says why something is missing."""
     assert f"{type(error).__name__}: " in package.status, (package.status, error)
     assert "simulated" in package.status, package.status
 
 
 def state():
-    """What a registration with Inductor may change."""
+    """Everything that a registration with Inductor may change."""
     return [dict(vars(place)) for place in PLACES] + [dict(lowering.lowerings)]
 
 
@@ -107,7 +107,7 @@ def dtensor(package):
     public = experimental.register_sharding
 
     def attempt(number, interface):
-        """Whether the fault was raised, with this public interface beside the inner one."""
+        """Registers with this public interface. Returns true if the fault was raised."""
         for op in ours():
             del propagator.op_strategy_funcs[op]
         experimental.register_sharding = interface
@@ -134,6 +134,6 @@ def main(what):
 
 
 if __name__ == "__main__":
-    # Whose absence keeps `import fastact` from changing Inductor.
+    # Without this module `import fastact` does not change Inductor.
     sys.modules["fastact._inductor.lowerings"] = None
     main(*sys.argv[1:])

@@ -1,4 +1,4 @@
-"""torch.library.opcheck of the operators that test_combinations.py calls, and of others below."""
+"""torch.library.opcheck of the operators that test_combinations.py calls, directly or not."""
 
 import warnings
 
@@ -10,13 +10,13 @@ from op_table import ACTIVATIONS
 from operator_rows import OPTIONAL, fused_parameters
 from support import first_line
 
-# The operators below fused_<activation>, by what follows its name.
+# Suffixes of the operators below fused_<activation>: _fused_<activation><suffix>.
 BELOW_FUSED = ("", "_backward", "_with_argument")
 FORMS = ("functional", "in_place", "out")
 
 
 class Recorder(TorchFunctionMode):
-    """Notes calls of FastAct's operators."""
+    """Records calls of FastAct's operators."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ def run_opcheck(operator, args, kwargs):
 
 
 def check_form(form, c):
-    """opcheck of what a row calls."""
+    """Runs opcheck on the operator that a row calls."""
     call = Call(c)
     with torch.no_grad(), Recorder() as recorder:
         if form == "functional":
@@ -64,7 +64,7 @@ def check_form(form, c):
 
 
 def check_below_fused(suffix, c):
-    """opcheck of an operator below fused_<activation>, with this call's operands."""
+    """Runs opcheck on an operator below fused_<activation>, with this call's operands."""
     call = Call(c)
     (act,) = (a for a in ACTIVATIONS if "fused_" + a.id == c.operator)
     numbers = list(fused_parameters(act).values())

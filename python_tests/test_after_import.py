@@ -1,5 +1,5 @@
-"""What `import fastact` leaves to do until somebody imports a part of torch's: it cannot make an
-import fail, whatever that part is like, and torch is changed as a whole or not at all."""
+"""The registrations that `import fastact` postpones until a part of torch is imported. They never
+make an import fail, and they change torch completely or not at all."""
 
 import importlib
 import importlib.abc
@@ -27,11 +27,11 @@ def in_a_new_process(*arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ("inductor", "dtensor"))
 def test_a_registration_may_fail_at_every_line(what):
-    """What it has changed by then is put back, and show_config() can say why."""
+    """The registration undoes its changes, and show_config() gives the reason."""
     assert int(in_a_new_process(FAULTS, what)) > 50
 
 
-# What a torch may do, before its parts are imported; `fail` raises what show_config() has to say.
+# Faults of torch, set up before its parts are imported. show_config() reports the error of `fail`.
 DIFFERENT = {
     "an import fails": """
 class Broken(importlib.abc.MetaPathFinder):
@@ -83,7 +83,7 @@ def test_another_torch_fails_no_import(different, first, error):
 
 
 def test_operators_are_called_without_lowerings():
-    """By a compiled function, too: nothing is left of a registration that has failed."""
+    """A compiled function calls them, too, after a failed registration was undone."""
     script = """
 import torch, torch._inductor.lowering as lowering
 register, count = lowering.register_lowering, 0
@@ -116,7 +116,7 @@ def test_a_part_of_torch_that_cannot_be_imported(package, monkeypatch, capsys):
 
 
 class Shared(importlib.abc.MetaPathFinder):
-    """A finder that is the loader of all its modules, as of an archive; it takes no attribute."""
+    """A finder that loads all its modules itself, like an archive's; attributes cannot be set."""
 
     __slots__ = ("executed", "names")
 
@@ -149,7 +149,7 @@ def shared(monkeypatch):
 def test_any_loader(shared):
     done = []
     _after_import.after_import(shared.names[0], lambda: done.append(1))
-    spec = importlib.util.find_spec(shared.names[0])  # somebody who only looks
+    spec = importlib.util.find_spec(shared.names[0])  # a caller that only inspects the spec
     assert spec.loader.get_source(spec.name) == "# fastact_test_one"
     importlib.import_module(shared.names[1])
     assert not done

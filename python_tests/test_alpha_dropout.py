@@ -99,8 +99,8 @@ def test_bits_do_not_depend_on_threads_or_length(dtype, device):
 
 
 def test_layouts(dtype, device):
-    """The results lie as self does, and have the bits of contiguous ones: an element's index in
-    row-major order decides whether it is dropped."""
+    """The results have self's layout and the bits of contiguous results: an element's row-major
+    index decides whether it is dropped."""
     x = values(6, 10, dtype=dtype, device=device)
     key = seed_on(device)
     expected = fastact._selu_alpha_dropout(x, key, 0.5)
@@ -228,7 +228,7 @@ def test_nothing_is_saved_but_a_seed(device):
 
 @pytest.mark.parametrize("layout", ("channels_last", "transposed", "strided", "expanded"))
 def test_hooks_may_change_the_layout_of_what_is_saved(device, layout):
-    """save_on_cpu() gives back contiguous tensors, other hooks whatever they like."""
+    """save_on_cpu() returns contiguous tensors. Other hooks may return any layout."""
     base = values(4, 6, 8, 8, device=device)
     x = {
         "channels_last": base.to(memory_format=torch.channels_last),
@@ -256,7 +256,7 @@ def test_hooks_may_change_the_layout_of_what_is_saved(device, layout):
 
 
 def test_vmap_of_a_tensor_that_is_not_batched(device):
-    """torch's switch holds for it as well."""
+    """vmap's `randomness` applies to an unbatched tensor, too."""
     x = torch.randn(300, device=device)
 
     def function(offset):
@@ -269,7 +269,7 @@ def test_vmap_of_a_tensor_that_is_not_batched(device):
     assert not torch.equal(different[0], different[1])
     with pytest.raises(RuntimeError, match="random"):
         vmap(function)(offsets)
-    # Without a random number there is nothing to decide.
+    # `randomness` does not matter if no random number is drawn.
     result = vmap(lambda o: fastact.selu_alpha_dropout(x, 0.5, False) + o)(offsets)
     assert_same_bits(result, fastact.selu(x).expand(4, 300))
 

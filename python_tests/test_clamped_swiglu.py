@@ -3,10 +3,13 @@
 The oracle is the definition in long double, with limits as the element's compute type has them.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 from torch._inductor.utils import run_and_get_code
+from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
 from torch.func import vmap
 
@@ -21,6 +24,7 @@ from support import (
     untouched,
     values,
 )
+from test_registration import geometry
 from test_special_values import specials
 
 fastact = torch.ops.fastact
@@ -266,6 +270,28 @@ def test_derivatives_and_pytorch(device, gate_first, interleaved, fresh_compiler
     assert function(x.to("meta")).shape == (3, 4)
     compiled = torch.compile(function, fullgraph=True, dynamic=True)
     assert_same_bits(compiled(x), function(x))
+
+
+def test_fake_and_meta_gradients_have_the_strides_of_real_ones(device):
+    layouts = {
+        "dense": lambda: values(3, 4, device=device),
+        "transposed": lambda: values(4, 3, device=device).t(),
+        "row": lambda: values(4, device=device),
+        "column": lambda: values(3, 1, device=device),
+        "expanded": lambda: values(1, 4, device=device).expand(3, 4),
+    }
+    for names in itertools.product(layouts, repeat=3):
+        tensors = [layouts[name]() for name in names]
+        mode = FakeTensorMode()
+        fake = [mode.from_tensor(t) for t in tensors]
+        with mode:
+            there = fastact._clamped_swiglu_backward(*fake, 7.0, 1.702)
+        meta = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in tensors]
+        meta = fastact._clamped_swiglu_backward(*meta, 7.0, 1.702)
+        here = fastact._clamped_swiglu_backward(*tensors, 7.0, 1.702)
+        for found in (there, meta):
+            strides = [[geometry(t)[:3] for t in pair] for pair in (found, here)]
+            assert strides[0] == strides[1], names
 
 
 def test_gradients_are_pytorchs(device, dtype):

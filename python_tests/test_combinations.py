@@ -1,7 +1,7 @@
-"""Every operator in every mode, with covering combinations of operands, layouts, types and shapes:
-values and gradients beside PyTorch's compositions in float64.
+"""Calls every operator in every mode, with covering combinations of operands, layouts, types and
+shapes. Compares values and gradients with PyTorch's compositions in float64.
 
-A failure names its call in a line. To repeat it, in python_tests:
+A failure prints its call in one line. To repeat it, in python_tests:
 
     from conftest import *; from combinations import *; from checking import *
     check(Combination(...))
@@ -46,7 +46,7 @@ def test_mode(name, mode):
     check_all(listed)
 
 
-# test_autocast.py knows which operators a GPU's autocast casts, and to what.
+# test_autocast.py tests which operators a GPU's autocast casts, and to which type.
 @pytest.mark.parametrize("mode", [mode for mode in EAGER if mode != "autocast"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mode_on_a_gpu(name, mode, cuda):
@@ -58,7 +58,7 @@ def test_mode_on_a_gpu(name, mode, cuda):
 
 @pytest.mark.parametrize("act", ACTIVATIONS if NIGHTLY else OPERATORS, ids=lambda act: act.id)
 def test_every_set_of_operands(act):
-    """Absent, present or with a gradient, each operand: the product."""
+    """Each operand is absent, present or requires a gradient, in every combination."""
     (row,) = rows_named("fused_" + act.id)
     check_all(every_set_of_operands(row, mode="backward", shape=(2, 3)))
 
@@ -73,8 +73,8 @@ def test_every_set_of_operands_under_func_grad(act):
 
 @pytest.mark.parametrize("mode", ("value", "backward", "vmap", "backward_of_vmap"))
 def test_types_of_fused_operands(mode):
-    """An operand of another type is an error, but for float32 vectors beside 16 bits; also where
-    vmap makes vectors of numbers."""
+    """An operand of another type is an error, except float32 scale and bias beside 16-bit types.
+    Also true if vmap turns 0-dimensional operands into vectors."""
     check_all(
         Combination(
             "fused_silu",
@@ -97,7 +97,7 @@ def test_types_of_fused_operands(mode):
 @pytest.mark.parametrize("mode", ("value", "backward", "vmap", "backward_of_vmap"))
 @pytest.mark.parametrize("operator", ("silu_backward", "tanh_backward", "_clamped_swiglu"))
 def test_types_that_promote(operator, mode):
-    """The result has PyTorch's type, each gradient its operand's."""
+    """The result has the type of PyTorch's result, and each gradient has its operand's type."""
     first, second = (o.name for o in next(r for r in rows_named(operator)).operands)
     check_all(
         Combination(
@@ -116,7 +116,7 @@ def test_types_that_promote(operator, mode):
 
 
 def test_one_tensor_as_several_operands(act, dtype):
-    """Its gradient is the sum of theirs."""
+    """The tensor's gradient is the sum of the operands' gradients."""
     op = (rows_named("fused_" + act.id)[0]).call
     x, scale, shift = (drawn([], (3, 8), n, dtype, 0) for n in ("argument", "odd", "shift"))
     roles = {"self": x, "scale": scale, "bias": shift, "residual": shift, "gate": x}
@@ -133,7 +133,7 @@ def test_one_tensor_as_several_operands(act, dtype):
 
 
 def compiled_calls(names, mode, count):
-    """So many of each family's calls, more at night: a dozen for a compiled function."""
+    """About `count` calls of each family, more in the nightly run, in lists of up to 12."""
     listed = []
     for name in names:
         calls = [c for c in combinations(name, mode) if documented_error(Call(c)) is None]
@@ -151,7 +151,7 @@ def test_compiled(name, mode, fresh_compiler):
 
 @pytest.mark.slow
 def test_compiled_with_the_gates_gradient_alone(fresh_compiler):
-    """With each set of other operands."""
+    """Every set of other operands is present or absent."""
     (row,) = rows_named("fused_silu")
     listed = every_set_of_operands(row, mode=COMPILED[0], shape=(2, 3))
     check_compiled([c for c in listed if c.having("grad") == ("gate",)])
@@ -166,7 +166,7 @@ def test_compiled_by_inductor(fresh_compiler):
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ("aot_eager", "inductor")[: 2 if NIGHTLY else 1])
 def test_compiled_in_place_has_the_gradients_bits_of_eager(backend, fresh_compiler):
-    """Also deep in a tail, where the gradient from the result differs from that from the input."""
+    """Includes tails, where gradients from the result and from the input differ."""
     acts = [act for act in ACTIVATIONS if hasattr(fastact, act.name)]
     points = torch.tensor([-40.0, -20.0, -12.0, -8.0, -3.3, -1.0, -0.1, 0.3, 2.0, 9.0])
 
@@ -194,7 +194,7 @@ def test_compiled_in_place_has_the_gradients_bits_of_eager(backend, fresh_compil
 
 
 def masks(function, is_batched, randomness):
-    """What three slices show: an error, equal masks or different ones."""
+    """Compares the masks of three slices: "error", "equal" or "different"."""
     x = torch.randn(3, 200)
 
     def one(x):
@@ -224,7 +224,7 @@ def test_randomness_of_vmap_is_that_of_alpha_dropout(is_batched, randomness, tra
 
 
 def opchecked(name, form):
-    """A few calls of a family, at night a tenth of them, in shapes with more than one element."""
+    """Returns a few calls of a family, in the nightly run a tenth of them."""
     mode = {"functional": "backward", "in_place": "in_place", "out": "out"}[form]
     listed = [c for c in combinations(name, mode) if not c.row.draws]
     return listed[3 :: 10 if NIGHTLY else max(1, len(listed) // 4)]
@@ -242,7 +242,7 @@ def test_opcheck(name, form):
 @pytest.mark.parametrize("suffix", BELOW_FUSED)
 @pytest.mark.parametrize("act", REPRESENTATIVES, ids=lambda act: act.id)
 def test_opcheck_below_fused(act, suffix):
-    """Vectors, which have sums as gradients; what broadcasts; and what does not."""
+    """Operands that are vectors, that broadcast, and that have the full shape."""
     listed = [
         Combination(f"fused_{act.id}", "backward", operands, shape=(3, 4))
         for operands in (
@@ -252,7 +252,7 @@ def test_opcheck_below_fused(act, suffix):
             dict.fromkeys(("self", "scale", "bias", "residual", "gate"), "full transposed grad"),
         )
     ]
-    # Only the gradients depend on which operands there are.
+    # Only the gradients depend on which operands are present.
     check_all(
         [(suffix, c) for c in listed[:: 1 if suffix == "_backward" else 3]], check_below_fused
     )

@@ -1,5 +1,5 @@
-"""python -m fastact where something around it fails: streams, files, processes, the environment.
-Each failure is one sentence and an exit code."""
+"""python -m fastact with failing streams, files, processes and environment variables. Each failure
+gives one sentence and an exit code."""
 
 import os
 import signal
@@ -23,11 +23,11 @@ from fastact.__main__ import main  # isort: skip
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit")
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
-LETTERS = b"a\xffb\nc"  # no UTF-8, and no line
+LETTERS = b"a\xffb\nc"  # neither valid UTF-8 nor one line
 
 
 def command(*arguments, prefix="", streams="", environment=None, **options):
-    """Runs the command in a shell, which can close streams: exit code, output, error's lines."""
+    """Runs the command in a shell. Returns the exit code, the output and the error lines."""
     env = {**os.environb, b"PYTHONPATH": bytes(package_path().parent), **(environment or {})}
     env.pop(b"PYTHONUNBUFFERED", None)
     line = f'{prefix} "$0" -m fastact "$@" {streams}'
@@ -61,7 +61,7 @@ def test_output_to_a_full_disk(arguments):
 
 @needs_full
 def test_a_verdict_to_a_full_disk(tmp_path):
-    """It is not lost in silence."""
+    """The exit code shows that the verdict was not written."""
     (tmp_path / "recorded.json").write_text("[]")
     script = """
 import pathlib, sys
@@ -117,7 +117,7 @@ def test_an_instruction_set_that_is_no_text():
 
 
 def test_an_error_of_the_library_is_text():
-    """Also without the package: torch cannot decode other bytes."""
+    """True without the package, too. torch cannot decode bytes that are not text."""
     script = """
 import os, torch
 torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
@@ -141,7 +141,7 @@ def test_other_settings_that_are_no_text(name):
 
 
 def unusable(folder):
-    """Files that are none, or not what they should be, by name."""
+    """Makes unusable files. Returns their names, and names of a folder and of no file."""
     torch.save(torch.ones(2, 4, 3, 3), folder / "whole.pt")
     whole = (folder / "whole.pt").read_bytes()
     contents = {"cut": whole[: len(whole) // 2], "empty": b"", "other": b"\x80\x02other",
@@ -193,7 +193,7 @@ def test_outputs_that_cannot_be_written(tmp_path, archive, capsys):
 
 
 def test_an_output_is_replaced_as_a_whole(tmp_path, archive):
-    """What was there stays where the new archive cannot be written, as its input may be."""
+    """If the new archive cannot be written, the old file stays: it may be the input."""
     same, link = tmp_path / "same.pt", tmp_path / "link.pt"
     before = archive.read_bytes()
     same.write_bytes(before)
@@ -223,7 +223,7 @@ def test_digests_that_are_none(tmp_path, monkeypatch, capsys, content):
     "library", ("libfastact.so", "libfastact_aten.so", "libfastact_kernels.so")
 )
 def test_a_library_that_was_cut_off(tmp_path, library):
-    """The dynamic linker would map it, and the process would die."""
+    """The dynamic linker would map the truncated file, and the process would die."""
     found = list(package_path().rglob(library))
     if not found:
         pytest.skip("this build has it in another library")
@@ -247,7 +247,7 @@ except ImportError as error:
 
 
 def test_libraries_beside_the_library_are_whole(tmp_path, monkeypatch):
-    """Which the dynamic linker maps with it."""
+    """The dynamic linker maps these libraries, too."""
     part = tmp_path / "libother.so"
     part.write_bytes(library_path().read_bytes()[:5000])
     monkeypatch.setattr(_library, "_FOLDER", tmp_path)
@@ -269,7 +269,7 @@ def children(process):
 
 @pytest.mark.parametrize("end", ("killed", "interrupted"))
 def test_verify_ends_with_its_processes(end):
-    """Where one of them is killed, as for its memory, and after an interrupt of the whole group."""
+    """One process is killed, as by the out-of-memory killer, or the whole group is interrupted."""
     verify = subprocess.Popen(
         [sys.executable, "-m", "fastact", "verify", "--device", "cpu", "--workers", "2"],
         env={**os.environ, "PYTHONPATH": str(package_path().parent)}, start_new_session=True,
@@ -282,7 +282,7 @@ def test_verify_ends_with_its_processes(end):
             os.kill(started[0], signal.SIGKILL)
         else:
             os.killpg(verify.pid, signal.SIGINT)
-        # It ends when all processes have closed their streams.
+        # communicate() returns when all processes have closed their streams.
         _, errors = verify.communicate(timeout=120)
     finally:
         if verify.poll() is None:

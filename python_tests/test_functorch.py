@@ -136,7 +136,7 @@ def test_vmap_of_unbatched_tensor(act, device):
 
 
 def test_vmap_of_out(act, device):
-    """out has a place for each example. PyTorch does not batch its own out= operators."""
+    """out is batched. PyTorch's own out= operators do not support vmap."""
     x, target = values(3, 4, device=device), torch.empty(4, 3, device=device)
     vmap(act.out, in_dims=(0, 1))(x, target)
     assert_same_bits(target.t(), act.op(x))
@@ -145,7 +145,7 @@ def test_vmap_of_out(act, device):
     for outs, text in (
         (
             lambda t: act.out(t, torch.empty(4, device=device)),
-            "to be batched by vmap, as an operand",
+            "to be batched by vmap, like its operands",
         ),
         (
             lambda t: act.out(t[:2], t),

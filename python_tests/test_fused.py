@@ -1167,6 +1167,32 @@ def test_in_place_where_no_derivative_is_wanted(device, fresh_compiler):
         assert_same_bits(in_place(act, x, bias=bias), expected)
 
 
+@pytest.mark.parametrize("names", SETS, ids=lambda names: "+".join(names) or "none")
+def test_backward_operator_for_every_mask(device, names):
+    """Each gradient has its operand's shape and the bits that the others do not change, and memory
+    of its own."""
+    x, operands = drawn((5, 66), names, torch.float32, device)
+    g = values(5, 66, device=device)
+    inputs = [operands.get(name) for name in INPUTS]
+    op = torch.ops.fastact._fused_silu_backward
+    possible = [True, *(t is not None for t in inputs)]
+    alone = [
+        op(g, x, *inputs, [], [i == j for j in range(5)])[i] if there else None
+        for i, there in enumerate(possible)
+    ]
+    for mask in itertools.product((False, True), repeat=5):
+        if any(wanted and not there for wanted, there in zip(mask, possible)):
+            continue
+        result = op(g, x, *inputs, [], list(mask))
+        for wanted, found, expected, operand in zip(mask, result, alone, (x, *inputs)):
+            assert wanted or found is None
+            if wanted:
+                assert found.shape == operand.shape
+                assert_same_bits(found, expected)
+        found = [t.data_ptr() for t in result if t is not None]
+        assert len(set(found)) == len(found)
+
+
 def test_errors(device):
     (act,) = (a for a in ACTIVATIONS if a.name == "selu")
     x, vector = values(4, 3, device=device), values(3, device=device)

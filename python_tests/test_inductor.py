@@ -952,7 +952,7 @@ def test_every_key_has_the_digest(monkeypatch):
 
 
 class Gpus:
-    """GPUs that are not there, and what each has found about its arithmetic."""
+    """Simulates GPUs and the results of their arithmetic comparisons."""
 
     def __init__(self, monkeypatch):
         self.lowerings = importlib.import_module("fastact._inductor.lowerings")
@@ -985,10 +985,10 @@ FAILED = "IEEE, as the comparison with it failed: cudaErrorLaunchOutOfResources"
 
 
 def test_an_arithmetic_is_remembered_once_it_is_known(monkeypatch):
-    """Not what serves while nothing can be compared, as in a capture."""
+    """The arithmetic used while a GPU cannot compare, as in a capture, is not remembered."""
     gpus = Gpus(monkeypatch)
     assert [gpus.assembly.arithmetic(1) for _ in range(2)] == ["ieee", "ieee"]
-    gpus.said = found(0, FAST)  # of another one
+    gpus.said = found(0, FAST)  # of another GPU
     assert gpus.assembly.arithmetic(1) == "ieee"
     gpus.said = "; ".join((found(0, SLOW), found(1, FAST), found(11, FAILED)))
     assert [gpus.assembly.arithmetic(device) for device in (0, 1, 11)] == ["ieee", "fast", "ieee"]
@@ -1007,7 +1007,7 @@ def test_an_arithmetic_by_the_environment(monkeypatch, name):
 
 @pytest.mark.parametrize("key", ("val", "example_value"))
 def test_cache_keys_have_the_arithmetic_of_the_compiled_gpus(monkeypatch, key):
-    """Not that of the current one."""
+    """The current GPU's arithmetic does not matter."""
     gpus = Gpus(monkeypatch)
     gpus.said = f"{found(0, SLOW)}; {found(1, FAST)}; {found(2, FAST)}"
     with FakeTensorMode():

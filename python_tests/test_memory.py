@@ -174,7 +174,7 @@ def test_dropped_graph_is_freed(act, device, call):
     assert alive() is None
 
 
-# Where the system is advised to use huge pages, by /proc/self/smaps.
+# Finds the mappings that are advised to use huge pages in /proc/self/smaps.
 ADVISED = """
 import os, sys, torch
 torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
@@ -194,8 +194,8 @@ def advised(tensor):
     return any(first <= middle < last for first, last, _ in advised_mappings())
 """
 
-# Prints whether the middle of a functional result, of that of out= and of a small one were advised
-# to have huge pages.
+# Prints, for a functional result, one with transposed input, an out= result and a small result,
+# whether the middle of its memory is advised to use huge pages.
 HUGE_PAGES = """
 packet = getattr(torch.ops.fastact, sys.argv[1])
 x = torch.randn(8, 1 << 21)
@@ -206,12 +206,12 @@ assert torch.equal(y, out) and torch.equal(y, transposed.t())
 print(*map(advised, (y, transposed, out, small)))
 """
 
-# Frees results, so that malloc() could have their memory; then looks at what malloc() has.
+# Frees results, so that malloc() could reuse their memory. Then checks the memory of malloc().
 FREED = """
 ops = torch.ops.fastact
 
 def calls(x):
-    "Every way to a fresh result."
+    "Makes a fresh result in every way."
     yield ops.selu(x)
     yield ops.selu(x.view(8, -1).t())
     yield ops.selu_backward(x, x)
@@ -222,7 +222,7 @@ def calls(x):
     yield y.detach()
     yield torch.autograd.grad(y, leaf, y.detach())[0]
 
-# malloc() maps the first block of a size alone, and takes the next ones from its heap.
+# malloc() maps only the first block of a size, and takes later ones from its heap.
 sizes = [mib << 18 for mib in (4, 8, 16, 31, 48)]
 for size in sizes:
     assert all(map(advised, calls(torch.zeros(size)))), size
@@ -235,7 +235,7 @@ for size in sizes:
 print("done")
 """
 
-# What programs do with tensors' memory.
+# Uses tensors' memory in the ways that programs do.
 USES = """
 import io, pickle, threading
 import numpy as np
@@ -251,7 +251,7 @@ def same(y):
 assert advised(fresh()) and fresh().data_ptr() % 64 == 0
 assert fresh().untyped_storage().nbytes() == x.nbytes and not fresh().is_pinned()
 
-y = fresh()  # to more, and to less
+y = fresh()  # resized to a larger and to a smaller size
 y.resize_(4 << 20)
 same(y[: 3 << 20])
 y.resize_(7)
@@ -270,7 +270,7 @@ torch.save(fresh(), file)
 file.seek(0)
 same(torch.load(file))
 
-array = fresh().numpy()  # which outlives the tensor
+array = fresh().numpy()  # outlives the tensor
 assert np.array_equal(array, expected.numpy())
 same(torch.from_numpy(array))
 same(torch.from_dlpack(fresh()))
@@ -291,7 +291,7 @@ sizes = [e.nbytes() for e in profile.profiler.kineto_results.events() if e.name(
 assert sorted(sizes) == [-x.nbytes, x.nbytes], sizes
 
 y = fresh()
-if (child := os.fork()) == 0:  # which frees, and has blocks of its own
+if (child := os.fork()) == 0:  # the child frees memory, and allocates its own
     same(y)
     del y
     z = fresh()
@@ -301,7 +301,7 @@ if (child := os.fork()) == 0:  # which frees, and has blocks of its own
 assert os.waitpid(child, 0)[1] == 0
 same(y)
 
-def work():  # frees what other threads made, too
+def work():  # also frees results of other threads
     for _ in range(20):
         mine = ops.relu(x)
         results.append(mine)
@@ -316,7 +316,7 @@ for thread in threads:
 assert len(results) == 4
 for y in results:
     same(y)
-at_exit = fresh()  # freed by the interpreter's end
+at_exit = fresh()  # freed when the interpreter exits
 print("done")
 """
 

@@ -289,7 +289,7 @@ def test_errors_and_other_types_are_atens(pair, device):
 
 
 def test_a_result_that_overwrites_the_input(dtype, device):
-    """log_sigmoid_forward computes two results from the input."""
+    """log_sigmoid_forward computes two results from the input, and `output` may be the input."""
     x = values(7, 5, dtype=dtype, device=device)
     for layout in (lambda t: t, lambda t: t.t(), lambda t: t[1:, ::2], lambda t: t[0]):
 
@@ -437,7 +437,7 @@ def test_an_override_that_has_ended_begins_again():
     assert not is_ours()
     override.undo()
     with override, override:
-        override.undo()  # all of its blocks
+        override.undo()  # ends all blocks of the override
         assert not is_ours()
     with fastact.override_aten():
         with override:
@@ -453,7 +453,7 @@ import torch
 import fastact
 from fastact import _override
 
-# Lets another thread fork while this one is in the function.
+# Delays a function, so that another thread can fork while this thread is inside it.
 def slow(owner, name):
     function = getattr(owner, name)
     def wait(*args):

@@ -1,4 +1,4 @@
-"""The comparison of a GPU's arithmetic, without a GPU: what compilers and processes see of it."""
+"""Tests of the comparison of a GPU's arithmetic that need no GPU: compilation and fork()."""
 
 import os
 import shutil
@@ -15,19 +15,19 @@ pytestmark = pytest.mark.kernels
 
 @pytest.fixture(scope="module")
 def compiler():
-    """A C++ compiler's command that finds the library's headers and CUDA's."""
+    """A compiler command with the include paths of the library and of CUDA."""
     packages = Path(torch.__file__).parents[1]
     headers = [*packages.glob("nvidia/cu*/include"), packages / "triton/backends/nvidia/include"]
     found = [folder for folder in headers if (folder / "cuda_runtime_api.h").is_file()]
     command = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if not found or not command:
         pytest.skip("no headers of CUDA's, or no compiler")
-    # FASTACT_ONLY lets a test write the list of activations.
+    # With FASTACT_ONLY the list of activations comes from a header that the test writes.
     return [command, "-std=c++20", "-DFASTACT_ONLY", f"-I{REPOSITORY}", f"-I{found[0]}"]
 
 
 def listing(folder, count):
-    """A catalogue of `count` families of forms: activations, and the two other families."""
+    """Writes a catalogue of `count` families of forms: activations and the two other families."""
     header = folder / "ops" / "generated" / "only.h"
     header.parent.mkdir(parents=True)
     header.write_text(f"#define FASTACT_ACTIVATIONS(X) {'X(relu, Relu) ' * (count - 2)}\n")
@@ -47,7 +47,7 @@ def test_a_family_without_a_bit_for_its_claims_is_an_error(compiler, tmp_path):
     )
 
 
-# CUDA's functions, as far as a comparison calls them.
+# Fakes of the CUDA functions that a comparison calls, and a program that forks during one.
 FAKE_CUDA = """
 #include <signal.h>
 #include <sys/wait.h>
@@ -112,7 +112,7 @@ int main() {
 
 
 def test_a_fork_waits_for_a_comparison(compiler, tmp_path):
-    """The child would else wait for a thread that it does not have."""
+    """The child would otherwise wait for a thread that does not exist in it."""
     (tmp_path / "test.cpp").write_text(FAKE_CUDA)
     own = listing(tmp_path, 3)
     sources = [REPOSITORY / "ops" / "cuda" / "self_check.cpp", tmp_path / "test.cpp"]

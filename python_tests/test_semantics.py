@@ -220,7 +220,7 @@ def test_out_may_share_all_memory_with_the_input(act, device):
     ids=("shifted_up", "shifted_down", "transposed", "strided_and_dense", "dense_and_strided"),
 )
 def test_partial_overlap_is_an_error(act, device, views):
-    """PyTorch's, also where PyTorch does not look for it because a tensor has gaps."""
+    """Raises PyTorch's error, even if PyTorch does not detect the overlap because of gaps."""
     base = values(100, device=device)
     x, out = views(base)
     expected = error_of(torch.neg, base[:50], out=base[1:51])
@@ -249,6 +249,37 @@ def test_out_may_interleave_with_the_input(act, device, views):
     act.out(x, out)
     assert_same_bits(out, act.op(kept))
     assert x.data_ptr() == out.data_ptr() or torch.equal(x, kept)
+
+
+@pytest.mark.parametrize(
+    "views",
+    (
+        lambda base: (base[:, 0::2], base[:, 1::2]),
+        lambda base: (base[:, 0::2], base[0::2, 1::2].repeat_interleave(2, 0)),
+        lambda base: (base[0::2, 0::2], base[1::2, 1::2]),
+        lambda base: (base[:500, 0::2], base[0::2, 1::2]),
+        lambda base: (base.view(100, 10, 1000)[:, :, ::2], base.view(100, 10, 1000)[:, :, 1::2]),
+        lambda base: (base[:, :1].as_strided((1000, 1), (1000, 1)), base[:, :1]),
+    ),
+    ids=("columns", "copy", "both", "other_strides", "three_dimensions", "one_column"),
+)
+def test_large_views_that_interleave(device, views):
+    """Whether they overlap does not depend on how many elements they have."""
+    x, out = views(values(1000, 1000, device=device))
+    expected = torch.ops.fastact.silu(x)
+    assert_same_bits(torch.ops.fastact.silu.out(x, out=out), expected)
+
+
+def test_large_views_that_overlap(device):
+    base = values(1000, 1000, device=device)
+    for x, out in (
+        (base[:, :-1], base[:, 1:]),
+        (base[:, 0:900:2], base[:, 100::2]),
+        (base[0::2, 1::2], base[:500, 1::2]),
+        (base.view(100, 10, 1000)[:, :, ::2], base[::10, :500].unsqueeze(1).expand(100, 10, 500)),
+    ):
+        with untouched(base), pytest.raises(RuntimeError, match="single memory location|more than"):
+            torch.ops.fastact.silu.out(x, out=out)
 
 
 def test_negative_view_and_zero_tensor(act, device):

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ops/floating_point.h"
+#include "registration/conversion.h"
 
 namespace fastact {
 namespace {
@@ -101,9 +101,8 @@ bool is_plain(const at::Tensor& tensor) {
 
 Promoted::Promoted(std::span<const at::Tensor* const> tensors) {
   const c10::ScalarType type = promoted_type(tensors);
-  const DefaultFloatingPoint environment;  // ATen's kernel flushes subnormals as its thread does
   for (size_t i = 0; i < tensors.size(); ++i) {
-    converted_[i] = tensors[i]->to(type);
+    converted_[i] = converted(*tensors[i], type);
     pointers_[i] = &converted_[i];
   }
 }

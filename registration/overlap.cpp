@@ -3,68 +3,95 @@
 #include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <functional>
+#include <utility>
 #include <vector>
 
 namespace fastact {
 namespace {
 
-// stride * i for 0 <= i <= last.
+// The values stride * i for first <= i <= last.
 struct Term {
-  int64_t stride;
+  int64_t stride;  // positive
+  int64_t first;
   int64_t last;
 };
 
+// Adds the offsets of the tensor's bytes, or, if `sign` is -1, their negatives.
 void add_terms(const at::Tensor& tensor, int64_t sign, std::vector<Term>& terms) {
+  const auto add = [&](int64_t stride, int64_t count) {
+    const int64_t last = count - 1;
+    if (last > 0 && stride > 0)
+      terms.push_back({stride, sign < 0 ? -last : 0, sign < 0 ? 0 : last});
+  };
   const auto size = static_cast<int64_t>(tensor.element_size());
-  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
-    if (tensor.size(dim) > 1 && tensor.stride(dim) != 0)
-      terms.push_back({sign * tensor.stride(dim) * size, tensor.size(dim) - 1});
-  }
-  if (size > 1) terms.push_back({sign, size - 1});  // the bytes of an element
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) add(tensor.stride(dim) * size, tensor.size(dim));
+  add(1, size);
 }
 
-// Whether sums of one multiple of each term, from `term` on, reach `target`. Terms are in order of
-// falling size, so that the later ones leave few multiples of a term open.
+// Makes one term of all with the same stride, and orders the terms by decreasing stride.
+void combine(std::vector<Term>& terms) {
+  std::ranges::sort(terms, std::greater(), &Term::stride);
+  std::vector<Term> combined;
+  for (const Term& term : terms) {
+    if (!combined.empty() && combined.back().stride == term.stride) {
+      combined.back().first += term.first;
+      combined.back().last += term.last;
+    } else {
+      combined.push_back(term);
+    }
+  }
+  terms = std::move(combined);
+}
+
+int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
+
+// Returns true if `target` is a sum of one value of each term, from index `term` on, or if the
+// search needs more than `steps_left` steps. The terms are in order of decreasing stride, so only
+// few values of a term are within reach of the later terms.
 bool reaches(const std::vector<Term>& terms, size_t term, int64_t target, int64_t& steps_left) {
   if (term == terms.size()) return target == 0;
   int64_t lowest = 0;
   int64_t highest = 0;
-  for (size_t i = term + 1; i < terms.size(); ++i)
-    (terms[i].stride < 0 ? lowest : highest) += terms[i].stride * terms[i].last;
-  // The multiples of the stride between target - highest and target - lowest.
-  const int64_t size = std::abs(terms[term].stride);
-  const int64_t sign = terms[term].stride < 0 ? -1 : 1;
-  const int64_t from = sign > 0 ? target - highest : lowest - target;
-  const int64_t to = sign > 0 ? target - lowest : highest - target;
-  const int64_t first = from <= 0 ? 0 : (from + size - 1) / size;
-  const int64_t last = to < 0 ? -1 : std::min(to / size, terms[term].last);
+  for (size_t i = term + 1; i < terms.size(); ++i) {
+    lowest += terms[i].stride * terms[i].first;
+    highest += terms[i].stride * terms[i].last;
+  }
+  // The multiples of the stride from target - highest to target - lowest.
+  const int64_t stride = terms[term].stride;
+  const int64_t first = std::max(-floor_divided(highest - target, stride), terms[term].first);
+  const int64_t last = std::min(floor_divided(target - lowest, stride), terms[term].last);
   for (int64_t i = first; i <= last; ++i) {
     if (--steps_left < 0) return true;
-    if (reaches(terms, term + 1, target - i * terms[term].stride, steps_left)) return true;
+    if (reaches(terms, term + 1, target - i * stride, steps_left)) return true;
   }
   return false;
 }
 
-// In the tensor's storage, as a tensor on Meta has no address.
+// Returns the offset in the tensor's storage, because a tensor on Meta has no address.
 int64_t first_byte(const at::Tensor& tensor) {
   return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
 }
 
-// Of tensors with the same storage.
+// Requires that both tensors have the same storage.
 bool shares_bytes(const at::Tensor& a, const at::Tensor& b) {
   std::vector<Term> terms;
   add_terms(a, 1, terms);
   add_terms(b, -1, terms);
-  std::ranges::sort(
-      terms, [](const Term& x, const Term& y) { return std::abs(x.stride) > std::abs(y.stride); });
+  combine(terms);
   int64_t steps = 100'000;
   return reaches(terms, 0, first_byte(b) - first_byte(a), steps);
 }
 
+// Requires the same of both.
 bool are_same_elements(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage_offset() == b.storage_offset() && a.scalar_type() == b.scalar_type() &&
-         a.sizes() == b.sizes() && a.strides() == b.strides();
+  if (a.storage_offset() != b.storage_offset() || a.scalar_type() != b.scalar_type() ||
+      a.sizes() != b.sizes()) {
+    return false;
+  }
+  for (int64_t dim = 0; dim < a.dim(); ++dim)
+    if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
+  return true;
 }
 
 }  // namespace

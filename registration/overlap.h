@@ -7,10 +7,10 @@
 
 namespace fastact {
 
-// True if `out` and `input` share memory other than element for element, so that a kernel would
-// read elements that it has written. ATen's own check decides this for dense tensors alone, not,
-// for example, for columns of one matrix; this one compares the strides exactly. Tensors for which
-// that takes too long count as overlapping.
+// Returns true if `out` and `input` share memory but are not the same elements, so that a kernel
+// would read elements that it has already written. ATen's own check decides this only for dense
+// tensors, not, for example, for columns of one matrix. This function compares strides exactly. If
+// the search takes too long, it returns true.
 FASTACT_API bool overlaps_in_part(const at::Tensor& out, const at::Tensor& input);
 
 // Throws ATen's error if `out` overlaps itself, or overlaps `input` in part.

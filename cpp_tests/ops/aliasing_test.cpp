@@ -1,5 +1,5 @@
-// Strided elements are moved as integers. Here the compiler sees that and accesses to the elements,
-// which it could reorder if they were through different types.
+// Strided elements are moved as integers. Here the compiler sees both these moves and the accesses
+// to the elements. It could reorder them if the two used different types.
 #define FASTACT_TARGET aliasing_test
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 namespace {
 
-// Each writes an element, moves another one over it, and reads it. Its stride is a constant, so
-// that the compiler sees one way alone.
+// Each function writes an element, moves another element over it, and reads it. The stride is a
+// constant, so the compiler sees only one of the loops.
 template <int64_t kStride, class T>
 [[gnu::noinline]] T scattered(T* to, const T* from) {
   *to = 1;
@@ -35,7 +35,7 @@ class AliasingTest : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(AliasingTest, Types);
 
-// With strides of one element, two and others, there are other loops.
+// Strides of zero, one and two elements and other strides use different loops.
 TYPED_TEST(AliasingTest, ScatteredElementsAreWritten) {
   TypeParam from = 2;
   TypeParam to = 0;

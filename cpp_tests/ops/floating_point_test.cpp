@@ -1,4 +1,4 @@
-// The calling thread's floating-point environment changes no result, and is left as it was.
+// The calling thread's floating-point environment changes no result, and calls do not change it.
 #include "ops/floating_point.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ std::vector<Environment> environments() {
   return result;
 }
 
-// Of the calling thread.
+// Returns the calling thread's floating-point state.
 uint32_t state() {
 #if defined(__SSE2__)
   return _mm_getcsr();
@@ -48,7 +48,7 @@ uint32_t state() {
 #endif
 }
 
-// Calls f() in the environment. Nothing else is computed in it.
+// Calls f(), and nothing else, in the environment.
 template <class Function>
 void in(const Environment& environment, const Function& f) {
   std::fenv_t before;
@@ -64,14 +64,14 @@ void in(const Environment& environment, const Function& f) {
   f();
   const uint32_t left = state();
   std::fesetenv(&before);
-  // A past exception's flag is no part of it.
+  // The flags of past exceptions do not belong to the environment.
   constexpr uint32_t kFlags = 0x3f;
   EXPECT_EQ(left & ~kFlags, set & ~kFlags) << environment.name;
 }
 
 constexpr int kCount = 300;
 
-// Any bits, and ordinary numbers between them.
+// Returns elements that alternate between random bits and ordinary numbers.
 std::vector<char> operand(const Format& format, Random& random) {
   std::vector<uint64_t> bits(kCount);
   for (int i = 0; i < kCount; ++i) {
@@ -88,7 +88,8 @@ std::vector<std::vector<char>> operands(const Format& format, int count) {
   return result;
 }
 
-// The first of the operands after run(their addresses), in every environment the same.
+// Expects run(addresses of the operands) to leave the same bits in the first operand in every
+// environment.
 template <class Run>
 void expect_same(const std::string& name, const std::vector<std::vector<char>>& operands,
                  const Run& run) {
@@ -141,7 +142,7 @@ TEST(FloatingPointTest, ChangesNoBitOfAnotherForm) {
   }
 }
 
-// Their gradients have a test in python_tests/test_floating_point.py.
+// python_tests/test_floating_point.py tests the gradients of fused forms.
 TEST(FloatingPointTest, ChangesNoBitOfAFusedForm) {
   for (int activation = 0; activation < static_cast<int>(activations().size()); ++activation) {
     for (const Format& format : kFormats) {

@@ -40,8 +40,8 @@ using Kernel =
     InDefaultFloatingPoint<void (*)(const Parameters& parameters, char* const* data,
                                     const int64_t* strides, int64_t size0, int64_t size1)>;
 
-// The same over n elements of each operand that lie densely. Fused kernels call it, in the
-// floating-point environment that they have.
+// The same for n contiguous elements of each operand. Fused kernels call it, and it computes in
+// their floating-point environment.
 using DenseFunction = void (*)(const Parameters& parameters, char* const* data, int64_t n);
 
 // `family` is an index into families(). Null where it has no such form.

@@ -19,20 +19,20 @@ namespace {
 
 // x86-64's; elsewhere the advice is about whole multiples of it, which is right as well.
 constexpr size_t kHugePage = size_t{2} << 20;
-// A multiple of every system's pages.
+// Unit of a mapping's length: a multiple of every system's page size.
 constexpr size_t kPage = size_t{64} << 10;
 
-// Kept at most: what glibc's malloc() keeps of free memory before it gives some back.
+// The most free memory that is kept: as much as glibc's malloc() keeps before it returns some.
 constexpr size_t kMostKept = size_t{64} << 20;
 
-// At the beginning of a mapping. The result follows it: 64 bytes is what torch aligns to.
+// Header at the beginning of a mapping. The result follows it, aligned to 64 bytes as torch's are.
 struct alignas(64) Block {
   size_t length;  // of the mapping
 };
 
 void unmap(Block* block) { (void)munmap(block, block->length); }
 
-// Aligned to a huge page, or null.
+// Returns a mapping that is aligned to a huge page, or null.
 Block* map(size_t length) {
   void* const mapped =
       mmap(nullptr, length + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,12 +41,13 @@ Block* map(size_t length) {
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
   if (before > 0) (void)munmap(first, before);
   (void)munmap(first + before + length, kHugePage - before);
-  // A kernel without huge pages says no, and nothing is lost.
+  // Without huge pages in the kernel, madvise() fails, which does no harm.
   (void)madvise(first + before, length / kHugePage * kHugePage, MADV_HUGEPAGE);
   return new (first + before) Block{length};
 }
 
-// Free blocks. Without a lock, which a child of fork() could inherit from a thread that it lacks.
+// Free blocks. Uses no lock: another thread could hold it during fork(), and the child would never
+// see it released.
 class Kept {
  public:
   // Returns a block of this length, or null.
@@ -63,7 +64,7 @@ class Kept {
     return nullptr;
   }
 
-  // Keeps the block in the place of the oldest one, and unmaps others beyond kMostKept.
+  // Keeps the block instead of the oldest one, and unmaps other blocks beyond kMostKept bytes.
   void put(Block* block) {
     if (block->length > kMostKept) {
       unmap(block);
@@ -79,7 +80,7 @@ class Kept {
  private:
   static constexpr size_t kSlots = kMostKept / kLeastHugeBytes;
 
-  // Into its slot, unless another thread has filled it.
+  // Returns the block to its slot, or unmaps it if another thread has filled the slot.
   void put_back(std::atomic<Block*>& slot, Block* block) {
     Block* expected = nullptr;
     if (!slot.compare_exchange_strong(expected, block)) drop(block);

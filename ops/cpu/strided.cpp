@@ -11,7 +11,7 @@ namespace {
 // Elements that are gathered at a time. All operands' blocks stay in the L1 cache.
 constexpr int64_t kBlock = 512;
 
-// f(an unsigned integer of that size), which stands for an element of any type.
+// Calls f with an unsigned integer of `size` bytes, which stands for an element of any type.
 template <class Function>
 void with_element(int64_t size, const Function& f) {
   if (size == 2) {
@@ -23,8 +23,9 @@ void with_element(int64_t size, const Function& f) {
   }
 }
 
-// By memcpy(), which is one move: an access as an integer would not be an access to the element, so
-// the compiler could move it past those of the kernels.
+// Load and store an element by memcpy(), which compiles to one move. An access through an integer
+// type would not alias the element's type, so the compiler could reorder it with those of the
+// kernels.
 template <class Element>
 FASTACT_INLINE Element load_element(const char* from) {
   Element element;

@@ -20,10 +20,12 @@ static_assert(0 FASTACT_FAMILIES(FASTACT_ONE) <= kMaxFamilies,
               "the claims in ops/cuda/self_check.h wider than 64 bits");
 #undef FASTACT_ONE
 
-// Held while a device compares and while findings are read: one for all objects, for fork().
+// Held while a device compares and while findings are read. All SelfCheck objects share it, so that
+// one handler can acquire it before fork().
 constinit std::mutex comparing;
 
-// Lets a fork wait for a comparison in another thread, which the child would wait for forever.
+// Makes fork() wait for a comparison in another thread. The child would otherwise inherit a lock
+// that is never released.
 void wait_before_forks() {
   static const int registered = pthread_atfork([] { comparing.lock(); }, [] { comparing.unlock(); },
                                                [] { comparing.unlock(); });

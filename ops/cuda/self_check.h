@@ -34,9 +34,9 @@ constexpr int approximation_claim(int family, DType dtype) {
   return 1 + 2 * family + (dtype == DType::kFloat16 ? 1 : 0);
 }
 
-// The bit of a device's state that says that it has compared; the claims have those below.
+// The bit of a device's state that is set once the device has compared. The claims use lower bits.
 inline constexpr int kCheckedBit = 63;
-// How many families of forms have bits for their claims.
+// The number of families of forms for whose claims there are bits.
 inline constexpr int kMaxFamilies = 31;
 static_assert(approximation_claim(kMaxFamilies - 1, DType::kFloat16) < kCheckedBit &&
               approximation_claim(kMaxFamilies, DType::kFloat16) >= kCheckedBit);

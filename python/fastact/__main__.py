@@ -6,8 +6,8 @@
     python -m fastact optimize in.pt out.pt --shape 1,3,224,224
                                 fused operators in a TorchScript archive
 
-Exit code: 0; 1 if bits differ or an archive cannot be optimized; 2 for a wrong command line; 3 if a
-command could not do its work, as on a full disk; 130 after an interrupt.
+Exit codes: 0 for success; 1 if bits differ or an archive cannot be optimized; 2 for a wrong command
+line; 3 if a command could not finish, for example because of a full disk; 130 after an interrupt.
 """
 
 import argparse
@@ -93,7 +93,7 @@ def _sample(options: argparse.Namespace) -> list[torch.Tensor]:
     )
     try:
         found = torch.load(options.sample)
-    except Exception as error:  # of any type: whatever a damaged file makes of the loader
+    except Exception as error:  # a damaged file can raise any error
         raise Unusable(f"{expected}, but got: {first_line(error)}") from error
     tensors = [found] if isinstance(found, torch.Tensor) else found
     if not isinstance(tensors, (list, tuple)):
@@ -106,8 +106,8 @@ def _sample(options: argparse.Namespace) -> list[torch.Tensor]:
 
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """A file to write to, which takes the path's name when it is whole: what was there stays until
-    then. What is no regular file, such as a device, is written to itself."""
+    """Yields the name of a temporary file, which replaces the file at `path` when the block ends.
+    If the block raises, the old file stays. Yields `path` itself if that is not a regular file."""
     path = os.path.realpath(path)
     if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
         yield path
@@ -125,7 +125,7 @@ def _replacing(path: str) -> Iterator[str]:
 
 def _optimize(options: argparse.Namespace) -> int:
     try:
-        with open(options.input, "rb"):  # for Python's message, which says what is wrong with it
+        with open(options.input, "rb"):  # for Python's error message, which names the problem
             pass
         sample = _sample(options)
         with _replacing(options.output) as output:
@@ -158,15 +158,15 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _say(sentence: str) -> None:
-    text = sentence.encode(errors="backslashreplace").decode()  # a file's name may be no text
-    with contextlib.suppress(OSError):  # as on a full disk; the exit code says it, too
+    text = sentence.encode(errors="backslashreplace").decode()  # a file name may be invalid text
+    with contextlib.suppress(OSError):  # such as a full disk; the exit code tells, too
         if sys.stderr is not None:
             print(text, file=sys.stderr)
 
 
 def _give_up_writing() -> None:
-    """Discards what standard output and error do not take, which the end of Python would try again,
-    with another exit code."""
+    """Discards output that standard output and error do not accept. Python would otherwise write it
+    again at exit, and change the exit code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if sys.stdout is None:
             raise Unusable("expected a standard output, but it is closed")
-        with contextlib.suppress(AttributeError):  # where somebody has replaced it
+        with contextlib.suppress(AttributeError):  # if the program has replaced it
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             options = parse(arguments)
@@ -195,7 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Unusable as error:
         _say(f"{name}: {error}")
         return 3
-    except (OSError, RuntimeError, MemoryError) as error:
+    except Exception as error:  # of any type: it comes from inside of Python or torch
         line = first_line(error)
         is_ours = line.startswith("fastact")
         _say(line if is_ours else f"{name}: expected to end its work, but got: {line}")

@@ -11,7 +11,7 @@ class _Loader(importlib.abc.Loader):
     def __init__(self, loader: importlib.abc.Loader, then: Callable[[], None]):
         self._loader, self._then = loader, then
 
-    def __getattr__(self, name):  # whatever else somebody asks who only looks for the module
+    def __getattr__(self, name):  # for callers that only inspect the loader
         return getattr(self._loader, name)
 
     def create_module(self, spec):
@@ -47,8 +47,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def after_import(module: str, function: Callable[[], None]) -> None:
-    """Calls the function once: now if the module is imported, else as soon as it has been. What the
-    function raises is raised by the import."""
+    """Calls the function once: now if the module is imported, else as soon as it has been. If the
+    function raises an error, the import raises it."""
     if module in sys.modules:
         function()
     else:

@@ -1,4 +1,4 @@
-"""Changes of torch's own classes and modules that are made together or not at all."""
+"""Changes torch's own classes and modules, either completely or not at all."""
 
 import contextlib
 from collections.abc import MutableMapping
@@ -24,7 +24,7 @@ def _put_entry_back(mapping: MutableMapping, key: object, before: object) -> Non
 
 
 class Changes(contextlib.ExitStack):
-    """A block that makes changes. If it raises, what it has changed is put back."""
+    """A context manager that undoes all its changes if the block raises an error."""
 
     def __exit__(self, kind, *details):
         if kind is None:
@@ -32,11 +32,11 @@ class Changes(contextlib.ExitStack):
         return super().__exit__(kind, *details)
 
     def will_set(self, mapping: MutableMapping, key: object) -> None:
-        """Remembers an entry that somebody else's function is about to set."""
+        """Records an entry that another function is about to set, so that it can be restored."""
         self.callback(_put_entry_back, mapping, key, mapping.get(key, _ABSENT))
 
     def make(self, change: Change) -> None:
         owner, name, value = change
-        # vars(), as getattr() would bind a static method and find what is inherited.
+        # Not getattr(), which would bind static methods and find inherited attributes.
         self.callback(_put_back, owner, name, vars(owner).get(name, _ABSENT))
         setattr(owner, name, value)

@@ -35,7 +35,7 @@ def build_info() -> dict[str, str]:
 
 
 def _use(device: torch.device) -> str:
-    """A GPU's name, after a call on it."""
+    """Calls an operator on a GPU. Returns the GPU's name, and the reason if the call fails."""
     name = torch.cuda.get_device_name(device)
     try:
         torch.ops.fastact.gelu(torch.zeros(1, dtype=torch.bfloat16, device=device))
@@ -46,12 +46,12 @@ def _use(device: torch.device) -> str:
 
 
 def _status(package: ModuleType) -> str:
-    """What became of a package's registration, which the import of torch's own module begins."""
+    """The status of a package's registration, which importing torch's own module starts."""
     try:
         importlib.import_module(package.MODULE)
-    except Exception as error:  # of any type: it comes from inside of torch
+    except Exception as error:  # of any type: torch's internals raise it
         return f"none, as {package.MODULE} cannot be imported: {reason(error)}"
-    if package.status is None:  # somebody's own way to import it
+    if package.status is None:  # imported in a way that the hook does not see
         package.register()
     return package.status
 

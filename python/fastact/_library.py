@@ -16,7 +16,7 @@ def load() -> str:
     path = _find(torch.__version__)
     if not hasattr(torch.ops.fastact, "build_info"):
         _check_cuda(torch.version.cuda)
-        for kernels in _FOLDER.glob("*.so"):  # which the library brings along
+        for kernels in _FOLDER.glob("*.so"):  # which the dynamic linker loads with the library
             _check_whole(kernels)
         open_library(path)
     # Operators that are there came from this library, or from one that somebody loaded before.
@@ -42,8 +42,8 @@ def open_library(path: Path) -> None:
 
 
 def _check_whole(path: Path) -> None:
-    """The dynamic linker maps a file that was cut off, and the process dies at the first access
-    beyond its end (SIGBUS). The linker gives a reason itself for what is no ELF file at all."""
+    """Raises ImportError if the file is truncated. The dynamic linker would map it, and the process
+    would die by SIGBUS at an access beyond its end. The linker itself rejects non-ELF files."""
     try:
         with path.open("rb") as file:
             header = file.read(64)

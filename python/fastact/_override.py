@@ -8,10 +8,10 @@ import torch
 
 from fastact._library import open_library
 
-# Held while an override begins or ends. Re-entrant for a signal's handler that does the same.
+# Held while an override begins or ends. Re-entrant, because a signal handler may begin or end one.
 _lock = threading.RLock()
-# A fork waits for another thread that holds it: the child would else wait for that thread, which it
-# does not have, and might have half of a library.
+# fork() acquires the lock. Otherwise the child could inherit a half-loaded library, and a lock held
+# by another thread, which would never be released in the child.
 os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
 )
@@ -20,13 +20,14 @@ os.register_at_fork(
 class AtenOverride:
     """An override that has begun. `undo()`, or the end of a `with` block, ends it.
 
-    It may be used again: a `with` block of one that has ended begins it anew, and blocks nest.
+    The object can be used again: a `with` block on an override that has ended begins it again.
+    Blocks on one object nest.
     """
 
     def __init__(self) -> None:
-        # How often it has begun and not ended.
+        # How many times it has begun without having ended.
         self._depth = 1
-        # Whether it has begun without a block, as override_aten() does; the first block takes that.
+        # True if it has begun outside a block, by override_aten(). The first block then adopts it.
         self._is_free = True
 
     def __enter__(self) -> "AtenOverride":
@@ -40,16 +41,16 @@ class AtenOverride:
     def __exit__(self, *exception: object) -> None:
         with _lock:
             if self._depth:
+                self._depth -= 1  # first, so that an interrupt in between ends no other override
                 torch.ops.fastact_aten.end()
-                self._depth -= 1
 
     def undo(self) -> None:
-        """Ends this override, and all blocks of it that have begun. ATen's kernels are back when no
-        other override is going on."""
+        """Ends this override and all its active blocks. ATen's kernels return when no other
+        override is active."""
         with _lock:
             while self._depth:
-                torch.ops.fastact_aten.end()
                 self._depth -= 1
+                torch.ops.fastact_aten.end()
             self._is_free = False
 
 
@@ -76,7 +77,7 @@ def override_aten() -> AtenOverride:
     replaced, and what stays ATen's: other types and devices, and kernels that compilers make.
 
     As a function it lasts until `undo()` of the result; in a `with` statement until the end of the
-    block. Overrides nest, and one that has ended may be used in a `with` statement again.
+    block. Overrides nest. An override that has ended can be used in another `with` statement.
 
         with fastact.override_aten():
             model(x)

@@ -101,7 +101,7 @@ void set_argument_history(const at::Tensor& argument, TensorPointers tensors) {
     edges.push_back(tensor.defined() ? autograd::impl::gradient_edge(tensor) : autograd::Edge());
   }
   if (!requires_grad) return;
-  const at::Tensor scale = keepable(*tensors[static_cast<int>(FusedInput::kScale)]);
+  const at::Tensor scale = savable(*tensors[static_cast<int>(FusedInput::kScale)]);
 #if FASTACT_INTRUSIVE_NODES
   auto node = c10::make_intrusive<ArgumentNode>(scale);
 #else

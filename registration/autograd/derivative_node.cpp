@@ -42,7 +42,7 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
   if (op.gradients != nullptr) {
     op.gradients(op, parameters, incoming, inputs, needed, gradients.data());
     for (int i = 0; i < op.num_inputs(); ++i) {
-      // Torch's engine does the same for an input that is not kept, by its metadata.
+      // If an input was not saved, torch's engine does this instead, from the input's metadata.
       if (!gradients[i].defined() || inputs.kinds[i] != Saved::kInput) continue;
       // Summed before it is rounded to the input's type.
       const at::Tensor& input = inputs.tensors[i];

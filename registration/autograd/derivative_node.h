@@ -44,15 +44,15 @@ torch::autograd::variable_list call_compiled(const torch::autograd::Node& node,
 
 class DerivativeNode : public torch::autograd::TraceableFunction {
  public:
-  // A node that keeps none of the call's inputs yet.
+  // Makes a node that has saved none of the call's inputs yet.
   DerivativeNode(const Operator& op, const CallParameters& parameters, TensorPointers tensors);
 
-  // Keeps an input for backward.
+  // Saves an input for backward.
   void save_input(int position, const at::Tensor& input);
-  // Keeps z for a fused form's backward pass, in the place of self.
+  // Saves z for a fused form's backward pass, instead of self.
   void save_preactivation(const at::Tensor& preactivation);
-  // Keeps the result of the node's own operator in the place of the first input. `is_view`: the
-  // operator has written it in place through a view.
+  // Saves the result of the node's own operator instead of the first input. `is_view` is true if
+  // the operator wrote the result in place through a view.
   void save_result(const at::Tensor& result, bool is_view = false);
 
   std::string name() const override;
@@ -81,8 +81,9 @@ using DerivativeNodePointer = c10::intrusive_ptr<DerivativeNode>;
 using DerivativeNodePointer = std::shared_ptr<DerivativeNode>;
 #endif
 
-// The tensor, or a copy of one that was made in inference mode, which autograd refuses to keep.
-inline at::Tensor keepable(const at::Tensor& tensor) {
+// Returns the tensor, or a copy if the tensor was made in inference mode: autograd refuses to save
+// such a tensor.
+inline at::Tensor savable(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_inference() ? tensor.clone() : tensor;
 }
 

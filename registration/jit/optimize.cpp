@@ -361,7 +361,7 @@ std::string optimize_archive(const std::string& input, const std::string& output
   torch::jit::Module module = torch::jit::load(input);
   const OptimizeReport report = optimize(module, {sample.begin(), sample.end()});
   {
-    // torch's writer ends the process where it cannot write, so the sink takes everything.
+    // torch's writer terminates the process on a write error, so the sink never reports one to it.
     Sink sink(output);
     std::ostream stream(&sink);
     module.save(stream);

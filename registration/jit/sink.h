@@ -12,7 +12,7 @@
 
 namespace fastact::optimizing {
 
-// A file that takes whatever is written, until close() says whether all of it is there.
+// A file that accepts every write. close() throws if any write has failed.
 class Sink : public std::streambuf {
  public:
   explicit Sink(std::string path) : path_(std::move(path)) {

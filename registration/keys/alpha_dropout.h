@@ -1,7 +1,7 @@
-// The part that the CPU's, CUDA's and Meta's kernels of SELU with alpha dropout share: checks, and
-// contiguous operands. An element's random bits belong to its index in row-major order, so they do
-// not depend on strides: a backward pass finds them again whatever layout a hook gives to what was
-// saved. Operands in another layout are copied.
+// The part that the CPU, CUDA and Meta kernels of SELU with alpha dropout share: checks, and
+// contiguous operands. An element's random bits depend on its row-major index, not on strides. The
+// backward pass therefore computes the same bits, even if a hook changed the layout of a saved
+// tensor. Operands in other layouts are copied.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,7 @@
 
 #include "ops/floating_point.h"
 #include "registration/checks.h"
+#include "registration/conversion.h"
 #include "registration/operators/alpha_dropout.h"
 #include "registration/operators/signature.h"
 
@@ -22,9 +23,9 @@ template <class B>
 concept IsAlphaDropoutBackend =
     requires(const Operator& op, double p, const at::Tensor& seed, const at::Tensor& out,
              std::span<const at::Tensor> inputs) {
-      // Fresh memory with the strides of at::empty_like().
+      // Returns uninitialized memory with the strides of at::empty_like().
       { B::fresh_like(seed) } -> std::same_as<at::Tensor>;
-      // The kernel; out and the inputs are contiguous.
+      // Runs the kernel; out and the inputs are contiguous.
       B::run(op, p, seed, out, inputs);
     };
 
@@ -41,7 +42,7 @@ struct AlphaDropoutKernels {
     at::Tensor result = Backend::fresh_like(self);
     at::Tensor out = result;
     if (!is_row_major(result)) out = at::empty_like(self, at::MemoryFormat::Contiguous);
-    const DefaultFloatingPoint environment;  // for ATen's conversion, too
+    const DefaultFloatingPoint environment;
     at::Tensor inputs[2];
     int count = 0;
     if (form != AlphaDropoutForm::kValue) {
@@ -50,7 +51,7 @@ struct AlphaDropoutKernels {
                   "fastact::", op.name, ": expected grad_output to have self's shape ",
                   self.sym_sizes(), " and to be on ", self.device(), ", but got ", g.sym_sizes(),
                   " on ", g.device());
-      inputs[count++] = row_major(g.to(self.scalar_type()));
+      inputs[count++] = row_major(converted(g, self.scalar_type()));
     }
     if (form != AlphaDropoutForm::kMask) inputs[count++] = row_major(self);
     Backend::run(op, p, seed, out, {inputs, static_cast<size_t>(count)});
@@ -72,7 +73,7 @@ struct AlphaDropoutKernels {
                       ": expected p to be between 0 and 1, but got ", p);
   }
 
-  // False where symbolic sizes leave it open.
+  // True if the tensor is contiguous; false if symbolic sizes do not decide it.
   static bool is_row_major(const at::Tensor& tensor) {
     return TORCH_GUARD_OR_FALSE(
         tensor.unsafeGetTensorImpl()->sym_is_contiguous(at::MemoryFormat::Contiguous));

@@ -18,7 +18,7 @@ namespace autograd = torch::autograd;
 
 bool has_tangent(const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); }
 
-// Keeps each input that the gradient by another input, or by itself, takes, where that is wanted.
+// Saves each input that a needed gradient uses.
 void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensors) {
   for (int i = 0; i < op.num_inputs(); ++i) {
     bool is_used = false;
@@ -28,10 +28,11 @@ void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensor
   }
 }
 
-// Keeps what a fused form's gradients take. Where `preactivation` is defined it stands for z, and
-// the operands that z is made of are not kept, except scale, which self's gradient takes, and a
-// bias whose gradient is a sum.
-void save_fused(DerivativeNode& node, TensorPointers tensors, const at::Tensor& preactivation) {
+// Saves what a fused form's gradients use. If `preactivation` is defined, it is z. The operands of
+// z are then not saved, except scale, which self's gradient uses, and a bias whose gradient is a
+// sum.
+void save_fused(DerivativeNode& node, TensorPointers tensors, const at::Tensor& preactivation,
+                const at::Tensor& result) {
   constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
   constexpr int kBias = static_cast<int>(FusedInput::kBias);
   constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
@@ -46,10 +47,12 @@ void save_fused(DerivativeNode& node, TensorPointers tensors, const at::Tensor& 
         continue;
       }
     }
-    node.save_input(i, keepable(*tensors[i]));
+    node.save_input(i, savable(*tensors[i]));
   }
-  // PyTorch's product keeps gate, too, and raises if gate was made in inference mode.
-  if (is_slope_used) node.save_input(kGate, *tensors[kGate]);
+  // Not savable(): a gate made in inference mode is an error, as in PyTorch's multiplication.
+  const at::Tensor& gate = *tensors[kGate];
+  const bool sums_gate = node.should_compute_output(kGate) && gate.sym_numel() < result.sym_numel();
+  if (is_slope_used || sums_gate) node.save_input(kGate, gate);
 }
 
 // Whether a compiler is tracing. It takes over mutation itself, and knows how to undo a copy_, but
@@ -131,9 +134,10 @@ struct Autograd {
   }
 
  private:
-  // The functional form with its history and tangent. `below` are the dispatch keys that follow,
-  // null for those of the tensors. `keeps_result`: the derivatives take the result instead of the
-  // first input, as the derivative operators do with `derivative_parameters`.
+  // Calls the functional form, and sets the result's history and tangent. `below` points to the
+  // dispatch keys of the call, or is null to take the tensors' own keys. If `keeps_result` is true,
+  // the derivatives are computed from the result instead of the first input, and
+  // `derivative_parameters` says so to the derivative operators.
   static at::Tensor differentiable(const c10::DispatchKeySet* below, const Operator& op,
                                    TensorPointers tensors, const CallParameters& parameters,
                                    const CallParameters& derivative_parameters, bool keeps_result) {
@@ -168,7 +172,7 @@ struct Autograd {
     if (requires_grad) {
       node = make_derivative_node(op, derivative_parameters, tensors);
       if (op.is_fused) {
-        save_fused(*node, tensors, is_preactivation ? out : preactivation);
+        save_fused(*node, tensors, is_preactivation ? out : preactivation, out);
         if (preactivation.defined()) node->save_preactivation(preactivation);
       } else if (!keeps_result) {
         save_inputs(*node, op, tensors);
@@ -188,7 +192,7 @@ struct Autograd {
       out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0,
                        /*is_inplace_op=*/false);
     }
-    // With its tangent, for forward over reverse mode.
+    // Saved after its tangent is set, for forward over reverse mode.
     if (node != nullptr && (keeps_result || is_preactivation)) node->save_result(out);
     return out;
   }

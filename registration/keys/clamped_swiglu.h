@@ -1,4 +1,4 @@
-// What the CPU's and CUDA's kernels of clamped SwiGLU's gradients have in common.
+// The part that the CPU, CUDA and Meta kernels of clamped SwiGLU's gradients share.
 #pragma once
 
 #include <ATen/TensorIterator.h>

@@ -7,16 +7,16 @@
 namespace fastact {
 namespace {
 
-// Large blocks in huge pages, others from torch's allocator: a tensor's storage keeps its
-// allocator, and may be resized to any size.
+// Allocates large blocks in huge pages, and smaller ones by torch's allocator. Smaller ones occur
+// because a tensor's storage keeps its allocator when it is resized.
 class LargeResults final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    // One that the program has put in the place of torch's own takes everything.
+    // If the program has replaced torch's allocator, its allocator provides all memory.
     c10::Allocator* const torchs = c10::GetCPUAllocator();
     void* const data =
         torchs == c10::GetDefaultCPUAllocator() ? cpu::allocate_in_huge_pages(bytes) : nullptr;
-    // Where there is no memory, torch's allocator says so.
+    // If the system is out of memory, torch's allocator raises the error.
     if (data == nullptr) return torchs->allocate(bytes);
     c10::profiledCPUMemoryReporter().New(data, bytes);
     return {data, data, &release, c10::Device(c10::kCPU)};

@@ -1,4 +1,4 @@
-// Fresh memory for the CPU's results (ops/cpu/memory.h).
+// Allocates results on the CPU (ops/cpu/memory.h).
 #pragma once
 
 #include <ATen/EmptyTensor.h>
@@ -7,24 +7,24 @@
 
 namespace fastact {
 
-// The allocator for a result like this tensor: torch's, except for large results.
+// Returns the allocator for a result of this tensor's size: torch's, except for large results.
 c10::Allocator* allocator_for(const at::Tensor& like);
 
-// Contiguous in that format.
+// Returns an uninitialized tensor that is contiguous in `format`.
 inline at::Tensor empty_on_cpu(const at::Tensor& like, c10::MemoryFormat format) {
   return at::detail::empty_generic(like.sizes(), allocator_for(like),
                                    c10::DispatchKeySet(c10::DispatchKey::CPU), like.scalar_type(),
                                    format);
 }
 
-// With the strides of `like`, which is dense.
+// Returns an uninitialized tensor with the strides of `like`, which must be dense.
 inline at::Tensor empty_strided_on_cpu(const at::Tensor& like) {
   return at::detail::empty_strided_generic(like.sizes(), like.strides(), allocator_for(like),
                                            c10::DispatchKeySet(c10::DispatchKey::CPU),
                                            like.scalar_type());
 }
 
-// With the strides of at::empty_like().
+// Returns an uninitialized tensor with the strides of at::empty_like().
 inline at::Tensor empty_like_on_cpu(const at::Tensor& like) {
   return like.is_non_overlapping_and_dense() ? empty_strided_on_cpu(like) : at::empty_like(like);
 }

@@ -88,7 +88,7 @@ struct Cuda {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
     const cuda::FusedKernel kernel =
         cuda::find_fused_kernel(op.family, type, device.index(), stream);
-    const DefaultFloatingPoint environment;  // the processor derives numbers from the parameters
+    const DefaultFloatingPoint environment;  // the CPU derives constants from the parameters
     check_launch(op, kernel(parameters.numbers, operands, stream));
   }
 

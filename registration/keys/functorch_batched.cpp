@@ -27,8 +27,8 @@ struct BatchedArgument {
     return tensor.dim() - (batch_dimension.has_value() ? 1 : 0);
   }
 
-  // Puts the batch dimension first, and behind it as many dimensions of size 1 as let the rest
-  // broadcast to `rank` dimensions.
+  // Moves the batch dimension to the front, and inserts dimensions of size 1 after it until the
+  // logical rank is `rank`.
   void align(int64_t rank) {
     if (!batch_dimension.has_value()) return;
     tensor = tensor.movedim(*batch_dimension, 0);
@@ -72,7 +72,7 @@ class Batch : public c10::OperatorKernel {
     } else if (!schema.is_mutable()) {
       align_inputs(*stack, arguments);
     }  // else self is the only tensor
-    // What is written to is written through, and its wrapper is the result.
+    // A mutable form writes to the unwrapped tensor, and returns its wrapper.
     const at::Tensor written =
         schema.is_mutable()
             ? (*stack)[(is_out ? arguments.back() : arguments.front()).position].toTensor()
@@ -85,32 +85,32 @@ class Batch : public c10::OperatorKernel {
   }
 
  private:
-  // The arguments of a functional call, as tensors that broadcast with the batch dimension first.
+  // Aligns the inputs so that they broadcast with the batch dimension first.
   void align_inputs(const torch::jit::Stack& stack, std::span<BatchedArgument> inputs) const {
     int64_t rank = 0;
     at::native::ResultTypeState types = {};
     for (const BatchedArgument& input : inputs) {
-      // The wrapper has the dimensions of one example.
+      // The wrapper's dimensions are those of one example.
       types = at::native::update_result_type_state(stack[input.position].toTensor(), types);
       rank = std::max(rank, input.logical_rank());
     }
     const c10::ScalarType type = at::native::result_type(types);
     for (BatchedArgument& input : inputs) {
-      // A batch of 0-dimensional tensors has a dimension, but promotes as they do. A fused form
-      // promotes nothing.
+      // A batch of 0-dimensional tensors has one dimension, but must promote like 0-dimensional
+      // tensors. Fused forms do not promote.
       if (input.batch_dimension.has_value() && input.logical_rank() == 0 && !op_.is_fused)
         input.tensor = input.tensor.to(type);
       input.align(rank);
     }
   }
 
-  // The same with out, the last argument, which no example may resize.
+  // Aligns the inputs and out, which is the last argument. No example may resize out.
   void prepare_out(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
                    std::vector<BatchedArgument>& arguments) const {
     BatchedArgument& out = arguments.back();
     TORCH_CHECK(out.batch_dimension.has_value(), schema.name(),
-                ": expected the tensor that is written to to be batched by vmap, as an operand is, "
-                "but got one that is not");
+                ": expected the output tensor to be batched by vmap, like its operands, but got one "
+                "that is not");
     const std::span<BatchedArgument> inputs(arguments.data(), arguments.size() - 1);
     c10::SymDimVector shape;
     for (const BatchedArgument& input : inputs) {
@@ -118,11 +118,11 @@ class Batch : public c10::OperatorKernel {
     }
     const c10::SymIntArrayRef out_shape = stack[out.position].toTensor().sym_sizes();
     TORCH_CHECK(out_shape == c10::SymIntArrayRef(shape), schema.name(),
-                ": expected the tensor that is written to to have the result's shape ",
+                ": expected the output tensor to have the result's shape ",
                 c10::SymIntArrayRef(shape), " under vmap, but got ", out_shape);
     align_inputs(stack, inputs);
     out.align(out.logical_rank());
-    // Where no input is batched, all examples get the same result.
+    // If no input is batched, all examples get the same result.
     if (std::ranges::none_of(inputs, [](const BatchedArgument& input) {
           return input.batch_dimension.has_value();
         })) {

@@ -97,7 +97,8 @@ struct FusedBackwardOf {
   }
 
  private:
-  // True if a sum without a shape is asked for, which composed_fused_backward() reports.
+  // True if the gradient of an absent scale or bias is requested. Such a sum has no shape, and
+  // composed_fused_backward() raises the error.
   static bool sums_absent_vector(const FusedBackwardTensors& tensors, const FusedMask& mask) {
     return (mask[kScale] && !tensors.inputs[kScale].defined()) ||
            (mask[kBias] && !tensors.inputs[kBias].defined());
@@ -112,8 +113,12 @@ struct FusedBackwardOf {
         sums_absent_vector(tensors, mask)) {
       return false;
     }
-    for (const int i : {kSelf, kResidual, kGate})
-      if (mask[i]) tensors.gradients[i] = Backend::fresh_like(self);
+    // Without a scale, residual has the same gradient as self. The kernel then writes one of them.
+    const bool is_shared = mask[kSelf] && mask[kResidual] && !tensors.inputs[kScale].defined();
+    for (const int i : {kSelf, kResidual, kGate}) {
+      if (mask[i] && !(is_shared && i == kResidual))
+        tensors.gradients[i] = Backend::fresh_like(self);
+    }
     std::optional<FusedLayout> layout = fused_layout(tensors);
     if (!layout.has_value() && tensors.grad_output.sizes() == self.sizes() &&
         tensors.grad_output.strides() != self.strides()) {
@@ -133,6 +138,8 @@ struct FusedBackwardOf {
     };
     if (mask[kScale]) tensors.gradients[kScale] = as_vector(sums[0], kScale);
     if (mask[kBias]) tensors.gradients[kBias] = as_vector(sums[1], kBias);
+    // The results of an operator must not share memory.
+    if (is_shared) tensors.gradients[kResidual] = tensors.gradients[kSelf].clone();
     return true;
   }
 };

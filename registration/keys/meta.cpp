@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "registration/keys/alpha_dropout.h"
+#include "registration/keys/clamped_swiglu.h"
 #include "registration/keys/fused.h"
 #include "registration/keys/fused_backward.h"
 #include "registration/keys/pointwise.h"
@@ -278,6 +280,18 @@ struct MetaFusedBackward {
   }
 };
 
+std::tuple<at::Tensor, at::Tensor> clamped_swiglu_backward(const at::Tensor& grad_output,
+                                                           const at::Tensor& gate,
+                                                           const at::Tensor& linear, double limit,
+                                                           double alpha) {
+  if (!is_symbolic(grad_output) && !is_symbolic(gate) && !is_symbolic(linear))
+    return clamped_swiglu_gradients<MetaBackend>(grad_output, gate, linear, limit, alpha);
+  const ClampedSwigluBackwardCall call(grad_output, gate, linear, limit, alpha);
+  const Promoted promoted(call.tensors);
+  return {symbolic_result(call.op, promoted.tensors()),
+          symbolic_result(call.op, promoted.tensors())};
+}
+
 struct MetaAlphaDropout {
   static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
 
@@ -291,6 +305,7 @@ TORCH_LIBRARY_IMPL(fastact, Meta, library) {
   implement<Meta>(library, c10::DispatchKey::Meta);
   implement<FusedMeta>(library, c10::DispatchKey::Meta);
   implement_fused_backward<MetaFusedBackward>(library);
+  if (!operators().empty()) library.impl("_clamped_swiglu_backward", &clamped_swiglu_backward);
   implement<AlphaDropoutKernels<MetaAlphaDropout>>(library, c10::DispatchKey::Meta,
                                                    alpha_dropout_operators());
 }

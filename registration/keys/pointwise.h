@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <concepts>
 
-#include "ops/floating_point.h"
 #include "registration/checks.h"
+#include "registration/conversion.h"
 #include "registration/operators/operator.h"
 #include "registration/overlap.h"
 
@@ -101,10 +101,9 @@ struct Pointwise {
 
   // Rounded to the result's type first, then to out's: ATen's order.
   static void write_as_another_type(const at::Tensor& result, at::Tensor& out) {
-    const DefaultFloatingPoint environment;  // ATen's kernel rounds as its thread does
     if (at::native::resize_output(out, result.sizes()))
       out.as_strided_(result.sizes(), result.strides());
-    out.copy_(result);
+    copy_converted(result, out);
   }
 
   // at::TensorIterator's choice of strides for dense operands.

@@ -92,7 +92,7 @@ at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
 }  // namespace
 
 std::span<const Operator* const> alpha_dropout_operators() {
-  // Also the answer in another torch, in which there are no operators at all.
+  // True in a build without selu, and in an incompatible torch, where there are no operators.
   if (find_operator("selu") == nullptr) return {};
   const Operators& all = Operators::all();
   static const Operator* const list[] = {&all.value, &all.backward, &all.mask};
@@ -118,8 +118,8 @@ TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
   if (!alpha_dropout_operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }
 
-// So that vmap's `randomness` says how the seed is drawn, also where self is not batched: under
-// vmap every call comes to this key.
+// Makes vmap's `randomness` apply to the seed. Every call under vmap reaches this key, even if self
+// is not batched.
 TORCH_LIBRARY_IMPL(fastact, FuncTorchVmapMode, library) {
   if (!alpha_dropout_operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }

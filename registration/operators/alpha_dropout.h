@@ -9,10 +9,10 @@
 namespace fastact {
 
 // _selu_alpha_dropout(self, seed, p); _selu_alpha_dropout_backward(grad_output, self, seed, p);
-// _alpha_dropout_mask(grad_output, self, seed, p), the linear part: grad_output times a where the
-// element is kept, else 0, in the layout of self.
-// `seed` is an int64 tensor of one element. Empty in a build without selu, and in another torch
-// than the one that this is built for.
+// _alpha_dropout_mask(grad_output, self, seed, p), the linear part: a * grad_output for a kept
+// element and 0 for a dropped one, in the layout of self.
+// `seed` is an int64 tensor of one element. The list is empty in a build without selu, and in a
+// torch other than the one that this library is built for.
 std::span<const Operator* const> alpha_dropout_operators();
 
 // Which kernel an operator has.

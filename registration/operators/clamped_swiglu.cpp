@@ -219,10 +219,10 @@ TORCH_LIBRARY_FRAGMENT(fastact, library) {
       tags);
 }
 
-TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
-  implement_swiglu(library);
+TORCH_LIBRARY_IMPL(fastact, CompositeExplicitAutograd, library) {
   if (!operators().empty()) library.impl("_clamped_swiglu_backward", &composed_swiglu_backward);
 }
+TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) { implement_swiglu(library); }
 TORCH_LIBRARY_IMPL(fastact, Functionalize, library) { implement_swiglu(library); }
 TORCH_LIBRARY_IMPL(fastact, FuncTorchBatched, library) { implement_swiglu(library); }
 

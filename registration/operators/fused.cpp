@@ -123,14 +123,14 @@ std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointe
   return {std::move(result), std::move(z)};
 }
 
-// Whether the node keeps z, or the result that serves as z, in the place of self.
+// True if the node has saved z, or the result that serves as z, instead of self.
 bool keeps_preactivation(const SavedInputs& saved) {
   return saved.kinds[kSelf] == Saved::kPreactivation || saved.kinds[kSelf] == Saved::kResult;
 }
 
-// True if the gradient of self and residual is plain `<activation>_backward(grad, z)`: z is kept,
-// the call had neither scale nor gate, and bias needs no gradient. An activation whose backward
-// operator takes the result would have to compute f(z) first, in a second pass.
+// True if the gradient of self and residual is plain `<activation>_backward(grad, z)`: z is saved,
+// the call had neither scale nor gate, and bias needs no gradient. False if the backward operator
+// takes the activation's result, because computing f(z) first would take a second pass.
 bool is_own_gradient(const Operator& op, const SavedInputs& saved,
                      const std::vector<bool>& needed) {
   return keeps_preactivation(saved) && op.activation->traits.saves != Saves::kOutput &&
@@ -155,13 +155,13 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
   }
   FusedMask mask;
   std::ranges::copy(needed, mask.begin());
-  // Without a scale residual's gradient is self's.
+  // Without a scale, residual has the same gradient as self.
   const bool is_shared = !is_preactivation && needed[kSelf] && needed[kResidual] &&
                          saved.was_absent(kScale) &&
                          inputs[kSelf].sizes() == inputs[kResidual].sizes();
   if (is_shared) mask[kResidual] = false;
-  // The kernel takes z as a call without scale and residual. Where bias needs a sum, a bias of -0.0
-  // gives the sum its shape and leaves z as it is.
+  // The kernel receives z as the self of a call without scale and residual. If the gradient of bias
+  // is a sum, a bias of -0.0 gives the sum its shape and leaves z unchanged.
   const bool sums_bias = is_preactivation && needed[kBias] && saved.kinds[kBias] == Saved::kInput;
   at::Tensor no_bias;
   if (is_preactivation) {
@@ -387,15 +387,13 @@ std::string fused_backward_name(const Operator& op) { return op.name + "_backwar
 std::string fused_with_argument_name(const Operator& op) { return op.name + "_with_argument"; }
 
 at::Tensor fused_argument_of(TensorPointers tensors) {
-  static const auto identity = std::ranges::find_if(
-      operators(), [](const Operator* op) { return op->name == "_fused_leaky_relu"; });
-  TORCH_CHECK(identity != operators().end(), "fastact: expected a build with leaky_relu");
+  static const Operator& identity = operator_named("_fused_leaky_relu");
   CallParameters parameters;
   parameters.numbers.values[0] = 1.0;
   const at::Tensor* operands[kFusedInputs];
   std::copy_n(tensors, kFusedInputs, operands);
   operands[kGate] = &tensor_of(std::nullopt);
-  return (*identity)->call(operands, parameters);
+  return identity.call(operands, parameters);
 }
 
 FusedArguments::FusedArguments(const Operator& op, const std::string& name, const at::Tensor& self,
@@ -418,10 +416,10 @@ FusedTensors composed_fused_backward(const Operator& op, const CallParameters& p
     TORCH_CHECK_VALUE(!is_fused_vector(i) || inputs[i].defined(),
                       "fastact::", fused_backward_name(op), ": expected ", op.inputs[i],
                       ", whose gradient is asked for, but got None");
-    // Summed before it is rounded.
+    // Sums before rounding.
     if (inputs[i].defined()) gradients[i] = at::sum_to(gradients[i], inputs[i].sym_sizes());
     gradients[i] = gradients[i].to((inputs[i].defined() ? inputs[i] : inputs[kSelf]).scalar_type());
-    // An operator's results share no memory.
+    // The results of an operator must not share memory.
     const auto own = gradients.begin() + i;
     if (std::any_of(gradients.begin(), own,
                     [&](const at::Tensor& other) { return other.is_same(*own); })) {
@@ -514,12 +512,16 @@ TORCH_LIBRARY_FRAGMENT(fastact, library) {
   }
 }
 
-TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
+// Not CompositeImplicitAutograd: a FakeTensor would then have the strides of the compositions.
+TORCH_LIBRARY_IMPL(fastact, CompositeExplicitAutograd, library) {
   for (const Operator* op : operators()) {
     if (!op->is_fused) continue;
     library.impl(fused_backward_name(*op).c_str(), ComposedBackward{op});
     library.impl(fused_with_argument_name(*op).c_str(), ComposedWithArgument{op});
   }
+}
+
+TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
   for_each_composite(
       [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
 }

@@ -25,10 +25,10 @@ using FusedMask = std::array<bool, kFusedInputs>;
 using FusedTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 // _fused_<activation>_backward(grad_output, self, scale, bias, residual, gate, parameters,
-// output_mask): the gradients that the mask asks for, in the order of the inputs, and undefined
+// output_mask): the gradients that the mask requests, in the order of the inputs, and undefined
 // tensors for the others. A gradient has its input's shape and type. The gradient of an absent
-// residual or gate has z's shape, before any sum, and self's type; that of an absent scale or bias
-// is a ValueError.
+// residual or gate has z's shape and self's type. Requesting the gradient of an absent scale or
+// bias raises a ValueError.
 using FusedBackward = FusedTensors(const at::Tensor&, const at::Tensor&,
                                    const std::optional<at::Tensor>&,
                                    const std::optional<at::Tensor>&,
@@ -61,18 +61,18 @@ struct FusedArguments {
   CallParameters parameters;
 };
 
-// Whether an input is scale or bias, whose gradients are sums along the channels.
+// True for scale and bias, whose gradients are sums for each channel.
 constexpr bool is_fused_vector(int input) { return input == kScale || input == kBias; }
 
-// Writes the gradients that are `needed`, composed of operators that have derivatives. They are not
-// summed where an input broadcasts, and float32 for 16-bit types. Absent inputs are undefined;
-// `self_is_preactivation` says that `self` is z.
+// Writes the gradients that are `needed`, composed of differentiable operators. They have z's shape
+// even if the input broadcasts, and are float32 for 16-bit types. Absent inputs are undefined. If
+// `self_is_preactivation` is true, `self` is z.
 void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
                              const at::Tensor& incoming, const at::Tensor* inputs,
                              bool self_is_preactivation, const std::vector<bool>& needed,
                              at::Tensor* gradients);
 
-// The operator _fused_<activation>_backward, composed in the same way.
+// Returns what the operator _fused_<activation>_backward returns, composed in the same way.
 FusedTensors composed_fused_backward(const Operator& op, const CallParameters& parameters,
                                      const at::Tensor& grad_output, const at::Tensor* inputs,
                                      const FusedMask& mask);

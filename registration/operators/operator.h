@@ -27,17 +27,17 @@ struct CallParameters {
 // A call's tensors, in the schema's order.
 using TensorPointers = const at::Tensor* const*;
 
-// What an autograd node keeps of one input of its operator.
+// What an autograd node has saved for one input of its operator.
 enum class Saved : uint8_t {
   kAbsent,         // the call had no such tensor
-  kNotNeeded,      // the call had one, but no derivative that is wanted takes it
+  kNotNeeded,      // the call had one, but no needed derivative uses it
   kInput,          // the input
-  kPreactivation,  // in the place of a fused form's self: z = self * scale + bias + residual
-  kResult,         // in the place of self: the result, from which the derivatives are computed
+  kPreactivation,  // instead of a fused form's self: z = self * scale + bias + residual
+  kResult,         // instead of self: the result, from which the derivatives are computed
 };
 
-// The inputs as a node keeps them. A tensor is undefined where it was absent and where it is not
-// kept: only `kinds` tells the two apart.
+// The inputs as a node has saved them. A tensor is undefined if it was absent, and also if it was
+// not saved. Only `kinds` distinguishes the two cases.
 struct SavedInputs {
   [[nodiscard]] bool was_absent(int input) const { return kinds[input] == Saved::kAbsent; }
 

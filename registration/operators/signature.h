@@ -311,7 +311,7 @@ inline std::string parameter_arguments(const Operator& op) {
   return text;
 }
 
-// visit(op, name, is_mutable) for every form of every operator, for kernels that are boxed.
+// Calls visit(op, name, is_mutable) for every form of every operator. Boxed kernels use it.
 template <class Visit>
 void for_each_name(const Visit& visit) {
   for (const Operator* op : operators()) {

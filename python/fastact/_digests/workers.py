@@ -26,18 +26,19 @@ def keep_memory():
 
 @contextlib.contextmanager
 def _without_interrupts():
-    """Interrupts wait for the end of the block, so that no process is left over that is just being
-    made. Processes that are made here are never interrupted: the parent is, and ends them."""
-    if threading.current_thread() is not threading.main_thread():  # others are not interrupted
+    """Delays interrupts until the end of the block, so that an interrupt leaves no half-started
+    process behind. Processes started in the block ignore interrupts: the parent ends them."""
+    if threading.current_thread() is not threading.main_thread():  # other threads get no interrupts
         yield
         return
     waiting = []
-    # Not a mask: a signal that this thread does not take, another one does.
+    # Not a signal mask: another thread would receive a signal that this thread blocks.
     before = signal.signal(signal.SIGINT, lambda *_: waiting.append(True))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is not None:  # a handler that Python has not installed cannot be restored
+            signal.signal(signal.SIGINT, before)
         if waiting:
             signal.raise_signal(signal.SIGINT)
 
@@ -47,9 +48,9 @@ def _call(item):
 
 
 def each(function, items, workers, chunk=1):
-    """function(item) for every item, in their order; items go to the processes by chunks.
+    """Yields function(item) for every item, in order. Processes receive the items in chunks.
 
-    RuntimeError if a process is killed, as for the memory that it takes."""
+    Raises a RuntimeError if a process is killed, for example because memory is short."""
     global _function
     if workers == 1:
         keep_memory()

@@ -16,9 +16,9 @@ status: str | None = None
 
 
 def register() -> None:
-    """Registers the rules through DTensor's inner interface; those that it does not take, as where
-    it has changed, through the public one, which knows no `out=` form. Whoever imports DTensor
-    notices nothing."""
+    """Registers the rules through DTensor's inner interface. If that fails, for example because it
+    has changed, registers the remaining rules through the public interface, which does not support
+    `out=` forms. Raises no error: the import of DTensor must not fail."""
     global status
     given, failure = [], ""
     for interface in ("sharding", "public_sharding"):
@@ -29,7 +29,7 @@ def register() -> None:
                     rules.register_operator(op)
                     given.append(op)
             break
-        except Exception as error:  # of any type: it comes from inside of torch
+        except Exception as error:  # of any type: torch's internals raise it
             failure = failure or f", as this torch's DTensor did not take all: {reason(error)}"
     status = f"sharding rules for {len(given) or 'no'} operators{failure}"
 

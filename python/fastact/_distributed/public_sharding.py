@@ -44,12 +44,12 @@ def _rule(op: torch._ops.OpOverload):
 
 
 def overloads() -> list[torch._ops.OpOverload]:
-    """Those that can be given a rule."""
+    """The overloads that the public interface supports."""
     return [
         op for op in operators.overloads() if not any(a.kwarg_only for a in op._schema.arguments)
     ]
 
 
 def register_operator(op: torch._ops.OpOverload) -> None:
-    """Gives DTensor the rule for an operator."""
+    """Registers the rule for an operator with DTensor."""
     register_sharding(op)(_rule(op))

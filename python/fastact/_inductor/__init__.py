@@ -15,14 +15,14 @@ status: str | None = None
 
 
 def register() -> None:
-    """Registers the lowerings. Where that fails, as where Inductor has other interfaces, operators
-    stay calls, and whoever imports Inductor notices nothing."""
+    """Registers the lowerings. If that fails, for example because Inductor has changed, compiled
+    code calls the operators. Raises no error: the import of Inductor must not fail."""
     global status
     try:
         from fastact._inductor import lowerings
 
         status = lowerings.register()
-    except Exception as error:  # of any type: it comes from inside of torch
+    except Exception as error:  # of any type: torch's internals raise it
         status = f"calls the operators, as this torch's Inductor took no lowerings: {reason(error)}"
 
 

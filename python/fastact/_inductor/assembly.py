@@ -39,11 +39,11 @@ def file_digest() -> str:
 
 
 def index_of(device: torch.device) -> int:
-    """A GPU's number, which torch.device("cuda") leaves to the current device."""
+    """A GPU's index; torch.device("cuda") stands for the current device."""
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-# Of each GPU that has compared, "fast" or "ieee".
+# The arithmetic, "fast" or "ieee", of each GPU that has compared.
 _found: dict[int, str] = {}
 
 
@@ -51,8 +51,8 @@ def arithmetic(device: int) -> str:
     """Which arithmetic serves on a GPU: "fast" if its approximate instructions have passed the
     comparison with IEEE's, which a kernel's first use on the device makes, else "ieee".
 
-    A GPU cannot compare while a stream is captured. IEEE serves until it has, so that answer is not
-    kept."""
+    A GPU cannot compare during a capture, and uses "ieee" until it has compared. That answer is
+    therefore not cached."""
     if device in _found:
         return _found[device]
     with torch.utils._python_dispatch._disable_current_modes():
@@ -72,7 +72,7 @@ def arithmetic(device: int) -> str:
 
 
 def arithmetic_of(devices: Iterable[int]) -> str:
-    """Of each of these GPUs; "none" where nothing can be inlined for one."""
+    """The arithmetic of each of these GPUs; "none" if code cannot be inlined for any GPU."""
     if not is_built() or not torch.cuda.is_initialized():
         return "none"
     return ", ".join(f"{device}: {arithmetic(device)}" for device in sorted(devices)) or "none"

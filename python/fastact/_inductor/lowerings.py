@@ -205,19 +205,19 @@ def _sources() -> str:
 
 
 def digest(devices: Iterable[int] = ()) -> str:
-    """A digest of everything that decides what is inlined for these GPUs: Inductor's caches must
-    not give a kernel with the formulas of another build."""
+    """A digest of everything that determines the code inlined for these GPUs. Inductor's caches
+    must not return a kernel with the formulas of another build."""
     parts = (VERSION, _sources(), assembly.file_digest(), assembly.arithmetic_of(devices),
              vectors.file_digest())  # fmt: skip
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _gpus(graph: torch.fx.GraphModule | None, inputs: Iterable) -> set[int]:
-    """The GPUs that a graph is compiled for: those of its tensors, whichever is the current one."""
+    """The GPUs that a graph is compiled for: those of its tensors, not the current one."""
     found = [*inputs]
     for module in graph.modules() if graph is not None else ():
         if isinstance(module, torch.fx.GraphModule):
-            # Before and after AOTAutograd: there are keys of either graph.
+            # Metadata before and after AOTAutograd: Inductor makes keys for both graphs.
             found += (node.meta.get("example_value") for node in module.graph.nodes)
             found += (node.meta.get("val") for node in module.graph.nodes)
     devices = {x.device for x in tree_leaves(found) if isinstance(x, torch.Tensor)}
@@ -225,7 +225,7 @@ def _gpus(graph: torch.fx.GraphModule | None, inputs: Iterable) -> set[int]:
 
 
 def _cache_keys() -> Change:
-    """Inductor's cache keys, with the digest in them."""
+    """The change that adds the digest to Inductor's cache keys."""
     details = codecache.FxGraphHashDetails
     initialize = details.__init__
 
@@ -238,7 +238,7 @@ def _cache_keys() -> Change:
 
 
 def register() -> str:
-    """Gives Inductor the lowerings, with all that they need or not at all; says what it did."""
+    """Registers the lowerings with Inductor, completely or not at all. Returns the status text."""
     made = operators(list(ACTIVATIONS))
     lowered = {}
     for operator in made:

@@ -16,7 +16,7 @@ from fastact._changes import Change
 
 def change(overloads: Iterable[torch._ops.OpOverload]) -> Change:
     """The function that gives the partitioner its lists, with these operators beside PyTorch's own
-    elementwise ones. Raises where a torch has other lists."""
+    elementwise ones. Raises an error if this torch's lists have another form."""
     packets = [overload.overloadpacket for overload in overloads]
     theirs = partitioners.get_default_op_list
 

@@ -187,7 +187,7 @@ def _call_of_numbers(inputs: tuple, asm: str, dtype: torch.dtype) -> str:
 
 
 def changes() -> Iterator[Change]:
-    """The operation inline_asm_elementwise of Inductor's C++ backend, for FastAct's code."""
+    """The changes that give Inductor's C++ backend the operation inline_asm_elementwise."""
     for overrides, write in (
         (cpp.CppOverrides, _call_of_numbers),
         (cpp.CppVecOverrides, _call_of_vectors),

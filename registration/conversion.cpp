@@ -37,8 +37,9 @@ void copy_converted(const at::Tensor& from, const at::Tensor& to) {
     to.copy_(from);
     return;
   }
-  const auto longest = std::ranges::max_element(to.sizes());
-  const int64_t dim = longest - to.sizes().begin();
+  const c10::IntArrayRef sizes = to.sizes();
+  const auto* const longest = std::max_element(sizes.begin(), sizes.end());
+  const int64_t dim = longest - sizes.begin();
   const int64_t each = std::max<int64_t>(1, *longest * at::internal::GRAIN_SIZE / to.numel());
   in_parallel((*longest + each - 1) / each, each * (to.numel() / *longest), [&](int64_t part) {
     const at::AutoDispatchBelowADInplaceOrView guard;  // a thread of the pool has no guards

@@ -3,6 +3,7 @@
 #define FASTACT_TARGET aliasing_test
 #include <gtest/gtest.h>
 
+// NOLINTNEXTLINE(bugprone-suspicious-include): the functions under test are in no header
 #include "ops/cpu/strided.cpp"
 
 namespace fastact::cpu::inline FASTACT_TARGET {

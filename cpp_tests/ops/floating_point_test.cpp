@@ -3,10 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cfenv>
 #include <cstdint>
+#include <iterator>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cpp_tests/ops/support.h"
@@ -75,16 +76,16 @@ constexpr int kCount = 300;
 std::vector<char> operand(const Format& format, Random& random) {
   std::vector<uint64_t> bits(kCount);
   for (int i = 0; i < kCount; ++i) {
-    bits[i] = i % 2 == 0 ? random() & format.all_bits()
-                         : encode_nearest(format, static_cast<double>(i - kCount / 2) / 9.0);
+    const int number = i - kCount / 2;
+    bits[i] = i % 2 == 0 ? random() & format.all_bits() : encode_nearest(format, number / 9.0);
   }
   return pack(format, bits);
 }
 
 std::vector<std::vector<char>> operands(const Format& format, int count) {
   Random random = seeded(1);
-  std::vector<std::vector<char>> result;
-  for (int i = 0; i < count; ++i) result.push_back(operand(format, random));
+  std::vector<std::vector<char>> result(count);
+  for (std::vector<char>& each : result) each = operand(format, random);
   return result;
 }
 
@@ -96,8 +97,9 @@ void expect_same(const std::string& name, const std::vector<std::vector<char>>& 
   std::vector<char> expected;
   for (const Environment& environment : environments()) {
     std::vector<std::vector<char>> copies = operands;
-    std::vector<char*> data;
-    for (std::vector<char>& copy : copies) data.push_back(copy.data());
+    std::vector<char*> data(copies.size());
+    std::ranges::transform(copies, data.begin(),
+                           [](std::vector<char>& copy) { return copy.data(); });
     in(environment, [&] { run(data.data()); });
     if (expected.empty()) expected = copies[0];
     EXPECT_TRUE(copies[0] == expected) << name << ", rounding " << environment.name;
@@ -106,8 +108,8 @@ void expect_same(const std::string& name, const std::vector<std::vector<char>>& 
 
 TEST(FloatingPointTest, ChangesNoBitOfAnActivation) {
   std::vector<KernelCase> kernels = all_kernels();
-  for (KernelCase& kernel : kernels_at_drawn_parameters(kSlowBuild ? 1 : 4, 5))
-    kernels.push_back(std::move(kernel));
+  std::ranges::copy(kernels_at_drawn_parameters(kSlowBuild ? 1 : 4, 5),
+                    std::back_inserter(kernels));
   for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
     for (const KernelCase& kernel : kernels) {
       expect_same(described(kernel) + " on " + std::string(cpu::name_of(set)),

@@ -108,9 +108,10 @@ class Batch : public c10::OperatorKernel {
   void prepare_out(const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
                    std::vector<BatchedArgument>& arguments) const {
     BatchedArgument& out = arguments.back();
-    TORCH_CHECK(out.batch_dimension.has_value(), schema.name(),
-                ": expected the output tensor to be batched by vmap, like its operands, but got one "
-                "that is not");
+    TORCH_CHECK(
+        out.batch_dimension.has_value(), schema.name(),
+        ": expected the output tensor to be batched by vmap, like its operands, but got one "
+        "that is not");
     const std::span<BatchedArgument> inputs(arguments.data(), arguments.size() - 1);
     c10::SymDimVector shape;
     for (const BatchedArgument& input : inputs) {

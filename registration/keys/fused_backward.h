@@ -116,7 +116,7 @@ struct FusedBackwardOf {
     // Without a scale, residual has the same gradient as self. The kernel then writes one of them.
     const bool is_shared = mask[kSelf] && mask[kResidual] && !tensors.inputs[kScale].defined();
     for (const int i : {kSelf, kResidual, kGate}) {
-      if (mask[i] && !(is_shared && i == kResidual))
+      if (mask[i] && (i != kResidual || !is_shared))
         tensors.gradients[i] = Backend::fresh_like(self);
     }
     std::optional<FusedLayout> layout = fused_layout(tensors);

@@ -14,6 +14,8 @@ import torch
 # Vectors that lie along the dimension that the argument `dim` names; their gradients, too.
 _ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
 
+_COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
+
 
 def overloads() -> list[torch._ops.OpOverload]:
     """Every overload of the namespace that computes tensors from tensors by a kernel of its own.
@@ -35,8 +37,8 @@ def overloads() -> list[torch._ops.OpOverload]:
             and any(is_tensor(argument) for argument in op._schema.arguments)
             and torch.Tag.nondeterministic_seeded not in op.tags
             and all(argument.name != "seed" for argument in op._schema.arguments)
-            and not torch._C._dispatch_has_kernel_for_dispatch_key(
-                name, "CompositeImplicitAutograd"
+            and not any(
+                torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _COMPOSITE
             )
         ):
             found.append(op)

@@ -95,7 +95,7 @@ def test_every_operator_has_a_rule():
         )
     }
     composed |= {"fastact::clamped_swiglu", "fastact::_clamped_swiglu_backward"}
-    # The elements that are dropped depend on where they lie in one process's memory.
+    # An element's index in one process's tensor decides whether it is dropped.
     random = {
         f"fastact::{name}"
         for name in (

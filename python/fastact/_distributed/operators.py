@@ -14,14 +14,15 @@ import torch
 # Vectors that lie along the dimension that the argument `dim` names; their gradients, too.
 _ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
 
+# The dispatch keys of operators that call other operators.
 _COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
 
 
 def overloads() -> list[torch._ops.OpOverload]:
     """Every overload of the namespace that computes tensors from tensors by a kernel of its own.
 
-    Others are made of these, and have their rules. What draws random numbers, or makes them of a
-    seed and of where an element lies, has none.
+    Other operators call these, and need no rules of their own. Operators that draw random numbers,
+    or compute them from a seed and an element's index in the local tensor, have none.
     """
     found = []
     for name in sorted(torch._C._dispatch_get_all_op_names()):

@@ -100,6 +100,23 @@ def well_defined(specs, written):
     return True
 
 
+def overlaps_in_part(specs, written):
+    """Whether the tensor that is written to shares elements with another, but is not the same view
+    of them."""
+    target = specs[written]
+    for i, spec in enumerate(specs):
+        if i == written or spec.storage != target.storage:
+            continue
+        is_same_view = (spec.shape, spec.offset) == (target.shape, target.offset) and all(
+            ours == theirs
+            for size, ours, theirs in zip(spec.shape, spec.strides, target.strides)
+            if size != 1
+        )
+        if not is_same_view and torch.isin(addresses(spec), addresses(target)).any():
+            return True
+    return False
+
+
 @st.composite
 def shapes(draw):
     if draw(st.integers(0, 7)) == 0:

@@ -4,10 +4,7 @@ add_library(fastact_options INTERFACE)
 target_compile_features(fastact_options INTERFACE cxx_std_20)
 
 set(_fastact_warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-align
-    -Wunused)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  list(APPEND _fastact_warnings -Wduplicated-cond -Wlogical-op)
-endif()
+    -Wunused -Wduplicated-cond -Wlogical-op)
 # What nvcc's host pass compiles is partly nvcc's own text, hence the shorter list.
 set(_fastact_cuda_host -Wall,-Wextra)
 set(_fastact_cuda_device "")
@@ -34,12 +31,9 @@ if(FASTACT_CUDA)
 endif()
 
 if(FASTACT_WERROR)
-  list(APPEND _fastact_warnings -Werror)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # These follow the flow of inlined code, torch's and the standard headers included, and guess.
-    list(APPEND _fastact_warnings -Wno-error=maybe-uninitialized -Wno-error=array-bounds
-         -Wno-error=stringop-overflow -Wno-error=restrict)
-  endif()
+  # The last four follow the flow of inlined code, torch's and the standard headers included, and guess.
+  list(APPEND _fastact_warnings -Werror -Wno-error=maybe-uninitialized -Wno-error=array-bounds
+       -Wno-error=stringop-overflow -Wno-error=restrict)
   string(APPEND _fastact_cuda_host ",-Werror")
   list(APPEND _fastact_cuda_device --Werror=all-warnings)
 endif()

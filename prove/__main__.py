@@ -299,11 +299,8 @@ def record_row(where, info, *found):
 def compiler(info):
     """What the library was compiled by, which ELF files say in a section of their own."""
     text = library_path().read_bytes()
-    names = {m.decode() for m in re.findall(rb"(GCC: \([^)]*\) [\d.]+|clang version [\d.]+)", text)}
-    short = {re.sub(r"GCC: \(.*\)", "gcc", name).replace(" version", "") for name in names}
-    # A library of clang's says gcc, too, of the C library's own start-up code.
-    clang = {name for name in short if name.startswith("clang")}
-    built = sorted(clang or short)
+    versions = {v.decode() for v in re.findall(rb"GCC: \([^)]*\) ([\d.]+)", text)}
+    built = [f"gcc {version}" for version in sorted(versions)]
     return ", ".join(built + ([f"CUDA {info['cuda']}"] if info["cuda"] != "none" else []))
 
 

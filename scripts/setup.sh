@@ -39,16 +39,16 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') ||
 
 compiler=${CXX:-}
 if [[ -z $compiler ]]; then
-  compiler=$(command -v c++ || command -v g++ || command -v clang++ || true)
+  compiler=$(command -v c++ || command -v g++ || true)
 fi
-[[ -n $compiler ]] || fail "a C++20 compiler (g++ 11, clang 14 or newer) is needed, but none was found."
-# Unquoted on purpose: CXX may carry arguments, such as "ccache g++".
+[[ -n $compiler ]] || fail "GCC 11 or newer is needed, but no C++ compiler was found."
+# Unquoted on purpose: CXX may carry arguments, such as "ccache g++". CMake rejects compilers other than GCC.
 $compiler -std=c++20 -fsyntax-only -x c++ - 2>/dev/null <<'SOURCE' ||
 #include <concepts>
 #include <bit>
 template <std::integral T> T f(T x) { return std::rotl(x, 1u); }
 SOURCE
-  fail "a C++20 compiler (g++ 11, clang 14 or newer) is needed, but $compiler is not one: $($compiler --version 2>&1 | head -1)"
+  fail "GCC 11 or newer is needed, but $compiler does not compile C++20: $($compiler --version 2>&1 | head -1)"
 
 # --- the environment ----------------------------------------------------------------------------
 # What this script has made is marked: nobody else's folder is ever cleared.

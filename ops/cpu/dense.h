@@ -8,7 +8,7 @@
 
 // In an in-place call output and input are the same elements, so pointers cannot be restrict; but
 // an element depends on nothing at another index, which is what these tell the vectoriser.
-#if defined(__clang__)
+#if defined(__clang__)  // clang-tidy
 #define FASTACT_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
 #define FASTACT_ONE_VECTOR _Pragma("clang loop vectorize(enable)")
 #else

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from op_table import ACTIVATIONS, REPRESENTATIVES
+from selection import selected
 from support import DTYPES, NIGHTLY, dtype_name, library_path, package_path
 
 if not library_path().exists():
@@ -37,23 +38,28 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "kernels: of what is below ops/, which no torch changes")
     config.addinivalue_line("markers", "newest: of a program for which one torch is enough")
     config.addinivalue_line("markers", "slow: takes long, so it starts first")
+    config.addinivalue_line("markers", "every_combination: of parameters, not only every pair")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Slow tests first, so that no process is left with one at the end; and without a GPU one case
-    of each test that needs one, which is skipped by name: all others would be skipped alike."""
+    """Puts slow tests first, so that no process is left with one at the end. Selects the cases that
+    selection.py describes. Without a GPU, keeps one case of each test that needs one: it is skipped
+    by name."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-    if missing_gpu() is None:
-        return
-    seen, kept, others = set(), [], []
-    for item in items:
-        needs_gpu = getattr(item, "callspec", None) and item.callspec.params.get("device") == "cuda"
-        needs_gpu = needs_gpu or "cuda" in item.fixturenames
-        (others if needs_gpu and item.function in seen else kept).append(item)
-        if needs_gpu:
-            seen.add(item.function)
-    items[:] = kept
-    config.hook.pytest_deselected(items=others)
+    kept = items
+    if missing_gpu() is not None:
+        seen, kept = set(), []
+        for item in items:
+            needs_gpu = hasattr(item, "callspec") and item.callspec.params.get("device") == "cuda"
+            needs_gpu = needs_gpu or "cuda" in item.fixturenames
+            if not (needs_gpu and item.function in seen):
+                kept.append(item)
+            if needs_gpu:
+                seen.add(item.function)
+    chosen = selected(kept)
+    chosen_set = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen_set])
+    items[:] = chosen
 
 
 def pytest_collection_finish(session):

@@ -16,6 +16,8 @@ from fastact import _bench, _info, _verify  # isort: skip
 
 import fastact  # isort: skip
 
+pytestmark = pytest.mark.newest
+
 
 def recorded(*names):
     return [row for row in json.loads(_verify.RECORDED.read_text()) if row["name"] in names]

@@ -138,3 +138,21 @@ def test_the_page_names_functions_that_are_there():
     for name, next_file in called:
         beside = "".join(files[next_file - 1 : next_file + 1])
         assert re.search(rf"\b{name}\b", beside), name
+
+
+# What depends on torch's version: registration, autograd, compilers, modules and loading.
+DEPENDS_ON_TORCH = re.compile(
+    r"torch\.(_C|_dynamo|_inductor|autograd|compile|distributed|export|func|fx|jit|library|nn)\b"
+    r"|requires_grad|FakeTensor|override_aten|\"meta\"|memory_format"
+)
+# Tests of the package that a build installs: which library it loads depends on the torch it finds.
+LOAD_THE_PACKAGE = {"test_package.py"}
+
+
+def test_tests_of_what_does_not_depend_on_torch_run_with_one_torch():
+    """Such files have the mark `kernels` or `newest`, so the second torch's run omits them."""
+    for path in sorted((REPOSITORY / "python_tests").glob("test_*.py")):
+        text = path.read_text()
+        marks = re.search(r"^pytestmark = .*mark\.(kernels|newest)", text, re.MULTILINE)
+        runs_twice = DEPENDS_ON_TORCH.search(text) or path.name in LOAD_THE_PACKAGE
+        assert runs_twice or marks, f"{path.name}: mark it 'kernels' or 'newest'"

@@ -16,6 +16,9 @@ import torch
 from op_table import OPERATORS
 from support import library_path, package_path
 
+# The consumers in cpp_tests/ build C++ programs with every torch.
+pytestmark = pytest.mark.newest
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ENVIRONMENT = {
     **os.environ,
@@ -329,7 +332,6 @@ def test_digits_app_flags(demo):
     assert "Python ran batches of 64" in printed
 
 
-@pytest.mark.newest
 def test_digits_equal_python_with_two_threads(demo, library, tmp_path):
     _, _, app = demo
     flags = ("--epochs", 1, "--threads", 2, "--batch", 90)
@@ -411,7 +413,6 @@ def test_digits_app_errors(demo, wrong_files, flags, words):
     assert_one_sentence(done, "digits: ", *words)
 
 
-@pytest.mark.newest
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_digits_without_gpu(demo, prefix):
     _, archives, app = demo
@@ -421,7 +422,6 @@ def test_digits_without_gpu(demo, prefix):
     assert_one_sentence(done, "--device cuda", "no CUDA device")
 
 
-@pytest.mark.newest
 def test_digits_demo_without_fastact(tmp_path):
     done = python(EXAMPLES / "digits" / "demo.py", "--prefix", tmp_path, code=1)
     assert_one_sentence(done, "FastAct is not installed", str(tmp_path))
@@ -435,7 +435,6 @@ def test_digits_demo_without_fastact(tmp_path):
 # --- kernelbench ---
 
 
-@pytest.mark.newest
 def test_kernelbench(library, device):
     # The comparison with a fast-math build is shown on the same library: its page, not its numbers.
     done = python(
@@ -450,7 +449,6 @@ def test_kernelbench(library, device):
     assert "built with FASTACT_FAST_MATH" in done.stdout
 
 
-@pytest.mark.newest
 def test_kernelbench_has_every_activation(library, device):
     """Of each it measures, in fact, how far it is from the exact result."""
     problems = [argument for act in OPERATORS for argument in ("--problem", act.name)]
@@ -462,7 +460,6 @@ def test_kernelbench_has_every_activation(library, device):
         assert f"\n{act.name}, float32" in done.stdout
 
 
-@pytest.mark.newest
 def test_kernelbench_errors(library, tmp_path):
     script = EXAMPLES / "kernelbench" / "run.py"
     done = python(script, "--library", tmp_path / "missing.so", code=1)

@@ -5,6 +5,8 @@ import pytest
 
 from support import NIGHTLY, build_info, run_python
 
+pytestmark = pytest.mark.newest
+
 # Calls every operator of the library with every type in the default environment, then in others.
 # Runs in a process of its own, because torch's threads inherit the environment of the thread that
 # starts them. Prints the number of operators called, and those whose bits differ.

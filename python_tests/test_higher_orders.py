@@ -15,6 +15,8 @@ from op_table import ACTIVATIONS, OPERATORS, SUFFIXES
 from oracle import Multiprecision
 from support import no_vmap_fallback
 
+pytestmark = pytest.mark.newest
+
 EVERY_ACTIVATION = True
 ORDERS = (4, 5, 6)
 TOLERANCE = 1e-12

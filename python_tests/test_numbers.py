@@ -21,7 +21,7 @@ from oracle import (
 from support import assert_same_bits, values
 
 EVERY_ACTIVATION = True
-pytestmark = pytest.mark.kernels
+pytestmark = [pytest.mark.kernels, pytest.mark.every_combination]
 
 orders = pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 derivatives = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))

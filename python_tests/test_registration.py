@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from op_table import ACTIVATIONS, GRADIENT_NAMES, SUFFIXES, TOP_ORDER
 from support import LAYOUTS, assert_same_bits, error_of, first_line, make, smooth_values, values
 
-EVERY_ACTIVATION = True
+every_activation = pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: act.id)
 
 
 def all_overloads():
@@ -51,6 +51,7 @@ def written_schemas(act):
             yield f"{name}{SUFFIXES[order]}.grad_input({arguments}) -> Tensor(a!)"
 
 
+@every_activation
 def test_schemas(act):
     found = {str(o._schema) for o in all_overloads()}
     assert set(expected_schemas(act)) <= found
@@ -75,6 +76,7 @@ def test_nothing_else_is_registered():
     }
 
 
+@every_activation
 def test_tags(act):
     for overload in all_overloads():
         name = overload._schema.name

@@ -11,6 +11,8 @@ sys.path.append(str(REPOSITORY / "scripts"))
 
 from straight_code import NotStraight, StraightCode  # noqa: E402
 
+pytestmark = pytest.mark.kernels
+
 DATA = {
     ".Lsix": struct.pack("<4f", 0.0, 6.0, 7.0, 8.0),
     ".Lsigns": struct.pack("<4f", -0.0, 0.0, 0.0, 0.0),

@@ -1,0 +1,59 @@
+"""Which cases of a parametrized test run: a covering array instead of the whole product.
+
+A test with three or more parameters runs for every pair of values of any two of them, not for every
+combination. The nightly run, and tests marked `every_combination`, run for all.
+"""
+
+from collections import defaultdict
+
+from allpairspy import AllPairs
+
+from support import NIGHTLY
+
+
+def numbered(values):
+    """Returns the number of each value, in the order of their first appearance. Values are the same
+    if they are one object, because some have no equality."""
+    numbers = {}
+    return tuple(numbers.setdefault(id(value), len(numbers)) for value in values)
+
+
+def axes(cases):
+    """Returns the parameters that vary, as tuples of a number for each case. Parameters that vary
+    together, because one decorator sets them, count as one."""
+    names = cases[0].callspec.params
+    columns = {numbered([case.callspec.params[name] for case in cases]) for name in names}
+    return sorted(column for column in columns if len(set(column)) > 1)
+
+
+def every_pair(cases):
+    """Returns cases of one test that contain every pair of values of any two parameters."""
+    columns = axes(cases)
+    if len(columns) < 3:
+        return cases
+    by_values = dict(zip(zip(*columns), cases))
+    values = [sorted(set(column)) for column in columns]
+    rows = list(AllPairs(values, filter_func=lambda row: is_possible(row, by_values)))
+    if [sorted(set(column)) for column in zip(*rows)] != values:
+        return cases  # so many combinations are left out that the search has lost a value
+    return [by_values[tuple(row)] for row in rows]
+
+
+def is_possible(row, by_values):
+    """Returns false for a complete row that is not among the cases. Products are complete unless a
+    test leaves combinations out itself."""
+    return len(row) < len(next(iter(by_values))) or tuple(row) in by_values
+
+
+def selected(items):
+    """Returns the cases to run, in their order. They are the same on each device."""
+    tests = defaultdict(list)
+    for item in items:
+        device = item.callspec.params.get("device") if hasattr(item, "callspec") else None
+        tests[item.module, item.originalname or item.name, device].append(item)
+    kept = set()
+    for cases in tests.values():
+        whole = NIGHTLY or not hasattr(cases[0], "callspec")
+        whole = whole or cases[0].get_closest_marker("every_combination")
+        kept.update(cases if whole else every_pair(cases))
+    return [item for item in items if item in kept]

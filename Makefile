@@ -1,4 +1,4 @@
-# `make help` lists what can be made. Needs python3 (3.10 or newer, with venv) and a C++20 compiler.
+# `make help` lists what can be made. Needs python3 (3.10 or newer, with venv) and GCC 11 or newer.
 
 DEFAULT_TORCH := 2.15.0
 TORCH ?= $(DEFAULT_TORCH)
@@ -31,7 +31,7 @@ SEED ?= $(shell date +%s)
 SEED := $(SEED)
 # What make performance-report reads.
 RESULTS ?= $(wildcard $(addprefix build/bench/,cpu.json cpu-avx2.json cpu-avx512.json cuda.json))
-# More CMake settings, such as CMAKE_ARGS=-DCMAKE_CXX_COMPILER=clang++
+# More CMake settings, such as CMAKE_ARGS=-DCMAKE_CXX_COMPILER=g++-13
 CMAKE_ARGS ?=
 
 # An environment of one's own, or one that this Makefile makes for each torch; a build folder for each.
@@ -115,7 +115,7 @@ endif
 sanitize: BUILD := $(BUILD)/$(subst $(COMMA),-,$(SANITIZER))
 sanitize: CUDA := off
 sanitize:  ## SANITIZER=address, undefined, both or thread: build for the CPU and test with it
-	$(BUILD_ALL) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFASTACT_BUILD_TESTS=ON \
+	$(BUILD_ALL) -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFASTACT_BUILD_TESTS=ON \
 	  -DFASTACT_SANITIZE=$(SANITIZER) "-DFASTACT_ONLY=$(SANITIZED)"
 	$(STEP) "tests under $(SANITIZER)" \
 	  ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
@@ -139,9 +139,8 @@ accuracy-report: setup  ## docs/accuracy.md from what make prove found
 prove-selftest: setup  ## break copies of the library: the proof must notice
 	python scripts/prove_selftest.py --jobs $(JOBS)
 
-exercises: setup  ## "Add an activation" and "Add a form" of CONTRIBUTING, done in copies of the tree
-	$(STEP) "add an activation" python scripts/add_activation_check.py --jobs $(JOBS)
-	$(STEP) "add a form" python scripts/add_form_check.py --jobs $(JOBS)
+exercises: setup  ## "Add an activation" and "Add a form" of CONTRIBUTING, done in a copy of the tree
+	$(STEP) "exercises" python scripts/exercises.py --jobs $(JOBS)
 
 bench:  ## FastAct beside PyTorch and a copy; ARGS="--quick --op selu" for a part
 	scripts/google_benchmark.sh || true  # the engine's benchmark alone needs it

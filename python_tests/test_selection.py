@@ -1,0 +1,114 @@
+"""The cases that selection.py chooses, and the budgets of .ci/run."""
+
+import itertools
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from selection import every_pair
+from support import REPOSITORY
+
+pytestmark = pytest.mark.kernels
+
+STEP_TIMES = REPOSITORY / "scripts" / "step_times.py"
+
+
+def cases_of(**parameters):
+    """Returns stand-ins for pytest's items: one for each combination of the parameters' values."""
+    names = list(parameters)
+    return [
+        SimpleNamespace(callspec=SimpleNamespace(params=dict(zip(names, values))))
+        for values in itertools.product(*parameters.values())
+    ]
+
+
+def pairs_of(cases):
+    """Returns all pairs of values of two parameters that occur in the cases."""
+    return {
+        pair for case in cases for pair in itertools.combinations(case.callspec.params.items(), 2)
+    }
+
+
+SIZES = ((7, 31, 4), (2, 3, 2), (5, 5, 5, 5), (34, 2, 8, 2))
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_every_pair_is_chosen(sizes):
+    cases = cases_of(**{f"p{i}": range(size) for i, size in enumerate(sizes)})
+    chosen = every_pair(cases)
+    assert pairs_of(chosen) == pairs_of(cases)
+    assert len(chosen) < len(cases) and all(case in cases for case in chosen)
+
+
+def test_two_parameters_keep_all_combinations():
+    cases = cases_of(a=range(5), b=range(7), c=("only",))
+    assert every_pair(cases) == cases
+
+
+def test_combinations_that_a_test_leaves_out_are_not_chosen():
+    cases = [
+        case
+        for case in cases_of(a=range(4), b=range(5), c=range(6))
+        if case.callspec.params["a"] != 2 or case.callspec.params["b"] == 3
+    ]
+    chosen = every_pair(cases)
+    assert all(case in cases for case in chosen)
+    assert {case.callspec.params["a"] for case in chosen} == set(range(4))
+
+
+def step_times(*arguments):
+    command = [sys.executable, STEP_TIMES, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_budgets_are_within_the_limit(tmp_path):
+    code, _, error = step_times("check", REPOSITORY / ".ci" / "budgets")
+    assert (code, error) == (0, "")
+    too_much = tmp_path / "budgets"
+    too_much.write_text("# seconds\nlint: 600\ntest: 3901\n")
+    code, _, error = step_times("check", too_much)
+    assert code == 1 and "expected budgets of at most 4500 s in all, but got 4501 s" in error
+
+
+def test_every_step_has_a_budget():
+    run = (REPOSITORY / ".ci" / "run").read_text()
+    steps = [line.split('"')[1] for line in run.splitlines() if re.match('(budgeted|if_early) "', line)]
+    budgets = (REPOSITORY / ".ci" / "budgets").read_text().splitlines()
+    assert steps == [line.rpartition(":")[0] for line in budgets if not line.startswith("#")]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    (
+        ("lint 600", "expected 'NAME: SECONDS', but got 'lint 600'"),
+        ("lint: soon", "expected 'NAME: SECONDS', but got 'lint: soon'"),
+        ("lint: 1\nlint: 2", "expected each step once, but got 'lint' again"),
+    ),
+)
+def test_bad_budgets_are_errors(tmp_path, text, message):
+    (tmp_path / "budgets").write_text(text)
+    code, _, error = step_times("check", tmp_path / "budgets")
+    assert code == 1 and message in error
+
+
+def test_the_table_warns_of_a_step_that_overruns_its_budget(tmp_path):
+    budgets, times = tmp_path / "budgets", tmp_path / "times"
+    budgets.write_text("lint: 10\nall tests: 20\nlast: 5\n")
+    times.write_text("lint: 11\nall tests: 20\n")
+    code, table, _ = step_times("table", budgets, times)
+    assert code == 0
+    assert [line.split() for line in table.splitlines()] == [
+        ["step", "seconds", "budget"],
+        ["lint", "11", "10"],
+        ["all", "tests", "20", "20"],
+        ["last", "not", "run", "5"],
+        ["all", "31", "35"],
+        ["warning:", "lint", "took", "11", "s,", "and", "its", "budget", "is", "10", "s"],
+    ]
+    times.write_text("another: 1\n")
+    code, _, error = step_times("table", budgets, times)
+    assert code == 1 and "expected a budget for each step, but got none for 'another'" in error

@@ -76,7 +76,9 @@ def test_the_budgets_are_within_the_limit(tmp_path):
 
 def test_every_step_has_a_budget():
     run = (REPOSITORY / ".ci" / "run").read_text()
-    steps = [line.split('"')[1] for line in run.splitlines() if re.match('(budgeted|if_early) "', line)]
+    steps = [
+        line.split('"')[1] for line in run.splitlines() if re.match('(budgeted|if_early) "', line)
+    ]
     budgets = (REPOSITORY / ".ci" / "budgets").read_text().splitlines()
     assert steps == [line.rpartition(":")[0] for line in budgets if not line.startswith("#")]
 

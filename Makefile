@@ -64,7 +64,7 @@ PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
 GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  wheel wheel-check prove-selftest exercises bench bench-engine bench-models performance-report operator-pages lint \
+  wheel wheel-check prove-selftest mutants exercises bench bench-engine bench-models performance-report operator-pages lint \
   format arm-check gpu-check clean distclean
 .DEFAULT_GOAL := build
 
@@ -138,6 +138,9 @@ accuracy-report: setup  ## docs/accuracy.md from what make prove found
 
 prove-selftest: setup  ## break copies of the library: the proof must notice
 	python scripts/prove_selftest.py --jobs $(JOBS)
+
+mutants: setup  ## which tests catch which deliberate breaks of the library; ARGS="--only vmap --first"
+	python scripts/mutants.py --keep $(BUILD)/mutants --jobs $(JOBS) $(ARGS)
 
 exercises: setup  ## "Add an activation" and "Add a form" of CONTRIBUTING, done in a copy of the tree
 	$(STEP) "exercises" python scripts/exercises.py --jobs $(JOBS)

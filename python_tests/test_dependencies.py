@@ -14,6 +14,7 @@ pytestmark = pytest.mark.kernels
 sys.path.append(str(REPOSITORY / "scripts"))
 
 import dependencies  # noqa: E402
+import mutants  # noqa: E402
 
 
 @pytest.fixture
@@ -156,3 +157,11 @@ def test_tests_of_what_does_not_depend_on_torch_run_with_one_torch():
         marks = re.search(r"^pytestmark = .*mark\.(kernels|newest)", text, re.MULTILINE)
         runs_twice = DEPENDS_ON_TORCH.search(text) or path.name in LOAD_THE_PACKAGE
         assert runs_twice or marks, f"{path.name}: mark it 'kernels' or 'newest'"
+
+
+def test_the_deliberate_breaks_fit_the_tree():
+    """Each replaces a text that its file contains once; `make mutants` could not run otherwise."""
+    assert len(mutants.BREAKS) >= 40
+    assert set(mutants.broken_texts()) > {
+        edit.file for case in mutants.BREAKS for edit in case.edits
+    }

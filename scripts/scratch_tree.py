@@ -1,10 +1,11 @@
-"""A copy of the tree to change and build: what the checks of this folder share."""
+"""A copy of the tree to change and build. The checks in this folder share it."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,32 +28,62 @@ def replaced(path: Path, pattern: str, replacement: str) -> None:
     path.write_text(result)
 
 
-class ScratchTree:
-    """The copy, in `work`/tree, and its build for the CPU with this Python's torch."""
+def files_below(folder: Path, entry: str) -> Iterable[str]:
+    """Yields the files of an entry by their paths in the folder, without hidden and cached ones."""
+    path = folder / entry
+    if path.is_file():
+        yield entry
+        return
+    for child in sorted(path.iterdir()):
+        if child.name != "__pycache__" and not child.name.startswith("."):
+            yield from files_below(folder, f"{entry}/{child.name}")
 
-    def __init__(self, work: Path, jobs: int):
+
+def copy_tree(target: Path, entries: Iterable[str], texts: Mapping[str, str]) -> None:
+    """Makes `target` a copy of these entries of the tree. The files in `texts` get that text.
+
+    Writes only files that differ, so that a build of an older copy compiles only these again.
+    """
+    wanted = {file for entry in entries for file in files_below(ROOT, entry)} | texts.keys()
+    for path in target.rglob("*") if target.exists() else ():
+        if path.is_file() and path.relative_to(target).as_posix() not in wanted:
+            path.unlink()
+    for file in wanted:
+        source, path = ROOT / file, target / file
+        content = texts[file].encode() if file in texts else source.read_bytes()
+        if not path.is_file() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            if source.exists():
+                shutil.copymode(source, path)
+
+
+class ScratchTree:
+    """The copy, in `work`/tree, and its build for the CPU with this Python's torch.
+
+    An older copy in `work` is brought up to date. `texts` replaces or adds files.
+    """
+
+    def __init__(self, work: Path, jobs: int, texts: Mapping[str, str] | None = None):
         self.path, self.build_folder, self.jobs = work / "tree", work / "build", jobs
         self.library = self.build_folder / "lib" / "libfastact.so"
-        self.path.mkdir(parents=True)
-        ignored = shutil.ignore_patterns("__pycache__", ".*")
-        for entry in COPIED:
-            if (ROOT / entry).is_dir():
-                shutil.copytree(ROOT / entry, self.path / entry, ignore=ignored)
-            else:
-                shutil.copy2(ROOT / entry, self.path / entry)
+        copy_tree(self.path, COPIED, texts or {})
 
-    def run(self, *command: object, quiet: bool = False) -> subprocess.CompletedProcess:
-        """Runs a command in the tree with this Python's tools; `quiet` keeps its output."""
+    def environment(self) -> dict[str, str]:
+        """This process's environment with this Python's tools and the library of the copy."""
         tools = str(Path(sys.executable).parent)
-        environment = {
+        return {
             **os.environ,
             "PATH": tools + os.pathsep + os.environ.get("PATH", ""),
             "FASTACT_LIBRARY": str(self.library),
         }
+
+    def run(self, *command: object, quiet: bool = False) -> subprocess.CompletedProcess:
+        """Runs a command in the tree with this Python's tools; `quiet` keeps its output."""
         return subprocess.run(
             [str(word) for word in command],
             cwd=self.path,
-            env=environment,
+            env=self.environment(),
             text=True,
             capture_output=quiet,
         )

@@ -1,0 +1,497 @@
+"""Shows which tests catch which deliberate breaks of the library.
+
+    python scripts/mutants.py [--only TEXT] [--groups A,B] [--first] [--jobs N] [--keep FOLDER]
+
+Builds one copy of the tree that contains all breaks of scripts/mutant_list.py. The environment
+variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/ or a C++ test
+program. First all groups must pass with no break switched on. Then each group runs with each break,
+and docs/mutants.md gets the results.
+
+Exit code: 0 if each chosen break is caught by a group, else 1.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mutant_list import BREAKS, Break
+from scratch_tree import ROOT, Failure, ScratchTree, copy_tree
+
+VARIABLE = "FASTACT_MUTANT"
+COMMAND = "make mutants"
+PAGE = ROOT / "docs" / "mutants.md"
+
+# Groups that call no operator of the library. They run only if --groups names them.
+LEFT_OUT = {
+    *("test_benchmarks", "test_contributing", "test_dependencies", "test_polynomials"),
+    *("test_prove", "test_self_check", "test_set_up", "test_straight_code"),
+}
+PROGRAMS = ("fastact_ops_tests", "fastact_api_tests", "fastact_load_tests")
+
+HEADER = "mutants.h"
+HEADER_TEXT = f"""\
+// Written by scripts/mutants.py. True if the environment switches the named break on.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <type_traits>
+
+namespace fastact_mutants {{
+
+constexpr std::uint64_t hash(const char* text) {{
+  std::uint64_t value = 14695981039346656037u;
+  for (; *text != 0; ++text)
+    value = (value ^ static_cast<unsigned char>(*text)) * 1099511628211u;
+  return value;
+}}
+
+// Each file has its own copy, because files are compiled for different instruction sets.
+[[maybe_unused]] static std::uint64_t selected() {{
+  static const std::uint64_t value = [] {{
+    const char* const name = std::getenv("{VARIABLE}");
+    return hash(name == nullptr ? "" : name);
+  }}();
+  return value;
+}}
+
+}}  // namespace fastact_mutants
+
+#define FASTACT_MUTANT(name)        \\
+  (::fastact_mutants::selected() == \\
+   ::std::integral_constant<std::uint64_t, ::fastact_mutants::hash(name)>::value)
+"""
+
+# ---- The copy with the breaks
+
+
+def switch(name: str, file: str) -> str:
+    """The expression that takes the place of the word MUTANT."""
+    if file.endswith(".py"):
+        # Single quotes, because scripts/python_package.py has this code in strings.
+        return f"(__import__('os').environ.get('{VARIABLE}') == '{name}')"
+    return f'FASTACT_MUTANT("{name}")'
+
+
+def broken_text(file: str, text: str, breaks: Iterable[Break]) -> str:
+    """A file's text with all breaks of that file; raises Failure if one does not fit."""
+    found: list[tuple[int, int, str, str]] = []
+    for case in breaks:
+        for edit in case.edits:
+            if edit.file != file:
+                continue
+            count = text.count(edit.old)
+            if count != 1:
+                raise Failure(
+                    f"the break '{case.name}': expected {file} to contain its text once, but got "
+                    f"{count} times: {edit.old!r}."
+                )
+            if re.search(r"\bMUTANT\b", edit.new) is None:
+                raise Failure(
+                    f"the break '{case.name}': expected the word MUTANT in the new text for {file}."
+                )
+            start = text.index(edit.old)
+            new = re.sub(r"\bMUTANT\b", lambda _, c=case: switch(c.name, file), edit.new)
+            found.append((start, start + len(edit.old), new, case.name))
+    found.sort()
+    for (_, end, _, name), (start, _, _, other) in zip(found, found[1:]):
+        if start < end:
+            raise Failure(f"the breaks '{name}' and '{other}' change the same text of {file}.")
+    for start, end, new, _ in reversed(found):
+        text = text[:start] + new + text[end:]
+    return text if file.endswith(".py") else f'#include "{HEADER}"\n{text}'
+
+
+def broken_texts() -> dict[str, str]:
+    """All files of the copy that differ from the tree."""
+    names = [case.name for case in BREAKS]
+    for name in names:
+        if names.count(name) > 1 or re.search(r"['\"|\\`]", name):
+            raise Failure(f"'{name}': expected a name without quotes that no other break has.")
+    files = sorted({edit.file for case in BREAKS for edit in case.edits})
+    texts = {file: broken_text(file, (ROOT / file).read_text(), BREAKS) for file in files}
+    return texts | {HEADER: HEADER_TEXT}
+
+
+# ---- Groups of tests
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    command: tuple[str, ...]
+
+
+def every_group(build_folder: Path) -> dict[str, Group]:
+    """All groups by name, also those that are left out."""
+    pytest = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
+    groups = [
+        Group(path.stem, (*pytest, f"python_tests/{path.name}"))
+        for path in sorted((ROOT / "python_tests").glob("test_*.py"))
+    ]
+    for name in PROGRAMS:
+        program = str(build_folder / "bin" / name)
+        groups.append(Group(name, (program, "--gtest_brief=1", "--gtest_fail_fast")))
+    return {group.name: group for group in groups}
+
+
+def chosen_groups(build_folder: Path, names: str | None) -> list[Group]:
+    found = every_group(build_folder)
+    if names is None:
+        return [group for name, group in found.items() if name not in LEFT_OUT]
+    for name in names.split(","):
+        if name not in found:
+            raise Failure(f"expected --groups to be of {', '.join(found)}, but got '{name}'.")
+    return [found[name] for name in names.split(",")]
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ends a process that leads a session, and all others of the session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    #: "passed", "failed" or "timed out".
+    status: str
+    seconds: float
+    output: str
+
+    def reason(self) -> str:
+        """The line of the output that says what failed."""
+        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
+        for line in lines:
+            if re.match(r"FAILED |ERROR |\[  FAILED  \]", line):
+                return line[:200]
+        return lines[-1][:200] if lines else "no output"
+
+
+class Laboratory:
+    """The build that contains all breaks, and the copy of the tests that run with it."""
+
+    def __init__(self, work: Path, jobs: int):
+        self.work = work
+        self.tree = ScratchTree(work, jobs, broken_texts())
+        self.tests = work / "tests"
+        self.running: set[subprocess.Popen] = set()
+        self.is_stopped = False
+        entries = [
+            path.name
+            for path in ROOT.iterdir()
+            if path.name not in ("build", "dist") and not path.name.startswith(".")
+        ]
+        copy_tree(self.tests, entries, {})
+
+    def build(self) -> None:
+        os.environ.pop(VARIABLE, None)
+        self.tree.configure("-DFASTACT_BUILD_TESTS=ON")
+        self.tree.build()
+        prefix = self.tree.build_folder / "prefix"
+        self.tree.step("install", "cmake", "--install", self.tree.build_folder, "--prefix", prefix)
+
+    def fingerprint(self) -> str:
+        """A digest of everything that the groups depend on."""
+        digest = hashlib.sha256()
+        for folder in (self.tree.path, self.tests):
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and path.name not in (PAGE.name, Path(__file__).name):
+                    digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+        return digest.hexdigest()
+
+    def run(self, group: Group, limit: float, name: str = "") -> Outcome:
+        """Runs a group with a break switched on, or with none."""
+        if self.is_stopped:
+            raise Failure("the tests were stopped.")
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+            environment = {
+                **self.tree.environment(),
+                "FASTACT_PREFIX": str(self.tree.build_folder / "prefix"),
+                "OMP_WAIT_POLICY": "passive",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                # A break must not find what another one has left.
+                "HYPOTHESIS_STORAGE_DIRECTORY": f"{folder}/hypothesis",
+                "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+            }
+            if name:
+                environment[VARIABLE] = name
+            command = list(group.command)
+            if "pytest" in command:
+                command.append(f"--basetemp={folder}/pytest")
+            output = Path(folder) / "output.txt"
+            with output.open("wb") as file:
+                process = subprocess.Popen(
+                    command, cwd=self.tests, env=environment, stdin=subprocess.DEVNULL,
+                    stdout=file, stderr=subprocess.STDOUT, start_new_session=True,
+                )  # fmt: skip
+                self.running.add(process)
+                try:
+                    code = process.wait(timeout=limit)
+                except subprocess.TimeoutExpired:
+                    code = None
+                finally:
+                    end(process)  # and all processes that the tests have left
+                    process.wait()
+                    self.running.discard(process)
+            text = output.read_text(errors="replace")
+        # pytest returns 5 if it has selected no test.
+        status = "timed out" if code is None else "passed" if code in (0, 5) else "failed"
+        return Outcome(status, time.monotonic() - start, text)
+
+    def parallel(self, function: Callable, items: list) -> Iterator[tuple]:
+        """Yields each item with the function's result, in the order in which the results come. Ends
+        all tests after an interrupt."""
+        pool = concurrent.futures.ThreadPoolExecutor(self.tree.jobs)
+        try:
+            futures = {pool.submit(function, item): item for item in items}
+            for future in concurrent.futures.as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            self.is_stopped = sys.exc_info()[0] is not None
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(self.running):
+                end(process)
+
+    def keep_output(self, name: str, group: Group, outcome: Outcome) -> None:
+        folder = self.work / "outputs" / re.sub(r"\W+", "-", name or "no break")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{group.name}.txt").write_text(outcome.output)
+
+    def untouched(self, groups: list[Group], limit: float) -> dict[str, float]:
+        """Runs the groups with no break switched on; the seconds that each takes. Raises Failure if
+        one does not pass. A group that passed with the same sources does not run again."""
+        file = self.work / "untouched.json"
+        found = json.loads(file.read_text()) if file.exists() else {}
+        fingerprint = self.fingerprint()
+        if found.get("fingerprint") != fingerprint:
+            found = {"fingerprint": fingerprint, "seconds": {}}
+        seconds = found["seconds"]
+        waiting = [group for group in groups if group.name not in seconds]
+        print(f"== {len(waiting)} groups with no break switched on", flush=True)
+        failed = []
+        for group, outcome in self.parallel(lambda group: self.run(group, limit), waiting):
+            print(f"  {group.name}: {outcome.status}, {outcome.seconds:.0f} s", flush=True)
+            if outcome.status == "passed":
+                seconds[group.name] = outcome.seconds
+                file.write_text(json.dumps(found))
+            else:
+                self.keep_output("", group, outcome)
+                failed.append(f"{group.name} ({outcome.reason()})")
+        if failed:
+            raise Failure(
+                f"expected these groups to pass with no break switched on: {'; '.join(failed)}."
+            )
+        return seconds
+
+
+# ---- The page
+
+
+@dataclass
+class Result:
+    """What is known of a break: the groups that catch it, miss it or exceed their time limit."""
+
+    caught: set[str] = field(default_factory=set)
+    missed: set[str] = field(default_factory=set)
+    timed_out: set[str] = field(default_factory=set)
+
+    def tried(self) -> set[str]:
+        return self.caught | self.missed | self.timed_out
+
+    def add(self, group: str, status: str) -> None:
+        for names in (self.caught, self.missed, self.timed_out):
+            names.discard(group)
+        kinds = {"failed": self.caught, "passed": self.missed, "timed out": self.timed_out}
+        kinds[status].add(group)
+
+    def update(self, other: "Result") -> None:
+        for status, names in (
+            ("failed", other.caught), ("passed", other.missed), ("timed out", other.timed_out)
+        ):  # fmt: skip
+            for name in names:
+                self.add(name, status)
+
+
+OTHERS = "all others"
+Results = dict[str, Result]
+
+
+def named(cell: str) -> set[str]:
+    return set(filter(None, (name.strip(" `") for name in cell.split(","))))
+
+
+def read_page(text: str) -> Results:
+    """The results that the page has."""
+    listed = re.search(r"^The groups are (.*)\.$", text, re.MULTILINE)
+    groups = named(listed[1]) if listed else set()
+    results: Results = {}
+    for row in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
+        cells = [cell.strip() for cell in row.split("|")]
+        if len(cells) != 5 or cells[0] == "break":
+            continue
+        caught, timed_out = named(cells[2]), named(cells[3])
+        missed = groups - caught - timed_out if cells[4] == OTHERS else named(cells[4])
+        results[cells[0]] = Result(caught, missed, timed_out)
+    return results
+
+
+def page(results: Results, groups: set[str]) -> str:
+    """The page of all breaks in the list that have results."""
+
+    def cell(names: set[str]) -> str:
+        return ", ".join(f"`{name}`" for name in sorted(names))
+
+    rows, alone, nobody = [], [], []
+    for case in BREAKS:
+        if case.name not in results:
+            continue
+        result = results[case.name]
+        # Groups that exist no more say nothing.
+        caught, missed, timed_out = (
+            names & groups for names in (result.caught, result.missed, result.timed_out)
+        )
+        is_complete = caught | missed | timed_out == groups
+        others = OTHERS if missed and is_complete else cell(missed)
+        rows.append(
+            f"| {case.name} | {case.area} | {cell(caught)} | {cell(timed_out)} | {others} |"
+        )
+        if is_complete and len(caught) == 1:
+            alone.append((*caught, case.name))
+        if not caught:
+            nobody.append(case.name)
+    return "\n".join(
+        [
+            "# Deliberate breaks, and the tests that catch them",
+            "",
+            f"Written by `{COMMAND}`, which builds a copy of the library that contains every break",
+            "of `scripts/mutant_list.py` and switches on one at a time. A group is a file of",
+            "`python_tests/` or a C++ test program. A group catches a break if one of its tests",
+            "fails. A group that exceeds its time limit does not count.",
+            "",
+            f"The groups are {cell(groups)}.",
+            "",
+            "| break | area | caught by | timed out | not caught by |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            "## Breaks that exactly one group catches",
+            "",
+            "Contains only breaks that every group has tried.",
+            "",
+            "| group | break |",
+            "|---|---|",
+            *(f"| `{group}` | {name} |" for group, name in sorted(alone)),
+            "",
+            "## Breaks that no group catches",
+            "",
+            *([f"- {name}" for name in nobody] or ["None of those that were tried."]),
+            "",
+        ]
+    )
+
+
+# ---- The command
+
+
+def try_break(
+    laboratory: Laboratory,
+    groups: list[Group],
+    seconds: dict[str, float],
+    limit: float,
+    first: bool,
+    case: Break,
+) -> Result:
+    """Runs the groups with the break switched on."""
+    result = Result()
+    lines = []
+    for group in sorted(groups, key=lambda group: seconds[group.name]):
+        outcome = laboratory.run(group, min(limit, 60 + 5 * seconds[group.name]), case.name)
+        result.add(group.name, outcome.status)
+        if outcome.status == "passed":
+            continue
+        laboratory.keep_output(case.name, group, outcome)
+        lines.append(f"  {group.name} {outcome.status}: {outcome.reason()}")
+        if first and outcome.status == "failed":
+            break
+    said = "caught" if result.caught else "NOT CAUGHT"
+    print("\n".join([f"{said}: {case.area}: {case.name}", *lines]), flush=True)
+    return result
+
+
+def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
+    laboratory = Laboratory(work, options.jobs)
+    groups = chosen_groups(laboratory.tree.build_folder, options.groups)
+    laboratory.build()
+    seconds = laboratory.untouched(groups, options.limit)
+    results = read_page(PAGE.read_text()) if PAGE.exists() else {}
+    every = set(every_group(laboratory.tree.build_folder)) - LEFT_OUT
+    every |= {name for result in results.values() for name in result.tried()} & LEFT_OUT
+    every |= {group.name for group in groups}
+    print(f"== {len(breaks)} breaks, {len(groups)} groups", flush=True)
+    attempt = functools.partial(
+        try_break, laboratory, groups, seconds, options.limit, options.first
+    )
+    for case, result in laboratory.parallel(attempt, breaks):
+        results.setdefault(case.name, Result()).update(result)
+        PAGE.write_text(page(results, every))
+    missed = [case.name for case in breaks if not results[case.name].caught]
+    print(f"\n{len(breaks) - len(missed)} of {len(breaks)} breaks caught; {PAGE.name} is written")
+    for name in missed:
+        print(f"  not caught: {name}")
+    return int(bool(missed))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--only", default="", metavar="TEXT", help="breaks whose 'area: name' contains this")
+    add("--groups", metavar="A,B", help="test files and programs, such as test_jit")
+    add("--first", action="store_true", help="stop at the first group that catches a break; "
+        "the fastest groups run first")  # fmt: skip
+    add("--jobs", type=int, default=os.cpu_count() or 2, help="compilers, and breaks at a time")
+    add("--limit", type=float, default=900, help="seconds that a group may take at most")
+    add("--keep", type=Path, metavar="FOLDER", help="a work folder that is kept and used again")
+    add("--list", action="store_true", help="only list the breaks")
+    add("--check", action="store_true", help="only check that each break fits the sources")
+    options = parser.parse_args()
+    breaks = [case for case in BREAKS if options.only in f"{case.area}: {case.name}"]
+    try:
+        if not breaks:
+            raise Failure(f"expected --only to be a part of a break's name: '{options.only}'.")
+        if options.list:
+            print(*(f"{case.area}: {case.name}" for case in breaks), sep="\n")
+            return 0
+        if options.check:
+            print(f"{len(BREAKS)} breaks fit {len(broken_texts()) - 1} files")
+            return 0
+        if options.keep is not None:
+            options.keep.mkdir(parents=True, exist_ok=True)
+            return run(options, breaks, options.keep.resolve())
+        with tempfile.TemporaryDirectory(prefix="fastact-") as folder:
+            return run(options, breaks, Path(folder))
+    except Failure as failure:
+        print(f"mutants: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("mutants: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -115,7 +115,7 @@ endif
 sanitize: BUILD := $(BUILD)/$(subst $(COMMA),-,$(SANITIZER))
 sanitize: CUDA := off
 sanitize:  ## SANITIZER=address, undefined, both or thread: build for the CPU and test with it
-	$(BUILD_ALL) -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DFASTACT_BUILD_TESTS=ON \
+	$(BUILD_ALL) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFASTACT_BUILD_TESTS=ON \
 	  -DFASTACT_SANITIZE=$(SANITIZER) "-DFASTACT_ONLY=$(SANITIZED)"
 	$(STEP) "tests under $(SANITIZER)" \
 	  ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error

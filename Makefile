@@ -4,8 +4,9 @@ DEFAULT_TORCH := 2.15.0
 TORCH ?= $(DEFAULT_TORCH)
 # The versions of torch that make wheel makes a wheel for; the kernels are built with the first.
 TORCHES ?= $(DEFAULT_TORCH) 2.14.1 2.13.0 2.12.1 2.11.0
-# Where it puts the wheel.
+# Where it puts the wheel, and the folder that it builds in.
 DIST ?= dist
+WHEEL_BUILD ?= build/$(if $(filter off,$(CUDA)),wheel-cpu,wheel)
 PYTHON ?= python3
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -59,12 +60,14 @@ export FASTACT_STARTED := $(FASTACT_STARTED)
 BUILD_ALL = @scripts/build.sh $(BUILD) -DFASTACT_KERNELS=$(if $(KERNELS),$(abspath $(KERNELS))) $(CMAKE_ARGS)
 STEP = @scripts/step.sh
 VENV_OF = $(if $(filter $(1),$(DEFAULT_TORCH)),.venv,.venv-$(1))
+# CUDA, if it names architectures.
+GPU_CODE = $(filter-out auto off native,$(CUDA))
 # pytest's -k and GoogleTest's filter for OP=gelu,mish
 PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
 GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
 .PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  wheel wheel-check prove-selftest mutants exercises bench bench-engine bench-models performance-report operator-pages lint \
+  wheel wheel-check prove-selftest mutants exercises cuda-check bench bench-engine bench-models performance-report operator-pages lint \
   format arm-check gpu-check clean distclean
 .DEFAULT_GOAL := build
 
@@ -88,7 +91,7 @@ install:  ## build for every GPU architecture, and install to PREFIX (/usr/local
 
 wheel: CUDA := all
 wheel:  ## a Python wheel for all TORCHES with the code of every GPU architecture; CUDA=off: for the CPU
-	scripts/wheel.sh build/$(if $(filter off,$(CUDA)),wheel-cpu,wheel) $(DIST) $(TORCHES)
+	scripts/wheel.sh $(WHEEL_BUILD) $(DIST) $(TORCHES)
 
 wheel-check:  ## the wheels in DIST: what is in them; each in a fresh environment for each of TORCHES
 	$(STEP) "check wheels" python3 scripts/wheel_check.py $(DIST) $(foreach t,$(TORCHES),$(call VENV_OF,$(t)))
@@ -142,8 +145,13 @@ prove-selftest: setup  ## break copies of the library: the proof must notice
 mutants: setup  ## which tests catch which deliberate breaks of the library; ARGS="--only vmap --first"
 	python scripts/mutants.py --keep $(BUILD)/mutants --jobs $(JOBS) $(ARGS)
 
-exercises: setup  ## "Add an activation" and "Add a form" of CONTRIBUTING, done in a copy of the tree
-	$(STEP) "exercises" python scripts/exercises.py --jobs $(JOBS)
+exercises:  ## "Add an activation" and "Add a form" of CONTRIBUTING, done in a copy of the tree; CUDA=90-real: with GPU code
+	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH) $(if $(GPU_CODE),nvcc)
+	$(STEP) "exercises" python scripts/exercises.py --jobs $(JOBS) $(if $(GPU_CODE),--cuda "$(CUDA)")
+
+cuda-check: CUDA := 90-real
+cuda-check:  ## compile for a GPU what runs without one, and interpret the PTX of every form
+	@scripts/cuda_check.sh $(BUILD)/cuda-check
 
 bench:  ## FastAct beside PyTorch and a copy; ARGS="--quick --op selu" for a part
 	scripts/google_benchmark.sh || true  # the engine's benchmark alone needs it
@@ -169,10 +177,12 @@ $(VENV)/.fastact-lint: requirements-lint.txt | setup
 	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt
 	touch $@
 
-# Each file on its own and without the compiler's precompiled headers, which would hide a missing include.
+# Files that include torch's headers are analysed several at a time, as the build compiles them, because parsing the
+# headers takes most of the time. make lint CMAKE_ARGS=-DFASTACT_UNITY=OFF analyses each file on its own, and so finds
+# missing includes. Precompiled headers are GCC's.
 lint: $(VENV)/.fastact-lint  ## clang-format, clang-tidy and ruff
 	$(STEP) "configure" cmake -S . -B $(BUILD)/lint -G Ninja --log-level=WARNING \
-	  -DPython3_EXECUTABLE=$(abspath $(VENV))/bin/python -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DFASTACT_UNITY=OFF \
+	  -DPython3_EXECUTABLE=$(abspath $(VENV))/bin/python -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DFASTACT_UNITY=ON \
 	  -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON $(CMAKE_ARGS)
 	$(STEP) "generated sources" cmake --build $(BUILD)/lint --target fastact_catalogue
 	$(STEP) "lint" scripts/lint.sh $(BUILD)/lint $(JOBS)

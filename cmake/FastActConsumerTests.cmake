@@ -1,5 +1,6 @@
 # ctest entries that install the package into <build>/prefix, build applications against it and run
-# them; the same with the Python package, and with this source tree by FetchContent. They need no GPU.
+# them; the same with the Python package. They need no GPU. scripts/exercises.py builds the applications
+# by FetchContent.
 
 set(_fastact_prefix "${PROJECT_BINARY_DIR}/prefix")
 set(_fastact_consumers "${PROJECT_BINARY_DIR}/consumers")
@@ -45,15 +46,6 @@ fastact_add_consumer_run(torch_first silent)
 if(TARGET fastact_package)
   fastact_add_consumer_build(python "${FASTACT_PACKAGE_DIR}" -DCONSUMER_HAS_TORCH=ON)
   fastact_add_consumer_run(python silent)
-endif()
-
-# Some activations only, as this compiles the library once more; its sources are the same for any torch.
-if(NOT FASTACT_KERNELS)
-  fastact_add_consumer_build(fetched "" "-DCONSUMER_FETCHES=${PROJECT_SOURCE_DIR}"
-                             "-DFASTACT_ONLY=relu$<SEMICOLON>selu" -DFASTACT_WITH_CUDA=OFF)
-  fastact_add_consumer_run(fetched idle)
-  fastact_add_consumer_run(fetched silent)
-  fastact_add_consumer_run(fetched calls)
 endif()
 
 find_package(Python3 COMPONENTS Interpreter QUIET)

@@ -1,9 +1,11 @@
 """The formulas as inline assembly: what the build extracts from PTX."""
 
 import json
+import os
 import re
 import struct
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from torch._inductor import virtualized
 import ptx
 from op_table import ACTIVATIONS, SUFFIXES
 from oracle import LongDouble, bits, every_16_bit_value, ulp_of, wide
-from support import DTYPES, REPOSITORY, assert_same_bits, dtype_name, package_path, values
+from support import DTYPES, REPOSITORY, assert_same_bits, dtype_name, values
 
 sys.path.append(str(REPOSITORY / "scripts"))
 
@@ -122,10 +124,15 @@ def test_what_is_not_straight_is_left_out(tmp_path, capsys, foreign):
 
 @pytest.fixture(scope="module")
 def arithmetics():
-    path = package_path() / "_inductor" / "assembly.json"
+    """The package's assembly.json, or the file that FASTACT_ASSEMBLY names."""
+    path = Path(os.environ.get("FASTACT_ASSEMBLY", assembly._FILE))
     if not path.is_file():
         pytest.skip("libfastact was built without CUDA")
-    return json.loads(path.read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembly, "_FILE", path)
+        assembly._assembly.cache_clear()
+        yield json.loads(path.read_text())
+    assembly._assembly.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up the environment, configures and builds; each only where something has changed.
 #
-#   scripts/build.sh BUILD [-t TARGET]... [-D SETTING]...
+#   scripts/build.sh BUILD [-t TARGET | -tTARGET]... [-D SETTING]...
 #
 # From the environment, as the Makefile exports it:
 #   VENV      the virtual environment          TORCH   the torch that setup.sh puts there
@@ -25,6 +25,7 @@ settings=("-DPython3_EXECUTABLE=$bin/python")
 while (($#)); do
   case $1 in
     -t) targets+=(--target "$2") ; shift 2 ;;
+    -t*) targets+=(--target "${1#-t}") ; shift ;;
     *) settings+=("$1") ; shift ;;
   esac
 done

@@ -1,11 +1,12 @@
 """Does the exercises of CONTRIBUTING.md in a copy of the tree, and runs the tests of what they add.
 
-    python scripts/exercises.py [--work DIR] [--jobs N] [--select EXPRESSION]
+    python scripts/exercises.py [--work DIR] [--jobs N] [--select EXPRESSION] [--cuda ARCHITECTURES]
 
 The exercises are "Add an activation" and "Add a form". The text of the page's code blocks is added
-to the files that the page names, and to no others. The copy is built for the CPU with this Python's
-torch, without most of the other activations. pytest then runs every test of the new operator, and
-the tests of the new form."""
+to the files that the page names, and to no others. The copy is built with this Python's torch, for
+the CPU and with --cuda for GPUs, without most of the other activations, as a part of the C++
+programs of cpp_tests/consumers: the way of docs/cpp.md, "By FetchContent". The programs run, and
+pytest runs every test of the new operator and the tests of the new form."""
 
 import argparse
 import os
@@ -114,14 +115,26 @@ def perform(tree: Path, section: str, add) -> Blocks:
     return blocks
 
 
-def check(work: Path, jobs: int, select: str) -> None:
+def check(work: Path, jobs: int, select: str, cuda: str | None) -> None:
     start = time.monotonic()
     tree = ScratchTree(work, jobs)
     name = Path(formula_of(perform(tree.path, "Add an activation", add_activation))).stem
     perform(tree.path, "Add a form", add_form)
-    tree.configure("-DFASTACT_WERROR=ON", f"-DFASTACT_ONLY=relu;selu;{name}")
+    fetched = tree.build_folder / "_deps" / "fastact-build"
+    tree.library = fetched / "lib" / "libfastact.so"
+    tree.configure(
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DFASTACT_WERROR=ON",
+        "-DFASTACT_BUILD_PACKAGE=ON",
+        f"-DFASTACT_ONLY=relu;selu;{name}",
+        f"-DCONSUMER_FETCHES={tree.path}",
+        *([f"-DCMAKE_CUDA_ARCHITECTURES={cuda}", "-DFASTACT_WITH_CUDA=ON"] if cuda else []),
+        source="cpp_tests/consumers",
+    )
     tree.build()
-    header = (tree.build_folder / "include/fastact/fastact.h").read_text()
+    for program in ("idle", "silent", "calls"):
+        tree.step(f"run {program}", tree.build_folder / program)
+    header = (fetched / "include/fastact/fastact.h").read_text()
     if f"at::Tensor {name}(const at::Tensor& self" not in header:
         raise Failure(f"expected fastact/fastact.h to declare {name}, but it does not.")
     tree.step(f"test {name}", *PYTEST, "python_tests", "-k", select.format(name=name))
@@ -136,13 +149,16 @@ def main() -> int:
     parser.add_argument(
         "--select", default="{name}", help="pytest's -k; {name} stands for the operator's name"
     )
+    parser.add_argument(
+        "--cuda", metavar="ARCHITECTURES", help="GPU code, too, for these, as CMake names them"
+    )
     chosen = parser.parse_args()
     try:
         if chosen.work is not None:
-            check(chosen.work.resolve(), chosen.jobs, chosen.select)
+            check(chosen.work.resolve(), chosen.jobs, chosen.select, chosen.cuda)
         else:
             with tempfile.TemporaryDirectory(prefix="fastact-") as folder:
-                check(Path(folder), chosen.jobs, chosen.select)
+                check(Path(folder), chosen.jobs, chosen.select, chosen.cuda)
     except Failure as failure:
         print(f"exercises: {failure}", file=sys.stderr)
         return 1

@@ -43,10 +43,11 @@ for entry in json.loads(commands):
     generated = path.is_relative_to(build) and path.name.endswith("_baseline.cpp")
     if path.name == "one_vector.cpp":
         continue
-    if path.suffix == ".cpp" and (generated or any(path.is_relative_to(o) for o in own)):
+    included = path.parent.name == "Unity"
+    if included or path.suffix == ".cpp" and (generated or any(path.is_relative_to(o) for o in own)):
         files.add(path)
-# The largest first, so that the last one to finish is not a long one.
-for path in sorted(files, key=lambda p: (-p.stat().st_size, p)):
+# The files that include several others first: they take longest.
+for path in sorted(files, key=lambda p: (p.parent.name != "Unity", -p.stat().st_size, p)):
     print(path, end="\0")
 PY
 

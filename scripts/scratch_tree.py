@@ -95,10 +95,11 @@ class ScratchTree:
         if done.returncode != 0:
             raise Failure(f"this step failed with exit code {done.returncode}: {name}.")
 
-    def configure(self, *settings: str) -> None:
+    def configure(self, *settings: str, source: str = ".") -> None:
+        """Configures the project in the folder `source` of the tree."""
         self.step(
             "configure",
-            *("cmake", "-S", self.path, "-B", self.build_folder, "-G", "Ninja"),
+            *("cmake", "-S", self.path / source, "-B", self.build_folder, "-G", "Ninja"),
             f"-DPython3_EXECUTABLE={sys.executable}",
             *("-DFASTACT_WITH_CUDA=OFF", "-DFASTACT_BUILD_TESTS=OFF", *settings),
         )

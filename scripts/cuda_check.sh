@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Compiles for a GPU what no other check of a machine without one compiles: one element of each form of each
+# activation as PTX, an activation in segments, and the tests that need a GPU. An interpreter runs the PTX and compares
+# its results with those of the library that FASTACT_LIBRARY names.
+#
+#   scripts/cuda_check.sh BUILD     (from the environment: what scripts/build.sh reads, and WERROR)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/step.sh
+
+build=$1
+ptx=()
+for target in cuda cuda_fast; do
+  ptx+=("ops/CMakeFiles/fastact_one_element_$target.dir/cuda/one_element.ptx")
+done
+objects=("${ptx[@]}")
+for source in gelu_cuda.cu gelu_cuda_fast.cu; do
+  objects+=("ops/CMakeFiles/fastact_ops.dir/generated/$source.o")
+done
+for source in cpp_tests/ops/*.cu cpp_tests/ops/*cuda_test.cpp; do
+  objects+=("cpp_tests/CMakeFiles/fastact_ops_tests.dir/ops/$(basename "$source").o")
+done
+scripts/build.sh "$build" "${objects[@]/#/-t}" -DFASTACT_BUILD_TESTS=ON "-DFASTACT_WERROR=${WERROR:-OFF}"
+step "inline assembly" python scripts/inline_assembly.py "${ptx[@]/#/$build/}" --output "$build/ops/assembly.json"
+step "PTX of each form, interpreted" env FASTACT_ASSEMBLY="$PWD/$build/ops/assembly.json" \
+  python -m pytest python_tests/test_inline_assembly.py -q -n "$JOBS"

@@ -1,5 +1,8 @@
 """Shared by the tests: where the library is, tensors of every layout, comparisons by bits."""
 
+import functools
+import inspect
+import itertools
 import os
 import platform
 import subprocess
@@ -45,6 +48,30 @@ def processor():
 
 def dtype_name(dtype):
     return str(dtype).removeprefix("torch.")
+
+
+def in_one_case(**axes):
+    """Decorates a test to run for every combination of these values in one case, because pytest and
+    its fixtures need more time for a case than a cheap test. A failure names its combination."""
+
+    def decorate(test):
+        @functools.wraps(test)
+        def every_combination(**fixtures):
+            for chosen in itertools.product(*axes.values()):
+                named = dict(zip(axes, chosen))
+                torch.manual_seed(0)
+                try:
+                    test(**fixtures, **named)
+                except Exception as error:
+                    raise AssertionError(f"{named}: {error}") from error
+
+        parameters = inspect.signature(test).parameters
+        every_combination.__signature__ = inspect.Signature(
+            [parameter for name, parameter in parameters.items() if name not in axes]
+        )
+        return every_combination
+
+    return decorate
 
 
 def values(*shape, dtype=torch.float32, device="cpu"):

@@ -1,6 +1,8 @@
 """python -m fastact with failing streams, files, processes and environment variables. Each failure
 gives one sentence and an exit code."""
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -22,20 +24,83 @@ from fastact.__main__ import main  # isort: skip
 
 pytestmark = [pytest.mark.newest, pytest.mark.filterwarnings("ignore:.*torch.jit")]
 FULL = Path("/dev/full")
+FULL_DISK = {"stdout": "/dev/full"}
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
-LETTERS = b"a\xffb\nc"  # neither valid UTF-8 nor one line
+LETTERS = os.fsdecode(b"a\xffb\nc")  # neither valid UTF-8 nor one line
 
 
-def command(*arguments, prefix="", streams="", environment=None, **options):
-    """Runs the command in a shell. Returns the exit code, the output and the error lines."""
-    env = {**os.environb, b"PYTHONPATH": bytes(package_path().parent), **(environment or {})}
-    env.pop(b"PYTHONUNBUFFERED", None)
-    line = f'{prefix} "$0" -m fastact "$@" {streams}'
-    done = subprocess.run(
-        ["bash", "-c", line, sys.executable, *map(str, arguments)],
-        env=env, capture_output=True, timeout=300, **options,
+# Imports torch once, with the parts of it that `info` imports. Forks for each command, which is a
+# line of JSON on standard input. The fork ends as `python -m fastact` does.
+SERVER = """
+import json, os, resource, sys
+import torch._inductor.lowering, torch.distributed.tensor
+from fastact.__main__ import main
+
+def redirect(number, target):
+    if target == "closed":
+        os.close(number)
+        setattr(sys, "stdout" if number == 1 else "stderr", None)
+        return
+    reader, writer = os.pipe() if target == "no reader" else (None, os.open(target, os.O_RDWR))
+    os.dup2(writer, number)
+    if reader is not None:
+        os.close(reader)
+
+def next_command(replies):
+    for line in sys.stdin:
+        order = json.loads(line)
+        if os.fork() == 0:
+            return order
+        replies.write(f"{os.waitstatus_to_exitcode(os.wait()[1])}\\n")
+        replies.flush()
+    sys.exit()
+
+order = next_command(os.fdopen(os.dup(1), "w"))
+if order["limit"]:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
+redirect(1, order["stdout"])
+redirect(2, order["stderr"])
+exec(order["before"])
+sys.exit(main(order["arguments"]))
+"""
+
+
+@contextlib.contextmanager
+def server(folder, **environment):
+    """Yields command(*arguments), which returns the exit code, the output and the error lines.
+
+    stdout and stderr: "closed", "no reader" or a file, by default one in `folder`. limit: bytes of
+    the largest file that may be written. before: Python code that runs first.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(package_path().parent), **environment}
+    environment.pop("PYTHONUNBUFFERED", None)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER], env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    return done.returncode, done.stdout.decode(), done.stderr.decode().splitlines()
+
+    def command(*arguments, limit=None, before="", **streams):
+        files = {name: folder / name for name in ("stdout", "stderr")}
+        for file in files.values():
+            file.write_bytes(b"")
+        order = {
+            "arguments": list(map(str, arguments)), "limit": limit, "before": before,
+            **{name: str(file) for name, file in files.items()}, **streams,
+        }  # fmt: skip
+        process.stdin.write(json.dumps(order) + "\n")
+        process.stdin.flush()
+        code = int(process.stdout.readline())
+        return code, files["stdout"].read_text(), files["stderr"].read_text().splitlines()
+
+    with process:
+        yield command
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    with server(tmp_path_factory.mktemp("streams")) as command:
+        yield command
 
 
 @pytest.fixture(scope="module")
@@ -52,66 +117,60 @@ def archive(tmp_path_factory):
 @pytest.mark.parametrize(
     "arguments", (["info"], ["bench", "--seconds", "0.1"], ["--help"]), ids=" ".join
 )
-def test_output_to_a_full_disk(arguments):
-    code, _, errors = command(*arguments, streams="> /dev/full")
+def test_output_to_a_full_disk(command, arguments):
+    code, _, errors = command(*arguments, **FULL_DISK)
     name = "fastact" if arguments == ["--help"] else f"fastact {arguments[0]}"
     sentence = f"{name}: expected to end its work, but got: [Errno 28] No space left on device"
     assert (code, errors) == (3, [sentence])
 
 
 @needs_full
-def test_a_verdict_to_a_full_disk(tmp_path):
+def test_a_verdict_to_a_full_disk(command, tmp_path):
     """The exit code shows that the verdict was not written."""
-    (tmp_path / "recorded.json").write_text("[]")
-    script = """
-import pathlib, sys
-from fastact import __main__, _verify
-_verify.RECORDED = pathlib.Path(sys.argv[1])
-sys.exit(__main__.main(["verify", "--device", "cpu"]))
-"""
-    with FULL.open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", script, tmp_path / "recorded.json"], stdout=full,
-            env={**os.environ, "PYTHONPATH": str(package_path().parent)},
-        )  # fmt: skip
-    assert done.returncode == 3
+    recorded = tmp_path / "recorded.json"
+    recorded.write_text("[]")
+    before = f"import fastact._verify as v, pathlib; v.RECORDED = pathlib.Path({str(recorded)!r})"
+    assert command("verify", "--device", "cpu", before=before, **FULL_DISK)[0] == 3
 
 
-def test_a_reader_that_has_gone():
-    code, _, errors = command("info", streams='| true; exit "${PIPESTATUS[0]}"')
+def test_a_reader_that_has_gone(command):
+    code, _, errors = command("info", stdout="no reader")
     assert (code, errors) == (
         3,
         ["fastact info: expected to end its work, but got: [Errno 32] Broken pipe"],
     )
 
 
-def test_closed_streams():
-    assert command("info", streams=">&-") == (
+def test_closed_streams(command):
+    assert command("info", stdout="closed") == (
         3, "", ["fastact: expected a standard output, but it is closed"],
     )  # fmt: skip
-    code, out, _ = command("info", streams="2>&-")
+    code, out, _ = command("info", stderr="closed")
     assert code == 0 and out.startswith("fastact: ")
 
 
 @needs_full
-def test_a_sentence_that_cannot_be_written_leaves_the_exit_code():
-    assert command("optimize", "none", "out", streams="2> /dev/full")[0] == 1
-    assert command("info", streams="> /dev/full 2> /dev/full")[0] == 3
+def test_a_sentence_that_cannot_be_written_leaves_the_exit_code(command):
+    assert command("optimize", "none", "out", stderr="/dev/full")[0] == 1
+    assert command("info", stderr="/dev/full", **FULL_DISK)[0] == 3
 
 
 # ---- The environment
 
 
-def test_an_instruction_set_that_is_no_text():
-    environment = {b"FASTACT_CPU_ISA": LETTERS}
-    code, out, errors = command("info", environment=environment)
-    (line,) = (line for line in out.splitlines() if line.startswith("cpu instruction set in use"))
-    sentence = line.partition("none (")[2].removesuffix(")")
-    assert sentence.startswith("fastact: expected FASTACT_CPU_ISA to be baseline")
-    assert sentence.endswith(r"but got a\xffb\x0ac") and (code, errors) == (0, [])
-    code, _, errors = command("bench", "--seconds", "0.1", environment=environment)
-    assert (code, errors) == (3, [sentence])
-    code, _, errors = command("verify", "--device", "cpu", environment=environment)
+def test_settings_that_are_no_text(tmp_path):
+    settings = dict.fromkeys(
+        ("FASTACT_CPU_ISA", "FASTACT_CUDA_MATH", "FASTACT_HUGE_PAGES"), LETTERS
+    )
+    with server(tmp_path, **settings) as command:
+        code, out, errors = command("info")
+        lines = (line for line in out.splitlines() if "cpu instruction set in use" in line)
+        sentence = next(lines).partition("none (")[2].removesuffix(")")
+        assert sentence.startswith("fastact: expected FASTACT_CPU_ISA to be baseline")
+        assert sentence.endswith(r"but got a\xffb\x0ac") and (code, errors) == (0, [])
+        code, _, errors = command("bench", "--seconds", "0.1")
+        assert (code, errors) == (3, [sentence])
+        code, _, errors = command("verify", "--device", "cpu")
     assert code == 3 and errors[-1] == sentence
     assert not [line for line in errors[:-1] if line and not line.startswith("cpu: ")]
 
@@ -127,14 +186,9 @@ except RuntimeError as error:
     print(str(error).splitlines()[0])
 print(torch.ops.fastact.build_info().count("\\n") < 12)
 """
-    found = run_python("-c", script, environment={"FASTACT_CPU_ISA": os.fsdecode(LETTERS)})
+    found = run_python("-c", script, environment={"FASTACT_CPU_ISA": LETTERS})
     sentence, is_short = found.splitlines()
     assert sentence.endswith(r"but got a\xffb\x0ac") and is_short == "True"
-
-
-@pytest.mark.parametrize("name", (b"FASTACT_CUDA_MATH", b"FASTACT_HUGE_PAGES"))
-def test_other_settings_that_are_no_text(name):
-    assert command("info", environment={name: LETTERS})[::2] == (0, [])
 
 
 # ---- Files
@@ -192,7 +246,7 @@ def test_outputs_that_cannot_be_written(tmp_path, archive, capsys):
     assert not list(tmp_path.iterdir()) and FULL.is_char_device()
 
 
-def test_an_output_is_replaced_as_a_whole(tmp_path, archive):
+def test_an_output_is_replaced_as_a_whole(command, tmp_path, archive):
     """If the new archive cannot be written, the old file stays: it may be the input."""
     same, link = tmp_path / "same.pt", tmp_path / "link.pt"
     before = archive.read_bytes()
@@ -200,7 +254,7 @@ def test_an_output_is_replaced_as_a_whole(tmp_path, archive):
     same.chmod(0o640)
     link.symlink_to(same)
     arguments = ["optimize", same, link, "--shape", "2,4,128,128"]
-    code, _, errors = command(*arguments, prefix="ulimit -f 1;")
+    code, _, errors = command(*arguments, limit=1024)
     assert code == 1 and errors[-1].endswith("File too large"), errors
     assert same.read_bytes() == before
     code, out, _ = command(*arguments)
@@ -219,33 +273,27 @@ def test_digests_that_are_none(tmp_path, monkeypatch, capsys, content):
     assert only_sentence(capsys).startswith(f"fastact: expected the digests in {path}, but got: ")
 
 
-@pytest.mark.parametrize(
-    "library", ("libfastact.so", "libfastact_aten.so", "libfastact_kernels.so")
-)
-def test_a_library_that_was_cut_off(tmp_path, library):
+def test_a_library_that_was_cut_off(tmp_path):
     """The dynamic linker would map the truncated file, and the process would die."""
-    found = list(package_path().rglob(library))
-    if not found:
-        pytest.skip("this build has it in another library")
-    whole = found[0].read_bytes()
-    path = tmp_path / library
-    script = f"""
-import pathlib
+    script = """
+import pathlib, sys
 from fastact import _library
-path, whole = pathlib.Path({str(path)!r}), pathlib.Path({str(found[0])!r}).read_bytes()
-for size in (0, 10, 70, 5000, len(whole) // 2, len(whole) * 9 // 10):
-    path.write_bytes(whole[:size])
-    try:
-        _library.open_library(path)
-    except ImportError as error:
-        print(error)
-"""
-    package = {"PYTHONPATH": str(package_path().parent)}
-    lines = run_python("-c", script, environment=package).splitlines()
-    assert len(lines) == 6
-    assert all(line.startswith(f"fastact: expected {path} to ") for line in lines), lines
+for name in sys.argv[2:]:
+    path, whole = pathlib.Path(sys.argv[1]), pathlib.Path(name).read_bytes()
+    for size in (0, 10, 70, 5000, len(whole) // 2, len(whole) * 9 // 10):
+        path.write_bytes(whole[:size])
+        try:
+            _library.open_library(path)
+        except ImportError as error:
+            print(error)
     path.write_bytes(whole)
     _library._check_whole(path)
+"""
+    path, libraries = tmp_path / "cut.so", list(package_path().rglob("*.so"))
+    package = {"PYTHONPATH": str(package_path().parent)}
+    lines = run_python("-c", script, path, *libraries, environment=package).splitlines()
+    assert len(lines) == 6 * len(libraries) > 0
+    assert all(line.startswith(f"fastact: expected {path} to ") for line in lines), lines
 
 
 def test_libraries_beside_the_library_are_whole(tmp_path, monkeypatch):

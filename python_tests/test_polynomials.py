@@ -50,13 +50,13 @@ def test_polynomials_are_found_again_or_near_the_best(header):
 
 @pytest.mark.parametrize("header", fits.POLYNOMIALS)
 def test_a_wrong_digit_is_noticed(header):
-    """In the last place of any coefficient."""
+    """In the last place of the first and of the last coefficient."""
     standing = fits.polynomials_of(header)
     for name, fit in fits.POLYNOMIALS[header].items():
         right = standing[name]
-        for k, constant in enumerate(right.constants):
+        for k in (0, -1):
             changed = list(right.constants)
-            changed[k] += mpf(2) ** (fits.mp.frexp(constant)[1] - right.digits)
+            changed[k] += mpf(2) ** (fits.mp.frexp(changed[k])[1] - right.digits)
             assert not fits.compare(fit, replace(right, constants=changed)).held, (name, k)
 
 

@@ -1,5 +1,6 @@
 """The cases that selection.py chooses, and the budgets of .ci/run."""
 
+import inspect
 import itertools
 import re
 import subprocess
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from selection import every_pair
-from support import REPOSITORY
+from support import REPOSITORY, in_one_case
 
 pytestmark = pytest.mark.kernels
 
@@ -41,6 +42,20 @@ def test_every_pair_is_chosen(sizes):
     chosen = every_pair(cases)
     assert pairs_of(chosen) == pairs_of(cases)
     assert len(chosen) < len(cases) and all(case in cases for case in chosen)
+
+
+def test_one_case_runs_every_combination():
+    seen = []
+
+    @in_one_case(letter="ab", number=(1, 2))
+    def test(extra, letter, number):
+        seen.append((extra, letter, number))
+        assert number != 2 or letter != "b", "wrong"
+
+    assert list(inspect.signature(test).parameters) == ["extra"]
+    with pytest.raises(AssertionError, match="{'letter': 'b', 'number': 2}: wrong"):
+        test(extra=0)
+    assert seen == [(0, letter, number) for letter in "ab" for number in (1, 2)]
 
 
 def test_two_parameters_keep_all_combinations():

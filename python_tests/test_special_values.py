@@ -12,12 +12,13 @@ import torch
 
 from op_table import TOP_ORDER
 from oracle import FORMATS, bits, correctly_rounded, exact_ulp_errors, from_bits
-from support import assert_same_bits
+from support import DTYPES, assert_same_bits, in_one_case
 
 EVERY_ACTIVATION = True
 pytestmark = [pytest.mark.kernels, pytest.mark.every_combination]
 
-derivatives = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
+every_type = in_one_case(dtype=DTYPES)
+derivatives = in_one_case(dtype=DTYPES, order=range(1, TOP_ORDER + 1))
 
 
 def nans(dtype, device):
@@ -53,6 +54,7 @@ def specials(dtype, device):
     return torch.tensor(positive + [-v for v in positive], dtype=torch.float64).to(dtype).to(device)
 
 
+@every_type
 def test_value_of_nan_is_canonical(act, device, dtype):
     x = nans(dtype, device)
     for repeat in (1, 100):  # within and beyond the vector loops
@@ -70,6 +72,7 @@ def test_nan_input_has_a_nan_derivative(act, device, dtype, order):
         assert_same_bits(act.ladder(*gradients, x, **options), canonical(x))
 
 
+@every_type
 def test_nan_input_has_a_nan_gradient_in_every_form(act, device, dtype):
     x = nans(dtype, device).requires_grad_()
     for form in (act.op, lambda x: act.op_(x.clone())):
@@ -77,6 +80,7 @@ def test_nan_input_has_a_nan_gradient_in_every_form(act, device, dtype):
         assert_same_bits(gradient, canonical(x))
 
 
+@every_type
 def test_special_values(act, device, dtype):
     x = specials(dtype, device)
     expected = correctly_rounded(act, x, 0)
@@ -98,6 +102,7 @@ OTHER_ZEROS = {"cpu": {"softshrink", "tanhshrink", "gelu"}}
 OTHER_ZEROS["cuda"] = {"softshrink", "tanhshrink", "relu", "relu6", "elu"}
 
 
+@every_type
 def test_zeros_keep_their_sign(act, device, dtype):
     zeros = torch.tensor([0.0, -0.0] * 40, dtype=dtype, device=device)
     signs = correctly_rounded(act, zeros, 0)
@@ -107,7 +112,7 @@ def test_zeros_keep_their_sign(act, device, dtype):
             assert torch.equal(act.op(x).signbit(), act.aten(x).signbit())
 
 
-@pytest.mark.parametrize("bounds", ((-1.0, 0.0), (-1.0, -0.0), (0.0, 1.0), (-0.0, 1.0), (0.0, 0.0)))
+@in_one_case(dtype=DTYPES, bounds=((-1.0, 0.0), (-1.0, -0.0), (0.0, 1.0), (-0.0, 1.0), (0.0, 0.0)))
 def test_zeros_at_a_bound_keep_their_sign(device, dtype, bounds):
     zeros = torch.tensor([0.0, -0.0] * 40, dtype=dtype, device=device)
     for x in (zeros, zeros[:2]):
@@ -153,6 +158,7 @@ def test_gradients_meet_derivatives(act, device, dtype, order):
     assert_same_bits(actual[~ordinary], expected[~ordinary])
 
 
+@every_type
 def test_gradient_at_minus_infinity(act, device, dtype):
     """Where the derivative vanishes, +0 for every gradient; from a rounded result, almost 0."""
     if not act.exactly_zero(-math.inf, 1):
@@ -165,6 +171,7 @@ def test_gradient_at_minus_infinity(act, device, dtype):
     assert (gradient[:2].abs() <= torch.finfo(dtype).eps).all()
 
 
+@every_type
 def test_leaky_relu_with_a_slope_beyond_float(device, dtype):
     """It overflows with the smallest input, in every type but float64; PyTorch raises an error."""
     least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
@@ -174,6 +181,7 @@ def test_leaky_relu_with_a_slope_beyond_float(device, dtype):
     assert_same_bits(torch.ops.fastact.leaky_relu(x, 1e300), expected)
 
 
+@every_type
 def test_elu_with_an_input_scale_of_zero_or_nan(device, dtype):
     """0 everywhere below 0, where ATen has NaN for -inf; NaN everywhere below 0."""
     x = torch.tensor([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf], dtype=dtype, device=device)
@@ -186,6 +194,7 @@ def test_elu_with_an_input_scale_of_zero_or_nan(device, dtype):
     assert nan[:2].isnan().all() and torch.equal(nan[2:], x[2:])
 
 
+@every_type
 def test_elu_overflows_to_infinity(device, dtype):
     """With a negative input_scale e^z is beyond the type's range, and at last beyond double's."""
     start = math.log(torch.finfo(dtype).max) + 1

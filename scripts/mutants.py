@@ -196,9 +196,10 @@ class Laboratory:
         ]
         copy_tree(self.tests, entries, {})
 
-    def build(self) -> None:
+    def build(self, with_programs: bool) -> None:
+        """Builds the library and the package. Builds the C++ tests only if a group needs them."""
         os.environ.pop(VARIABLE, None)
-        self.tree.configure("-DFASTACT_BUILD_TESTS=ON")
+        self.tree.configure(f"-DFASTACT_BUILD_TESTS={'ON' if with_programs else 'OFF'}")
         self.tree.build()
         prefix = self.tree.build_folder / "prefix"
         self.tree.step("install", "cmake", "--install", self.tree.build_folder, "--prefix", prefix)
@@ -435,7 +436,7 @@ def try_break(
 def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
     laboratory = Laboratory(work, options.jobs)
     groups = chosen_groups(laboratory.tree.build_folder, options.groups)
-    laboratory.build()
+    laboratory.build(with_programs=any(group.name in PROGRAMS for group in groups))
     seconds = laboratory.untouched(groups, options.limit)
     results = read_page(PAGE.read_text()) if PAGE.exists() else {}
     every = set(every_group(laboratory.tree.build_folder)) - LEFT_OUT

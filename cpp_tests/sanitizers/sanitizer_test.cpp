@@ -62,6 +62,7 @@ TEST_P(SanitizerDeathTest, AnElementBeyondTheOutput) {
 
 TEST_P(SanitizerDeathTest, AMisalignedOutput) {
   if (!built_with("undefined")) GTEST_SKIP() << "not built with UndefinedBehaviorSanitizer";
+  if (stride_ != 1) GTEST_SKIP() << "strided kernels copy elements by memcpy, at any alignment";
   out_.push_back(0);
   EXPECT_DEATH(run_kernel(set_, reinterpret_cast<char*>(out_.data()) + 1, x_, stride_),
                file() + ".*misaligned address");

@@ -13,9 +13,8 @@ from torch.utils import checkpoint
 
 from fastact import _fusion
 from fastact._errors import first_line
-from fastact._fusion import Notes
+from fastact._report import Notes
 
-NAME = "fastact"
 _DEFAULTS = {"fuse": True, "rename": True, "report": None}
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 
@@ -76,9 +75,17 @@ def _example(node: fx.Node, value: object) -> object:
 
 
 def _checkpoint(body: fx.GraphModule, *args, **kwargs):
+    """What eager code calls. Parameters, which Dynamo has made arguments, are not saved by it."""
     if "_checkpoint_context_fn" in body.meta:
         kwargs["context_fn"] = body.meta["_checkpoint_context_fn"]
-    return checkpoint.checkpoint(body, *args, **(kwargs | {"use_reentrant": False}))
+    parameters = [a if isinstance(a, torch.nn.Parameter) else None for a in args]
+
+    def call(*inputs):
+        rest = iter(inputs)
+        return body(*(next(rest) if p is None else p for p in parameters))
+
+    inputs = [a for a, p in zip(args, parameters) if p is None]
+    return checkpoint.checkpoint(call, *inputs, **(kwargs | {"use_reentrant": False}))
 
 
 def _restore_checkpoints(module: fx.GraphModule) -> None:
@@ -88,13 +95,3 @@ def _restore_checkpoints(module: fx.GraphModule) -> None:
             _restore_checkpoints(module.get_submodule(node.args[0].target))
             node.target = _checkpoint
     module.recompile()
-
-
-def register() -> None:
-    """Makes the backend's name known, if the installed package does not by its entry point."""
-    from importlib.metadata import entry_points
-
-    from torch._dynamo.backends import registry
-
-    if not entry_points(group="torch_dynamo_backends", name=NAME):
-        registry.register_backend(fastact_backend, name=NAME)

@@ -8,7 +8,7 @@ captures them, or ATen's operators. `rewrite` is all that a caller needs:
 """
 
 from fastact._fusion.replay import Facts, replay
-from fastact._fusion.report import Notes, Report
 from fastact._fusion.rewrite import rewrite
+from fastact._report import Notes, Report
 
 __all__ = ["Facts", "Notes", "Report", "replay", "rewrite"]

@@ -156,19 +156,15 @@ class _Replay(fx.Interpreter):
         if node.op == "placeholder" or node.op == "get_attr":
             value = self._input(super().run_node(node))
             self.inputs |= {_storage(t) for t in _tensors(value)}
+        elif isinstance(_known_value(node), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            value = _known_value(node)  # a number that a fake tensor does not have
         elif node.target in _CALLING:
             value = self._run_body(node, recorder)
         elif not is_computed:
             value = _known_value(node)
         else:
-            try:
-                with torch._C._AutoDispatchBelowAutograd(), self.mode, recorder:
-                    value = super().run_node(node)
-            except Exception:
-                value = _known_value(node)
-                if value is None or _tensors(value):
-                    raise
-                is_computed = False  # a number that a fake tensor does not have
+            with torch._C._AutoDispatchBelowAutograd(), self.mode, recorder:
+                value = super().run_node(node)
         if not is_computed or node.target in _CONTEXTS:
             self.region = next(self.regions)
         found = NodeFacts(len(self.facts.nodes), before, value)

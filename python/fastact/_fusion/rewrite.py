@@ -7,8 +7,8 @@ from fastact._fusion.activations import Activation, activation, fused_operator, 
 from fastact._fusion.batch_norm import insert_vectors
 from fastact._fusion.hazards import is_later, why_unsafe
 from fastact._fusion.replay import Facts
-from fastact._fusion.report import Notes
 from fastact._fusion.sites import DropoutSite, Site, SwigluSite
+from fastact._report import Notes
 
 _DROPOUTS = {
     f"aten::{name}{end}"
@@ -50,7 +50,7 @@ class _Rewriting:
         acts, left = self._activations(fuses)
         unfused = self._choose(acts) if fuses else {}
         for site in self.sites:
-            self.notes.replace(site.last, str(site))
+            self.notes.replace(site.last, str(site), len(site.nodes))
         self._insert_sites()
         for node, why in left.items():
             self.notes.leave(node, *why)
@@ -60,7 +60,8 @@ class _Rewriting:
             why = unfused.get(act.last)
             if renames:
                 self._rename(act)
-                self.notes.replace(act.last, f"{act.name} (not fused: {why})" if why else act.name)
+                what = f"{act.name} (not fused: {why})" if why else act.name
+                self.notes.replace(act.last, what, len(act.nodes))
             else:
                 self.notes.leave(act.last, act.name, why or "nothing around it can be fused")
         self.graph.lint()

@@ -18,6 +18,8 @@ class Report:
     replaced: dict[str, str] = field(default_factory=dict)
     #: Why it was left as it was.
     left: dict[str, str] = field(default_factory=dict)
+    #: How many operations were replaced, each as often as it was captured.
+    count: int = 0
 
     def __str__(self) -> str:
         lines = [f"{name or '(model)'}: {what}" for name, what in self.replaced.items()]
@@ -26,6 +28,7 @@ class Report:
 
     def add(self, notes: "Notes") -> None:
         """Adds a graph's notes. A place may be in several graphs, as of several shapes."""
+        self.count += notes.count
         for mine, new in ((self.replaced, notes.replaced), (self.left, notes.left)):
             for where, texts in new.items():
                 both = [*filter(None, mine.get(where, "").split("; ")), *texts]
@@ -38,8 +41,10 @@ class Notes:
 
     replaced: dict[str, list[str]] = field(default_factory=dict)
     left: dict[str, list[str]] = field(default_factory=dict)
+    count: int = 0
 
-    def replace(self, node: fx.Node, what: str) -> None:
+    def replace(self, node: fx.Node, what: str, operations: int) -> None:
+        self.count += operations
         self.replaced.setdefault(place(node), []).append(what)
 
     def leave(self, node: fx.Node, what: str, why: str) -> None:
@@ -65,9 +70,10 @@ def _module(node: fx.Node) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if not stack:
         return ""
-    path = stack[-1][0].removeprefix("L['self']").removeprefix("L['fn']").lstrip(".")
-    path = path.replace("_modules.", "").replace("_modules['", "").replace("']", "")
-    return path
+    path = stack[-1][0]
+    for word in ("L['self']", "L['fn']", "_modules", "['", "']"):
+        path = path.replace(word, "" if word.startswith("L") else ".")
+    return ".".join(part for part in path.split(".") if part not in ("", "__self__"))
 
 
 def place(node: fx.Node) -> str:

@@ -62,7 +62,7 @@ def kept_by_pytorch(function):
 @pytest.mark.parametrize("training", (False, True), ids=("inference", "training"))
 @pytest.mark.parametrize("way", ("backend", "replace_", "override"))
 @pytest.mark.parametrize("architecture", every, ids=lambda a: getattr(a, "name", None))
-def test_an_architecture(architecture, way, training, record_property):
+def test_an_architecture(architecture, way, training):
     torch._dynamo.reset()
     model, x = architecture.build(), architecture.inputs()
     theirs = results(copy.deepcopy(model), x, training)

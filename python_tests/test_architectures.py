@@ -59,6 +59,7 @@ def kept_by_pytorch(function):
     return {name.removeprefix("aten::") for name in names if name in KERNELS}, ours
 
 
+@pytest.mark.every_combination
 @pytest.mark.parametrize("training", (False, True), ids=("inference", "training"))
 @pytest.mark.parametrize("way", ("backend", "replace_", "override"))
 @pytest.mark.parametrize("architecture", every, ids=lambda a: getattr(a, "name", None))

@@ -2,7 +2,7 @@
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 
 import torch
@@ -75,8 +75,21 @@ def _compile(model: torch.nn.Module, report: Report, before: object) -> None:
 
     if model in _fused and _fused[model][1] is before:
         before = _fused[model][0]  # fused again
-    model.compile(backend=fastact_backend, options={"report": report})
+    compiled = torch.compile(_entry(model), backend=fastact_backend, options={"report": report})
+    setattr(model, _COMPILED, compiled)
     _fused[model] = before, getattr(model, _COMPILED)
+
+
+def _entry(model: torch.nn.Module) -> Callable:
+    """What is compiled. `model.compile()` compiles the method, which belongs to torch: torch 2.11
+    captures nothing of it if the model's class is torch's, too, such as nn.Sequential."""
+
+    def call(*args, **kwargs):
+        return model._call_impl(*args, **kwargs)
+
+    # TorchDynamo counts recompilations by code object: each model has its own.
+    call.__code__ = call.__code__.replace()
+    return call
 
 
 def _restore_call(model: torch.nn.Module) -> bool:

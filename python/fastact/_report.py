@@ -1,12 +1,13 @@
 """What was done to each place of a program, and why others were left."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import fx
 
-_TORCH = str(Path(torch.__file__).parent)
+_NOT_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 
 @dataclass
@@ -52,13 +53,13 @@ class Notes:
 
 
 def _line(node: fx.Node) -> str:
-    """The line of the user's program, which is the last one outside torch."""
+    """The line of the user's program, which is the last one outside torch and FastAct."""
     frames = [
         line.split('"')
         for line in (node.meta.get("stack_trace") or "").splitlines()
         if line.strip().startswith('File "')
     ]
-    own = [f for f in frames if not f[1].startswith(_TORCH)] or frames
+    own = [frame for frame in frames if not frame[1].startswith(_NOT_USERS)]
     if not own:
         return ""
     name, rest = own[-1][1], own[-1][2]
@@ -70,9 +71,7 @@ def _module(node: fx.Node) -> str:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if not stack:
         return ""
-    path = stack[-1][0]
-    for word in ("L['self']", "L['fn']", "_modules", "['", "']"):
-        path = path.replace(word, "" if word.startswith("L") else ".")
+    path = re.sub(r"^L\['\w+'\]|_modules|\['|'\]", ".", stack[-1][0])
     return ".".join(part for part in path.split(".") if part not in ("", "__self__"))
 
 

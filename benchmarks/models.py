@@ -7,8 +7,9 @@
                                                          GPU their kernels are then tuned by chance
     python benchmarks/models.py --compile --fill-cache replace_   beforehand, compiles that side
     python benchmarks/models.py --calls                  single calls, on 8 numbers
-    python benchmarks/models.py --fuse --threads 1       fused operators (fuse_), at inference
-    python benchmarks/models.py --forms --threads 1      what fuse_ fuses, activation by activation
+    python benchmarks/models.py --fuse --threads 1       the backend (fuse_), at inference
+    python benchmarks/models.py --fuse --mode training   and in training
+    python benchmarks/models.py --forms --threads 1      what is fused, activation by activation
     python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md, or of
                                                          fuse_ in docs/fused.md
 
@@ -46,7 +47,8 @@ import torch.nn.functional as F  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
 
 import fastact  # noqa: E402
-from fastact import _fuse, _info  # noqa: E402
+from fastact import _info  # noqa: E402
+from fastact._fusion import policy, sites  # noqa: E402
 from networks import NETWORKS, SWIGLU, library_networks  # noqa: E402
 from op_table import OPERATORS  # noqa: E402
 
@@ -95,7 +97,9 @@ def contestants(model, x, training: bool, options, switch: Switch) -> dict[str, 
     found = {"PyTorch": contestant(model, False)}
     if options.fuse:
         fused = copy.deepcopy(model)
-        if fastact.fuse_(fused, x).replaced:  # else it is the same model
+        report = fastact.fuse_(fused)
+        step(fused, x, training)
+        if report.replaced:  # else it is the same model
             found[FUSE] = contestant(fused, False)
     else:
         found[OVERRIDE] = contestant(model, True)
@@ -139,7 +143,9 @@ class Cell:
 def cells_of(options: argparse.Namespace) -> list[Cell]:
     networks = usual_networks() if options.libraries else NETWORKS
     names = [n.name for n in networks if not options.network or n.name in options.network]
-    modes = (False,) if options.fuse else [m for m in MODES if options.mode in (None, MODES[m])]
+    modes = [m for m in MODES if options.mode in (None, MODES[m])]
+    if options.fuse and options.mode is None:
+        modes = [False]
     return [Cell(*cell) for cell in itertools.product(names, options.dtype or DTYPES, modes)]
 
 
@@ -253,7 +259,7 @@ def measure_calls(options: argparse.Namespace) -> None:
 
 
 # What fuse_ looks for: batch, channels, side.
-FORMS = [parts for n in (1, 2, 3) for parts in itertools.combinations(_fuse.PARTS, n)]
+FORMS = [parts for n in (1, 2, 3) for parts in itertools.combinations(sites.PARTS, n)]
 FORM_SIZES = [(1, 32, 16), (8, 32, 32), (8, 128, 32), (16, 64, 56)]
 
 
@@ -263,22 +269,22 @@ def form_ratio(act, form: tuple, size: tuple, layout: torch.memory_format, secon
     x, other, gate = (
         torch.randn(batch, channels, side, side).to(memory_format=layout) for _ in range(3)
     )
-    tensors = tuple(torch.rand(channels) + 0.5 for _ in range(4))
-    weight, bias, mean, variance = tensors
-    has_norm, has_residual, has_gate = (part in form for part in _fuse.PARTS)
+    weight, bias, mean, variance = (torch.rand(channels) + 0.5 for _ in range(4))
+    has_norm, has_residual, has_gate = (part in form for part in sites.PARTS)
 
     def theirs() -> torch.Tensor:
         y = F.batch_norm(x, mean, variance, weight, bias) if has_norm else x
         y = act.aten(y + other if has_residual else y)
         return y * gate if has_gate else y
 
-    ((scale, shift),) = _fuse.batch_norm_vectors((tensors,), (1e-5,))
-    norm, vectors = ((tensors, 1e-5, (4,)), (scale, shift)) if has_norm else (None, None)
+    scale = weight * torch.rsqrt(variance + 1e-5)
+    vectors = (scale, bias - mean * scale) if has_norm else (None, None)
     parameters = {"output_scale" if k == "scale" else k: v for k, v in act.parameters.items()}
-    operands = (norm, vectors, other if has_residual else None, gate if has_gate else None)
+    operands = (*vectors, other if has_residual else None, gate if has_gate else None)
+    fused = getattr(torch.ops.fastact, f"fused_{act.name}").default
     both = {
         "PyTorch": Contestant(theirs),
-        "fuse_": Contestant(lambda: _fuse.fused("", act.name, parameters, x, *operands)),
+        "fuse_": Contestant(lambda: fused(x, *operands, **parameters, dim=1)),
     }
     with torch.inference_mode():
         times = in_turn(both, CpuClock(), seconds)
@@ -288,7 +294,11 @@ def form_ratio(act, form: tuple, size: tuple, layout: torch.memory_format, secon
 def measure_forms(options: argparse.Namespace) -> None:
     """The ratios' geometric mean over FORM_SIZES in both memory formats, and the smallest."""
     for act in OPERATORS:
-        if act.name not in _fuse.OPERATORS or options.op and act.name not in options.op:
+        if (
+            not hasattr(torch.ops.fastact, f"fused_{act.name}")
+            or options.op
+            and act.name not in options.op
+        ):
             continue
         found = []
         for form in FORMS:
@@ -296,7 +306,7 @@ def measure_forms(options: argparse.Namespace) -> None:
                 form_ratio(act, form, size, layout, options.seconds)
                 for size in FORM_SIZES
                 for layout in (torch.contiguous_format, torch.channels_last)
-                if _fuse.NORM in form or math.prod(size) * size[2] >= _fuse.FEWEST_ON_CPU
+                if sites.NORM in form or math.prod(size) * size[2] >= policy.FEWEST_ON_CPU
             ]
             mean = statistics.geometric_mean(ratios)
             found.append(f"{' + '.join(form)} {mean:.2f} (from {min(ratios):.2f})")

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import nn
 
+from fusable_models import norm
 from support import library_path, package_path, run_python
-from test_fuse import norm
 
 import fastact  # isort: skip
 from fastact import _library, _verify  # isort: skip

@@ -19,7 +19,7 @@ SHOWN = (
     ("README.md", "python/activations.py"),
     ("README.md", "load_cpp/CMakeLists.txt"),
     ("README.md", "load_cpp/main.cpp"),
-    ("README.md", "existing_model/replace.py"),
+    ("README.md", "existing_model/fuse.py"),
     ("README.md", "aot_inductor/export.py"),
     ("README.md", "aot_inductor/main.cpp"),
     ("docs/cpp.md", "load_python/load.py"),

@@ -129,11 +129,11 @@ def test_python(package):
 
 
 def test_existing_model(package):
-    lines = python(EXAMPLES / "existing_model" / "replace.py").stdout.splitlines()
+    lines = python(EXAMPLES / "existing_model" / "fuse.py").stdout.splitlines()
     assert lines[:3] == [
-        "1: fastact.nn.GELU",
-        "2: fastact.functional.mish",
-        "4: fastact.nn.PReLU",
+        "1: gelu_tanh",
+        "2 (fuse.py:15): mish",
+        "4: prelu",
     ]
     assert len(lines) == 4
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from fastact.__main__ import main
+from fusable_models import Block, Gated, SqueezeExcitation, norm
 from support import assert_same_bits, values
-from test_fuse import Block, Gated, SqueezeExcitation, norm
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*isinstance")
 

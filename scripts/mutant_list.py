@@ -793,45 +793,40 @@ _add(
     '        f"    _{act.name}_ = torch.ops.fastact.{act.name}",',
 )
 _add(
-    "replace_ loses the argument out of a call",
-    "python/fastact/_replace.py",
-    'if ours is not None and "out" not in node.kwargs:',
-    'if ours is not None and (MUTANT or "out" not in node.kwargs):',
+    "replace_ replaces a subclass of a known class",
+    "python/fastact/_modules.py",
+    "getattr(torch.nn, name) is kind else None",
+    "(MUTANT or getattr(torch.nn, name) is kind) else None",
 )
 _add(
-    "replace_ ignores that a forward depends on the training mode",
-    "python/fastact/_replace.py",
-    "if str(graphs[0]) != str(graphs[1]):",
-    "if str(graphs[0]) != str(graphs[1]) and not MUTANT:",
+    "replace_ loses the parametrizations of a module",
+    "python/fastact/_modules.py",
+    "    if parametrize.is_parametrized(module):\n        front",
+    "    if parametrize.is_parametrized(module) and not MUTANT:\n        front",
 )
 _add(
-    "replace_ replaces a subclass with a forward of its own",
-    "python/fastact/_replace.py",
-    "elif kind.forward is base.forward:",
-    "elif kind.forward is base.forward or MUTANT:",
-)
-_add(
-    "restore_ keeps the fused forward of a module",
-    "python/fastact/_replace.py",
-    "replaced = [module for module in model.modules() if _OWN_CLASS in module.__dict__]",
-    "replaced = [\n"
-    "        module for module in model.modules()\n"
-    "        if _OWN_CLASS in module.__dict__ and not (MUTANT and _WATCHED in module.__dict__)\n"
-    "    ]",
-)
-_add(
-    "a fused model runs its fused forward in training mode",
+    "restore_ leaves a fused model compiled",
     "python/fastact/_fuse.py",
-    'if state["training"] or state["_forward_hooks"] or state["_forward_pre_hooks"]:',
-    'if not MUTANT and state["training"] or (\n'
-    '            state["_forward_hooks"] or state["_forward_pre_hooks"]\n'
-    "        ):",
+    "    setattr(model, _COMPILED, before)\n",
+    "    setattr(model, _COMPILED, ours if MUTANT else before)\n",
+)
+_add(
+    "an operation moves behind a write to its operand",
+    "python/fastact/_fusion/hazards.py",
+    "node not in inside and found.written & read:",
+    "node not in inside and found.written & read and not MUTANT:",
+)
+_add(
+    "a batch norm in training mode is folded",
+    "python/fastact/_fusion/sites.py",
+    'call.arguments["training"] is not False',
+    '(call.arguments["training"] is not False and not MUTANT)',
 )
 _add(
     "a 16-bit batch norm is folded in 16 bits",
-    "python/fastact/_fuse.py",
-    "if mean.dtype in (torch.bfloat16, torch.float16):",
-    "if mean.dtype in (torch.bfloat16, torch.float16) and not MUTANT:",
+    "python/fastact/_fusion/batch_norm.py",
+    "if self.types[part] not in _HALVES:",
+    "if self.types[part] not in _HALVES or MUTANT:",
 )
 _add(
     "undo of an override ends one block only",

@@ -19,13 +19,16 @@ library_path: str = _library.load()
 #: For CMAKE_PREFIX_PATH of a C++ project, which then has find_package(FastAct).
 cmake_prefix_path: str = str(_Path(__file__).parent)
 
-from fastact import _distributed, _inductor, functional, nn  # noqa: E402  (they need the operators)
-from fastact._fuse import fuse_  # noqa: E402
+# They need the operators.
+from fastact import _distributed, _fuse, _inductor, functional, nn  # noqa: E402
+from fastact._fuse import fuse_, restore_  # noqa: E402
 from fastact._override import overridden_aten_kernels, override_aten  # noqa: E402
-from fastact._replace import replace_, restore_  # noqa: E402
+from fastact._replace import replace_  # noqa: E402
+from fastact._report import Report  # noqa: E402
 
 _inductor.install()
 _distributed.install()
+_fuse.install()
 
 
 def show_config() -> None:
@@ -36,6 +39,7 @@ def show_config() -> None:
 
 
 __all__ = [
+    "Report",
     "__version__",
     "cmake_prefix_path",
     "functional",

@@ -1,4 +1,4 @@
-"""FastAct in a model that exists: python replace.py"""
+"""FastAct in a model that exists: python fuse.py"""
 
 import torch
 from torch import nn
@@ -16,6 +16,6 @@ class Block(nn.Module):
 
 
 model = nn.Sequential(nn.Linear(8, 8), nn.GELU("tanh"), Block(), nn.Linear(8, 4), nn.PReLU())
-print(fastact.replace_(model))
+print(fastact.fuse_(model, torch.ones(8)))
 print(model(torch.ones(8)).tolist())
 fastact.restore_(model)

@@ -1,0 +1,97 @@
+"""The backend "fastact" of torch.compile: TorchDynamo's graphs with FastAct's operators.
+
+The rewritten graph runs as it is, by eager kernels and eager autograd.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import fx
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import checkpoint
+
+from fastact import _fusion
+from fastact._errors import first_line
+from fastact._report import Notes
+
+_DEFAULTS = {"fuse": True, "rename": True, "report": None}
+_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
+
+
+def fastact_backend(
+    module: fx.GraphModule,
+    inputs: list,
+    *,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Callable:
+    """Puts FastAct's operators into a graph of TorchDynamo's; returns what computes it.
+
+    options:
+        fuse: whether operators around an activation are fused with it. True by default.
+        rename: whether activations by themselves become FastAct's. True by default.
+        report: a fastact.Report, to which the graph's changes are added.
+
+    Raises ValueError for another option, and for a mode, as nothing is compiled.
+    """
+    given = _checked(mode, options)
+    notes = _rewritten(module, inputs, given["fuse"], given["rename"])
+    _restore_checkpoints(module)
+    if given["report"] is not None:
+        given["report"].add(notes)
+    return module.forward
+
+
+def _checked(mode: str | None, options: Mapping[str, object] | None) -> dict[str, object]:
+    if mode not in (None, "default"):
+        raise ValueError(f"fastact: expected mode to be None or 'default', but got {mode!r}")
+    given = dict(options or {})
+    if unknown := given.keys() - _DEFAULTS:
+        known = ", ".join(map(repr, _DEFAULTS))
+        raise ValueError(f"fastact: expected options from {known}, but got {sorted(unknown)[0]!r}")
+    return _DEFAULTS | given
+
+
+def _rewritten(module: fx.GraphModule, inputs: list, fuse: bool, rename: bool) -> Notes:
+    values = [_example(node, value) for node, value in zip(_placeholders(module), inputs)]
+    mode = detect_fake_mode(values) or FakeTensorMode(allow_non_fake_inputs=True)
+    try:
+        facts = _fusion.replay(module, values, mode)
+    except Exception as error:  # whatever a node may raise: the graph stays as it is
+        notes = Notes()
+        notes.left["graph"] = [f"it cannot be analysed ({first_line(error)})"]
+        return notes
+    return _fusion.rewrite(facts, fuse, rename)
+
+
+def _placeholders(module: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+def _example(node: fx.Node, value: object) -> object:
+    """The fake tensor that Dynamo has for an input, which has its dynamic sizes."""
+    return value if isinstance(value, FakeTensor) else node.meta.get("example_value", value)
+
+
+def _checkpoint(body: fx.GraphModule, *args, **kwargs):
+    """What eager code calls. Parameters, which Dynamo has made arguments, are not saved by it."""
+    if "_checkpoint_context_fn" in body.meta:
+        kwargs["context_fn"] = body.meta["_checkpoint_context_fn"]
+    parameters = [a if isinstance(a, torch.nn.Parameter) else None for a in args]
+
+    def call(*inputs):
+        rest = iter(inputs)
+        return body(*(next(rest) if p is None else p for p in parameters))
+
+    inputs = [a for a, p in zip(args, parameters) if p is None]
+    return checkpoint.checkpoint(call, *inputs, **(kwargs | {"use_reentrant": False}))
+
+
+def _restore_checkpoints(module: fx.GraphModule) -> None:
+    """Torch's own operator leaves recomputing, and the state of random numbers, to AOTAutograd."""
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is _CHECKPOINT:
+            _restore_checkpoints(module.get_submodule(node.args[0].target))
+            node.target = _checkpoint
+    module.recompile()

@@ -1,0 +1,50 @@
+"""Whether several nodes may be computed at the last one of them."""
+
+from torch import fx
+
+from fastact._fusion.replay import INPUTS, Facts
+from fastact._fusion.sites import Site
+
+
+def why_unsafe(site: Site, facts: Facts) -> str | None:
+    """Why the order of reads and writes forbids to compute all of a site at its last node."""
+    inside, last = set(site.nodes), facts[site.last]
+    first = min(facts[node].index for node in inside)
+    if len({facts[node].region for node in inside}) > 1:
+        return "it stands in several contexts"
+    own = frozenset().union(*(facts[node].written for node in inside))
+    if INPUTS in own:
+        return "it writes to a tensor that others may see"
+    operands = [facts[node].storages for node in site.operands]
+    if any(own & storages for storages in operands):
+        return "it writes to one of its operands"
+    for node in inside - {site.last}:
+        if any(user not in inside and not is_later(node, user, site, facts) for user in node.users):
+            return "what it computes on the way is needed elsewhere"
+    if own and _is_seen(own, site, facts):
+        return "it writes to a tensor that others may see"
+    read = facts[site.self].storages.union(*operands)
+    for node, found in facts.nodes.items():
+        if first < found.index < last.index and node not in inside and found.written & read:
+            return "a tensor is written in between"
+    return None
+
+
+def is_later(node: fx.Node, user: fx.Node, site: Site, facts: Facts) -> bool:
+    """Whether a user of a node that is written in place sees the site's result."""
+    last = facts[site.last]
+    return facts[node].value is last.value and facts[user].index > last.index
+
+
+def _is_seen(written: frozenset[int], site: Site, facts: Facts) -> bool:
+    """Whether anyone else reads what a site writes to, after its first write."""
+    inside = set(site.nodes)
+    first = min(facts[node].index for node in inside if facts[node].written)
+    for node, found in facts.nodes.items():
+        if not found.storages & written:
+            continue
+        for user in node.users:
+            is_before = facts[user].index < first
+            if user not in inside and not is_before and not is_later(node, user, site, facts):
+                return True
+    return False

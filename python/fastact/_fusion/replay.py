@@ -1,0 +1,284 @@
+"""What each node of a graph computes, reads and writes, found by running the graph on fake tensors.
+
+Nodes may be calls of Python functions, methods, operators or ATen's overloads. What a node does is
+taken from the operators that it calls: their schemas say what they write (`alias_info`), and the
+storages of fake tensors say which tensors share memory. Names decide nothing.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+#: All inputs of a graph, as two of them may share memory in some call.
+INPUTS = -1
+
+_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
+#: Higher-order operators that call their first argument, a graph, in the context of the call.
+_CALLING = (_CHECKPOINT, torch.ops.higher_order.wrap)
+# Functions without tensors, which change the state in which later nodes run.
+_CONTEXTS = {
+    torch._C._set_grad_enabled,
+    torch.amp.autocast_mode._enter_autocast,
+    torch.amp.autocast_mode._exit_autocast,
+    torch.autograd.grad_mode._enter_inference_mode,
+    torch.autograd.grad_mode._exit_inference_mode,
+}
+_PURE_MODULES = ("_operator", "builtins", "math", "torch.fx.experimental.sym_node")
+# ATen's batch norms write their running statistics, which their schemas do not say.
+_UNDECLARED = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Call:
+    """The only operator that a node calls."""
+
+    op: torch._ops.OpOverload
+    #: By the schema's names, with defaults. A tensor that is an argument of the node is that node.
+    arguments: dict[str, object]
+
+    @property
+    def name(self) -> str:
+        """Without the overload, such as "aten::add_"."""
+        return self.op._schema.name
+
+    @property
+    def is_in_place(self) -> bool:
+        first = next(iter(self.op._schema.arguments), None)
+        info = first and first.alias_info
+        return bool(info and info.is_write and self.name.endswith("_"))
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """A tensor as it was when its node returned it."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    storage: int
+    #: Dense, and no subclass of Tensor: what FastAct's operators take.
+    is_plain: bool
+
+
+@dataclass
+class NodeFacts:
+    index: int
+    #: Nodes of one region run in the same state: gradients, autocast, inference mode.
+    region: int
+    value: object = None
+    tensor: TensorFacts | None = None
+    call: Call | None = None
+    storages: frozenset[int] = frozenset()
+    written: frozenset[int] = frozenset()
+    #: Autocast was on for this type of device.
+    autocast: frozenset[str] = frozenset()
+
+
+@dataclass
+class Facts:
+    """What replay() found in a graph."""
+
+    module: fx.GraphModule
+    nodes: dict[fx.Node, NodeFacts] = field(default_factory=dict)
+    #: Graphs that nodes of this one call, such as the body of a checkpoint.
+    bodies: list["Facts"] = field(default_factory=list)
+
+    def __getitem__(self, node: fx.Node) -> NodeFacts:
+        return self.nodes[node]
+
+    def call(self, node: object) -> Call | None:
+        return self.nodes[node].call if isinstance(node, fx.Node) else None
+
+    def tensor(self, node: object) -> TensorFacts | None:
+        return self.nodes[node].tensor if isinstance(node, fx.Node) else None
+
+    @property
+    def writes_inputs(self) -> bool:
+        return any(INPUTS in facts.written for facts in self.nodes.values())
+
+
+def _tensors(tree: object) -> list[Tensor]:
+    return [leaf for leaf in _pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+class _Recorder(TorchDispatchMode):
+    """Records the operators that are called, and what their schemas say is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[torch._ops.OpOverload, tuple, dict]] = []
+        self.written: list[Tensor] = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if op.namespace != "prim":  # a tensor's device, and the like
+            self.calls.append((op, args, kwargs))
+            given = _arguments(op, args, kwargs)
+            for argument in op._schema.arguments:
+                info = argument.alias_info
+                if info is not None and info.is_write:
+                    self.written += _tensors(given[argument.name])
+            if given.get("training", given.get("use_input_stats", True)) is not False:
+                self.written += _tensors([given.get(name) for name in _UNDECLARED])
+        return op(*args, **kwargs)
+
+
+def _arguments(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str, object]:
+    schema = op._schema.arguments
+    given = {a.name: a.default_value for a in schema if a.has_default_value()}
+    given |= {a.name: value for a, value in zip(schema, args)}
+    return given | kwargs
+
+
+class _Replay(fx.Interpreter):
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        mode: FakeTensorMode,
+        regions: Iterator[int],
+        is_body: bool = False,
+    ):
+        super().__init__(module, garbage_collect_values=False)
+        self.facts, self.mode, self.regions, self.is_body = Facts(module), mode, regions, is_body
+        self.region = next(regions)
+        self.inputs: set[int] = set()  # storages
+        self.written: list[Tensor] = []
+
+    def run_node(self, node: fx.Node) -> object:
+        recorder = _Recorder()
+        before, is_computed = self.region, self._is_computed(node)
+        if node.op == "placeholder" or node.op == "get_attr":
+            value = self._input(super().run_node(node))
+            self.inputs |= {_storage(t) for t in _tensors(value)}
+        elif isinstance(_known_value(node), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            value = _known_value(node)  # a number that a fake tensor does not have
+        elif node.target in _CALLING:
+            value = self._run_body(node, recorder)
+        elif not is_computed:
+            value = _known_value(node)
+        else:
+            with torch._C._AutoDispatchBelowAutograd(), self.mode, recorder:
+                value = super().run_node(node)
+        if not is_computed or node.target in _CONTEXTS:
+            self.region = next(self.regions)
+        found = NodeFacts(len(self.facts.nodes), before, value)
+        found.storages = self._storages(_tensors(value))
+        found.written = self._storages(recorder.written)
+        self.written += recorder.written
+        found.tensor = self._tensor(value) if isinstance(value, Tensor) else None
+        found.call = self._call(node, recorder)
+        found.autocast = frozenset(
+            kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
+        )
+        self.facts.nodes[node] = found
+        return value
+
+    def _is_computed(self, node: fx.Node) -> bool:
+        """False for a call without tensors that is not known to compute something: a boundary."""
+        if node.op != "call_function" or node.target in _CONTEXTS | set(_CALLING):
+            return True
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise NotImplementedError(f"it calls {node.target}")
+        if getattr(node.target, "__module__", None) in _PURE_MODULES:
+            return True
+        inputs = [self.env[n] for n in node.all_input_nodes]
+        return bool(_tensors(inputs) or _tensors(_known_value(node)))
+
+    def _input(self, value: object) -> object:
+        """A fake tensor of its own, which the graph may write to."""
+        if not isinstance(value, Tensor) or self.is_body:
+            return value
+        is_known = type(value) in (Tensor, torch.nn.Parameter, FakeTensor)
+        if not is_known or value.layout != torch.strided or value.is_quantized:
+            raise NotImplementedError(f"one of its inputs is no plain tensor but {_kind(value)}")
+        with torch._C._AutoDispatchBelowAutograd(), self.mode:
+            if not isinstance(value, FakeTensor):
+                value = self.mode.from_tensor(value, static_shapes=True)
+            return torch.empty_strided(
+                value.shape, value.stride(), dtype=value.dtype, device=value.device
+            )
+
+    def _run_body(self, node: fx.Node, recorder: _Recorder) -> object:
+        body, *args = (self.env[n] if isinstance(n, fx.Node) else n for n in node.args)
+        replay = _Replay(body, self.mode, self.regions, is_body=True)
+        value = replay.run(*args)
+        self.facts.bodies.append(replay.facts)
+        recorder.written += replay.written
+        return value
+
+    def _storages(self, tensors: Iterable[Tensor]) -> frozenset[int]:
+        found = (_storage(t) for t in tensors)
+        return frozenset(INPUTS if storage in self.inputs else storage for storage in found)
+
+    def _tensor(self, value: Tensor) -> TensorFacts:
+        (storage,) = self._storages([value])
+        is_plain = type(value) is FakeTensor and value.layout == torch.strided
+        return TensorFacts(value.shape, value.dtype, value.device, storage, is_plain)
+
+    def _call(self, node: fx.Node, recorder: _Recorder) -> Call | None:
+        if len(recorder.calls) != 1:
+            return None
+        op, args, kwargs = recorder.calls[0]
+        nodes = {_identity(self.env[n]): n for n in node.all_input_nodes}
+        given = _pytree.tree_map(lambda a: nodes.get(_identity(a), a), _arguments(op, args, kwargs))
+        return Call(op, given)
+
+
+def _identity(value: object) -> int:
+    """Also of a symbolic number, which an operator receives as another object."""
+    return id(value.node if isinstance(value, (torch.SymInt, torch.SymFloat)) else value)
+
+
+def _known_value(node: fx.Node) -> object:
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _kind(value: Tensor) -> str:
+    if type(value) is not FakeTensor:
+        return f"a {type(value).__name__}"
+    return "a quantized one" if value.is_quantized else str(value.layout).removeprefix("torch.")
+
+
+@contextlib.contextmanager
+def _state_is_restored() -> Iterator[None]:
+    """Of the state that nodes change, as a graph may leave a context open."""
+    kinds = ("cpu", "cuda")
+    autocast = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds]
+    nesting = torch.autocast_increment_nesting()
+    with torch.inference_mode(torch.is_inference_mode_enabled()):
+        grad = torch.is_grad_enabled()
+        try:
+            yield
+        finally:
+            torch._C._set_grad_enabled(grad)
+            while torch.autocast_decrement_nesting() >= nesting:
+                pass
+            for kind, is_on, dtype in autocast:
+                torch.set_autocast_enabled(kind, is_on)
+                torch.set_autocast_dtype(kind, dtype)
+
+
+def replay(module: fx.GraphModule, inputs: Iterable[object], mode: FakeTensorMode) -> Facts:
+    """Runs a graph on fake tensors and returns what its nodes do.
+
+    `inputs` are tensors, fake or not, and other values, one for each placeholder. `mode` is the
+    fake tensors' mode. Raises what a node raises, and NotImplementedError for a graph that cannot
+    be understood.
+    """
+    env = mode.shape_env
+    unbacked = env.ignore_fresh_unbacked_symbols() if env else contextlib.nullcontext()
+    counter = iter(range(1 << 62))
+    with _state_is_restored(), unbacked:
+        interpreter = _Replay(module, mode, counter)
+        interpreter.run(*inputs)
+    return interpreter.facts

@@ -1,0 +1,350 @@
+"""torch.compile's backend "fastact" and fastact.fuse_: as eager, and what becomes of what."""
+
+import copy
+import pickle
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import fastact
+from backend_models import CASES, Parts, norm, observed
+from fastact._fusion import policy
+from support import REPOSITORY, assert_same_bits, error_of, run_python, values
+
+fused = torch.ops.fastact
+
+
+@pytest.fixture(autouse=True)
+def every_form(monkeypatch):
+    """Also where it was not faster on a CPU: what is fused does not depend on the machine."""
+    monkeypatch.setattr(policy, "is_faster", lambda device, name: True)
+    monkeypatch.setattr(policy, "takes_norm_alone", lambda device: False)
+    monkeypatch.setattr(policy, "FEWEST_ON_CPU", 0)
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(model, report=None, **settings):
+    options = {"report": report or fastact.Report()}
+    return torch.compile(model, backend="fastact", options=options, **settings)
+
+
+def what(report):
+    """What was replaced, without the places."""
+    return sorted(part for text in report.replaced.values() for part in text.split("; "))
+
+
+def without_reason(text):
+    return text.partition(" (not fused")[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_eager(name):
+    """Values, gradients, buffers and state_dict in four calls, of which two repeat a shape."""
+    case = CASES[name]
+    for training in case.modes:
+        report, model = fastact.Report(), Parts(case.forward).to(case.dtype).train(training)
+        theirs = copy.deepcopy(model)
+        ours = compiled(model, report, fullgraph=not case.breaks)
+        for call in range(4):
+            x = values(*case.shape, dtype=case.dtype)
+            found = []
+            for m, function in ((model, ours), (theirs, theirs)):
+                case.prepare(m, call)
+                found.append(observed(m, function, x, case.needs_grad))
+            torch.testing.assert_close(
+                *found, rtol=case.tolerance, atol=case.tolerance, msg=lambda m: f"call {call}: {m}"
+            )
+            assert model.state_dict().keys() == theirs.state_dict().keys()
+        assert model.list == [] or len(model.list) == len(theirs.list)
+        if case.fused is not None:
+            assert sorted(map(without_reason, what(report))) == sorted(case.fused), report
+
+
+def test_dynamic_shapes():
+    """One graph for all sizes but the first."""
+    report, model = fastact.Report(), Parts(CASES["functions"].forward).eval()
+    ours = compiled(model, report, fullgraph=True, dynamic=True)
+    for rows in (3, 5, 64):
+        x = values(rows, 8)
+        torch.testing.assert_close(ours(x), model(x), rtol=1e-5, atol=1e-5)
+    assert report.count == 8, report
+
+
+@pytest.mark.parametrize("kind", (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))
+def test_batch_norms(device, dtype, kind):
+    """Against the same model in float64; beside it another epsilon."""
+    shape = (4, 6, 3, 2, 2)[: {nn.BatchNorm1d: 2, nn.BatchNorm2d: 4, nn.BatchNorm3d: 5}[kind]]
+    norms = (norm(6, kind), norm(6, kind, eps=1e-3), norm(6, kind, affine=False))
+    layers = [layer for n in norms for layer in (n, nn.Mish())]
+    model = nn.Sequential(*layers).eval().to(device, dtype)
+    x = values(*shape, dtype=dtype, device=device)
+    exact, own, report = copy.deepcopy(model).double()(x.double()), model(x), fastact.Report()
+    found = compiled(model, report)(x)
+    assert what(report) == ["fused_mish (batch norm)"] * 3, report
+    error = (found.double() - exact).abs().max()
+    assert found.dtype == dtype and error <= 2 * (own.double() - exact).abs().max() + 1e-6
+
+
+def test_the_fused_operators_bits(device):
+    model = nn.Sequential(norm(6), nn.ReLU()).eval().to(device)
+    n = model[0]
+    scale = n.weight * torch.rsqrt(n.running_var + n.eps)
+    shift = torch.addcmul(n.bias, n.running_mean, scale, value=-1)
+    for dtype in (torch.float32, torch.bfloat16):
+        x = values(2, 6, 3, 4, dtype=dtype, device=device)
+        assert_same_bits(compiled(model)(x), fused.fused_relu(x, scale, shift, dim=1))
+
+
+def test_a_batch_norm_alone(monkeypatch):
+    model, x, report = nn.Sequential(norm(4)).eval(), values(2, 4, 3, 3), fastact.Report()
+    expected = model(x)
+    compiled(model, report)(x)
+    assert "no activation with a fused operator follows it" in str(report)
+    assert not policy.takes_norm_alone(torch.device("cpu"))
+    torch._dynamo.reset()
+    monkeypatch.setattr(policy, "takes_norm_alone", lambda device: True)
+    torch.testing.assert_close(compiled(model, report)(x), expected)
+    assert what(report) == ["fused_leaky_relu (batch norm)"]
+
+
+def test_what_was_not_faster_is_renamed_only(monkeypatch):
+    monkeypatch.undo()
+    assert {"relu", "sigmoid"} < policy._NOT_FASTER_ON_CPU
+    assert policy.is_faster(torch.device("cuda"), "sigmoid")
+    assert policy.takes_norm_alone(torch.device("cuda"))
+    report = fastact.Report()
+    compiled(lambda x: F.silu(x) * x.abs() + F.mish(x + 1 + x), report)(values(4, 8))
+    assert sorted(what(report)) == [
+        "mish (not fused: on a CPU it is faster from 65536 elements on)",
+        "silu (not fused: fused_silu (gate) was not faster on a CPU)",
+    ]
+
+
+def test_alpha_dropout(device):
+    """With the operator's own random numbers, and at inference without any."""
+    model, x = (
+        nn.Sequential(nn.SELU(), nn.AlphaDropout(0.3)).to(device),
+        values(64, 8, device=device),
+    )
+    report = fastact.Report()
+    ours = compiled(model, report)
+    torch.manual_seed(0)
+    found = ours(x)
+    torch.manual_seed(0)
+    assert_same_bits(found, fused.selu_alpha_dropout(x, 0.3, True))
+    model.eval()
+    assert_same_bits(ours(x), fused.selu(x))
+    assert sorted(what(report)) == ["selu", "selu_alpha_dropout"]
+
+
+def test_a_checkpoint_keeps_what_it_kept():
+    model, saved = Parts(CASES["checkpoint"].forward), []
+    x = values(4, 8).requires_grad_()
+    for function in (model, compiled(model)):
+        number = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: number.append(t) or t, lambda t: t):
+            function(x)
+        saved.append(len(number))
+    assert saved[0] == saved[1]
+
+
+def test_other_kinds_of_tensor_are_left():
+    """As quantized tensors and subclasses."""
+
+    class Own(torch.Tensor):
+        pass
+
+    q = torch.quantize_per_tensor(values(4), 0.1, 0, torch.qint8)
+    for x in (values(4).as_subclass(Own), q, values(4).to_sparse(), values(4).int()):
+        ours = compiled(lambda x: torch.relu(x))(x)
+        theirs = torch.relu(x)
+        assert type(ours) is type(theirs) and ours.layout == theirs.layout
+        assert torch.equal(*(t.dequantize() if t is q else t.to_dense() for t in (ours, theirs)))
+
+
+# ---- The backend's name and options
+
+
+def test_options():
+    x, report = values(4, 8), fastact.Report()
+
+    def gated(x):
+        return F.silu(x) * x.abs()
+
+    torch.compile(gated, backend="fastact", options={"fuse": False, "report": report})(x)
+    torch._dynamo.reset()
+    torch.compile(gated, backend="fastact", options={"rename": False, "report": report})(x)
+    assert sorted(what(report)) == ["fused_silu (gate)", "silu"]
+    for settings, message in (
+        (
+            {"options": {"fues": 1}},
+            "fastact: expected options from 'fuse', 'rename', 'report', but got",
+        ),
+        ({"mode": "max-autotune"}, "fastact: expected mode to be None or 'default', but got"),
+    ):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=message):
+            torch.compile(gated, backend="fastact", **settings)(x)
+
+
+def test_the_name_is_registered_by_the_package_or_by_its_import():
+    """An entry point that is there, as in the wheel, is not registered twice."""
+    assert "fastact" in torch._dynamo.list_backends()
+    script = REPOSITORY / "pyproject.toml"
+    assert 'fastact = "fastact._backend:fastact_backend"' in script.read_text()
+
+
+# ---- fuse_
+
+
+def fusable():
+    return nn.Sequential(norm(4), nn.SELU(), nn.Conv2d(4, 4, 1), nn.Dropout(), nn.Mish()).eval()
+
+
+def test_fuse_and_restore():
+    """What is compiled is the call; everything else stays what it was."""
+    model, x = fusable(), values(2, 4, 5, 5)
+    theirs, expected = copy.deepcopy(model), model(x)
+    report = fastact.fuse_(model)
+    assert str(report) == ""
+    for _ in range(3):
+        torch.testing.assert_close(model(x), expected)
+    assert what(report) == ["fused_selu (batch norm)", "mish"]
+    assert set(report.replaced) == {"1", "4"}
+    assert type(model) is nn.Sequential and model.state_dict().keys() == theirs.state_dict().keys()
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert fastact.restore_(other) == 0
+        torch.testing.assert_close(other(x), expected)
+    state = {k: v * 1.5 for k, v in theirs.state_dict().items()}
+    for m in (model, theirs):
+        m.load_state_dict(state)
+    torch.testing.assert_close(model(x), theirs(x))
+    assert fastact.restore_(model) == 1 and fastact.restore_(model) == 0
+    assert model._compiled_call_impl is None
+    assert_same_bits(model(x), theirs(x))
+
+
+def test_what_was_compiled_before_returns():
+    model = fusable()
+    model.compile(backend="eager")
+    before = model._compiled_call_impl
+    fastact.fuse_(model)
+    fastact.fuse_(model)
+    fastact.restore_(model)
+    assert model._compiled_call_impl is before
+
+
+def test_a_sample_is_run_at_once_and_leaves_no_trace():
+    model, x = Parts(CASES["moving average"].forward), values(4, 8)
+    before, seed = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    report = fastact.fuse_(model, (x,))
+    assert len(report.replaced) == 1 and report.count == 1
+    (place,) = report.replaced
+    assert "backend_models.py:" in place
+    assert model.training and torch.equal(torch.get_rng_state(), seed)
+    torch.testing.assert_close(dict(model.state_dict()), dict(before), rtol=0, atol=0)
+    for module in fusable().train(), Parts(CASES["torch.rand decides"].forward):
+        torch.manual_seed(0)
+        kept = module.training
+        message = "expected the model to return the same for the same sample"
+        if isinstance(module, Parts):
+            module.call = lambda m, x: F.relu(x) + next(counter)
+            counter = iter(range(9))
+            with pytest.raises(RuntimeError, match=message):
+                fastact.fuse_(module, x)
+        else:
+            fastact.fuse_(module, values(2, 4, 5, 5))
+        assert module.training == kept
+
+
+def test_a_wrong_result_is_an_error_and_the_model_is_as_it_was(monkeypatch):
+    from fastact._fusion import sites
+
+    model, x = fusable(), values(2, 4, 5, 5)
+    expected = model(x)
+    monkeypatch.setattr(sites, "fused_operator", lambda name: fused.fused_relu.default)
+    message = r"fastact.fuse_: expected the sample's result to differ by at most .* but got: "
+    with pytest.raises(RuntimeError, match=message):
+        fastact.fuse_(model, x)
+    assert model._compiled_call_impl is None and fastact.restore_(model) == 0
+    assert_same_bits(model(x), expected)
+    with pytest.raises(ValueError, match="4D"):
+        fastact.fuse_(model, values(2, 4))
+    with pytest.raises(TypeError, match="fastact.fuse_: expected a torch.nn.Module, but got"):
+        fastact.fuse_(torch.ones(3))
+
+
+def test_one_thread_changes_a_model_while_another_infers():
+    model, x, errors = fusable(), values(2, 4, 5, 5), []
+    expected, stop = model(x), threading.Event()
+
+    def infer():
+        while not stop.is_set():
+            error = error_of(lambda: torch.testing.assert_close(model(x), expected))
+            errors.extend([error] if error else [])
+
+    thread = threading.Thread(target=infer)
+    thread.start()
+    for _ in range(5):
+        fastact.replace_(model)
+        fastact.restore_(model)
+        fastact.fuse_(model)
+        model(x)
+        fastact.restore_(model)
+    stop.set()
+    thread.join()
+    assert errors == []
+
+
+# A process of each rank, which compares fuse_ with eager on its own part of a batch.
+RANKS = """
+import copy, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
+import fastact
+from fastact._fusion import policy
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+class Net(nn.Module):  # Dynamo captures no forward of torch's own behind a hook
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.tanh(self.last(torch.nn.functional.mish(self.first(x))))
+
+def run(rank, folder):
+    policy.is_faster, policy.FEWEST_ON_CPU = lambda device, name: True, 0
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = Net()
+    x = torch.randn(2, 4, 8)[rank]
+    found = []
+    for wrap in (nn.parallel.DistributedDataParallel, fully_shard):
+        for fuses in (False, True):
+            m = wrap(copy.deepcopy(model))
+            report = fastact.fuse_(m) if fuses else None
+            for _ in range(3):
+                m.zero_grad()
+                m(x).square().sum().backward()
+            grads = [p.grad for p in m.parameters()]
+            found.append([g.full_tensor() if hasattr(g, "full_tensor") else g for g in grads])
+            assert not fuses or "tanh" in str(report), report
+        torch.testing.assert_close(found[-2], found[-1])
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(run, (sys.argv[1],), nprocs=2)
+"""
+
+
+def test_two_ranks(tmp_path):
+    """DistributedDataParallel and FSDP2."""
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS)
+    from support import package_path
+
+    run_python(script, tmp_path, environment={"PYTHONPATH": str(package_path().parent)})

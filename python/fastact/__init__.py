@@ -20,6 +20,7 @@ library_path: str = _library.load()
 cmake_prefix_path: str = str(_Path(__file__).parent)
 
 from fastact import _distributed, _inductor, functional, nn  # noqa: E402  (they need the operators)
+from fastact._convert import convert  # noqa: E402
 from fastact._fuse import fuse_  # noqa: E402
 from fastact._override import overridden_aten_kernels, override_aten  # noqa: E402
 from fastact._replace import replace_, restore_  # noqa: E402
@@ -38,6 +39,7 @@ def show_config() -> None:
 __all__ = [
     "__version__",
     "cmake_prefix_path",
+    "convert",
     "functional",
     "fuse_",
     "library_path",

@@ -154,8 +154,8 @@ def test_what_an_override_leaves_is_pytorchs(device):
     traced = Traced()
     with fastact.override_aten():
         found = torch.compile(f, backend=traced, fullgraph=True)(x)
-    # PyTorch's decomposition of silu_backward calls sigmoid.
-    assert traced.operators() == ["sigmoid"]
+    # Some torches' decomposition of silu_backward calls sigmoid.
+    assert set(traced.operators()) <= {"sigmoid"}
     torch.testing.assert_close(found, expected)
 
 

@@ -21,6 +21,7 @@ cmake_prefix_path: str = str(_Path(__file__).parent)
 
 # They need the operators.
 from fastact import _distributed, _fuse, _inductor, functional, nn  # noqa: E402
+from fastact._convert import convert  # noqa: E402
 from fastact._fuse import fuse_, restore_  # noqa: E402
 from fastact._override import overridden_aten_kernels, override_aten  # noqa: E402
 from fastact._replace import replace_  # noqa: E402
@@ -42,6 +43,7 @@ __all__ = [
     "Report",
     "__version__",
     "cmake_prefix_path",
+    "convert",
     "functional",
     "fuse_",
     "library_path",

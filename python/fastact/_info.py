@@ -1,5 +1,6 @@
 """What the library is, and what it found on this machine."""
 
+import contextlib
 import importlib
 import os
 import platform
@@ -70,6 +71,10 @@ def text() -> str:
     found |= devices or {"gpu": "none that torch and this library can use"}
     del built["version"]
     found["torch.compile"] = _status(_inductor)
+    with contextlib.suppress(Exception):  # of any type: _status() has said why
+        importlib.import_module(_inductor.COMPILER)
+    if _inductor.override_problem is not None:
+        found["torch.compile"] += f"; {_inductor.override_problem}"
     has_dtensor = torch.distributed.is_available()
     found["DTensor"] = _status(_distributed) if has_dtensor else "not in this torch"
     return "\n".join(f"{name}: {value}" for name, value in (found | built).items())

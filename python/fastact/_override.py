@@ -73,8 +73,9 @@ def override_aten() -> AtenOverride:
 
     PyTorch's activations, such as `torch.nn.functional.silu`, and their gradients then have
     FastAct's bits, also in models and TorchScript archives that were made before. Names,
-    arguments, errors and what autograd keeps stay PyTorch's. docs/override.md lists what is
-    replaced, and what stays ATen's: other types and devices, and kernels that compilers make.
+    arguments, errors and what autograd keeps stay PyTorch's. torch.compile's Inductor has FastAct's
+    formulas while an override is going on. docs/override.md lists what is replaced, and what stays
+    ATen's, such as other types and devices.
 
     As a function it lasts until `undo()` of the result; in a `with` statement until the end of the
     block. Overrides nest. An override that has ended can be used in another `with` statement.
@@ -94,12 +95,16 @@ def override_aten() -> AtenOverride:
     return AtenOverride()
 
 
+def is_overriding() -> bool:
+    """Whether an override is going on, whoever began it. Dynamo's guards call this."""
+    # torch.ops would take ten times as long to find that the library is not loaded.
+    found, _ = torch._C._jit_get_operation("fastact_aten::is_overriding")
+    return found is not None and found()
+
+
 def overridden_aten_kernels() -> tuple[str, ...]:
     """The kernels that an override that is going on replaces, as "aten::silu.out [CPU]".
 
     Empty if none is going on.
     """
-    library = torch.ops.fastact_aten
-    if not hasattr(library, "begin") or not library.is_overriding():
-        return ()
-    return tuple(library.kernels())
+    return tuple(torch.ops.fastact_aten.kernels()) if is_overriding() else ()

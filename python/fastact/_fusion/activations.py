@@ -145,9 +145,10 @@ def _why_unfit(act: Activation, facts: Facts) -> str | None:
 
 
 def _why_refused(act: Activation) -> str | None:
-    """Asks the operator, which checks its parameters, with a tensor without elements."""
+    """Asks the operator, which checks its parameters, with tensors without data."""
+    tensors = [torch.empty(1, device="meta")] * (1 if act.weight is None else 2)
     try:
-        operator(act.name)(torch.empty(0, device="meta"), **act.parameters)
+        operator(act.name)(*tensors, **act.parameters)
     except (RuntimeError, ValueError) as error:
         return first_line(error)
     return None

@@ -36,7 +36,7 @@ _UNDECLARED = ("running_mean", "running_var")
 
 @dataclass(frozen=True)
 class Call:
-    """The only operator that a node calls."""
+    """The operator that a node names, or else the only one that it calls."""
 
     op: torch._ops.OpOverload
     #: By the schema's names, with defaults. A tensor that is an argument of the node is that node.
@@ -222,6 +222,8 @@ class _Replay(fx.Interpreter):
         return TensorFacts(value.shape, value.dtype, value.device, storage, is_plain)
 
     def _call(self, node: fx.Node, recorder: _Recorder) -> Call | None:
+        if isinstance(node.target, torch._ops.OpOverload):  # which may call others
+            return Call(node.target, _arguments(node.target, node.args, node.kwargs))
         if len(recorder.calls) != 1:
             return None
         op, args, kwargs = recorder.calls[0]

@@ -1,0 +1,160 @@
+"""override_aten() in compiled code: FastAct's operators in place of ATen's before Inductor lowers.
+
+Inductor traces a program with a table of decompositions. While an override is going on, the table
+has FastAct's operators for the calls whose kernels the override replaces.
+"""
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+
+import torch
+from torch._C import DispatchKey
+from torch._dynamo.guards import get_verbose_code_parts
+from torch._dynamo.source import GlobalStateSource
+from torch._guards import TracingContext
+from torch._inductor import codecache, compile_fx, decomposition, lowering
+from torch.fx.experimental import proxy_tensor
+
+from fastact._aten import OPERATORS, stand_in
+from fastact._changes import Change, Changes
+from fastact._override import is_overriding
+
+_aten = torch.ops.aten
+_PRELU_BACKWARD = _aten._prelu_kernel_backward.default
+
+# Whether an override was going on when this thread last began to compile. Cache keys are made after
+# that.
+_found = threading.local()
+
+
+# ---- Guards
+
+
+def _match_override(is_on: bool, builder, guard) -> None:
+    """Makes Dynamo's guard that an override is going on, or that none is."""
+    code = [f"fastact._override.is_overriding() is {is_on}"]
+    builder.guard_manager.root.add_lambda_guard(
+        lambda _: is_overriding() is is_on, get_verbose_code_parts(code, guard), guard.user_stack
+    )
+
+
+# Dynamo tells guards apart by the identity of these.
+_GUARDS = {is_on: functools.partial(_match_override, is_on) for is_on in (False, True)}
+
+
+def _guard(is_on: bool) -> None:
+    """Adds the guard to what Dynamo compiles, if it is Dynamo that compiles."""
+    context = TracingContext.try_get()
+    if context is not None:
+        guard = GlobalStateSource().make_guard(_GUARDS[is_on])
+        context.guards_context.dynamo_guards.add(guard)
+
+
+# ---- Decompositions
+
+
+def _decompose(overload: torch._ops.OpOverload, theirs: Callable, *args, **kwargs):
+    call = stand_in(overload, args, kwargs)
+    if call is None:
+        return theirs(*args, **kwargs)
+    if overload is _aten.log_sigmoid_forward.default:
+        return call(), theirs(*args, **kwargs)[1]  # FastAct's gradient takes no buffer
+    return call()
+
+
+def _decompose_prelu_backward(theirs: Callable, grad_output, self, weight):
+    if stand_in(_aten._prelu_kernel.default, (self, weight), {}) is None:
+        return theirs(grad_output, self, weight)
+    ops = torch.ops.fastact
+    return (
+        ops._prelu_backward.default(grad_output, weight, self),
+        ops._prelu_weight_backward.default(grad_output, self),
+    )
+
+
+def _is_undecomposed(*args, **kwargs):
+    return NotImplemented
+
+
+def _is_compiled(overload: torch._ops.OpOverload, table: dict) -> bool:
+    """Whether Inductor compiles an operator. It calls the kernels of others, and an override
+    replaces these."""
+    return overload in table or (
+        overload in lowering.lowerings and overload not in lowering.fallbacks
+    )
+
+
+def _overridden(table: dict) -> dict:
+    """Inductor's table with FastAct's operators."""
+    ours = {
+        overload: functools.partial(_decompose, overload, table.get(overload, _is_undecomposed))
+        for overload in OPERATORS
+        if _is_compiled(overload, table)
+    }
+    if _PRELU_BACKWARD in table:
+        ours[_PRELU_BACKWARD] = functools.partial(_decompose_prelu_backward, table[_PRELU_BACKWARD])
+    return {**table, **ours}
+
+
+def select_decomp_table() -> dict:
+    """Inductor's function of this name, with FastAct's operators while an override is going on."""
+    _found.is_on = is_overriding()
+    _guard(_found.is_on)
+    table = decomposition.select_decomp_table()
+    return _overridden(table) if _found.is_on else table
+
+
+# ---- PyTorch's own decompositions above autograd, which a table comes too late for
+
+
+def _table() -> Mapping:
+    """The decompositions of what is being traced."""
+    of_thread = getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", {})  # before torch 2.12
+    return getattr(proxy_tensor.get_proxy_mode(), "decomposition_table", of_thread)
+
+
+def _above_autograd(overload: torch._ops.OpOverload, theirs: Callable) -> Callable:
+    """A Python kernel for autograd's key: FastAct's operator where the table has it."""
+
+    def kernel(*args, **kwargs):
+        entry = _table().get(overload)
+        if isinstance(entry, functools.partial) and entry.func is _decompose:
+            call = stand_in(overload, args, kwargs)
+            if call is not None:
+                return call()
+        return theirs(*args, **kwargs)
+
+    return kernel
+
+
+# ---- Registration
+
+
+def _cache_keys() -> Change:
+    """The change that tells the keys of Inductor's and AOTAutograd's caches of an override."""
+    details = codecache.FxGraphHashDetails
+    initialize = details.__init__
+
+    @functools.wraps(initialize)
+    def with_override(self, *args, **kwargs):
+        initialize(self, *args, **kwargs)
+        self.fastact_override = getattr(_found, "is_on", False)
+
+    return details, "__init__", with_override
+
+
+def register() -> None:
+    """Gives Inductor the table and the keys. Raises an error if this torch has another interface;
+    then nothing is changed."""
+    with Changes() as changes:
+        if compile_fx.select_decomp_table is not decomposition.select_decomp_table:
+            raise RuntimeError("expected compile_fx to have Inductor's own decompositions")
+        changes.make(_cache_keys())
+        for overload in OPERATORS:
+            theirs = overload.py_kernels.get(DispatchKey.Autograd)
+            if theirs is not None:
+                changes.will_set(overload.py_kernels, DispatchKey.Autograd)
+                overload.py_kernels[DispatchKey.Autograd] = _above_autograd(overload, theirs)
+                overload._dispatch_cache.clear()
+        changes.make((compile_fx, "select_decomp_table", select_decomp_table))

@@ -1,0 +1,209 @@
+"""fastact.convert: FastAct's operators in exported programs and in TorchScript."""
+
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import fastact
+from support import assert_same_bits, first_line, run_python, values
+from test_override_compiled import FUNCTIONS
+
+pytestmark = [
+    pytest.mark.usefixtures("fresh_compiler"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit"),
+]
+
+
+def names(program):
+    """A program's operators of FastAct's."""
+    targets = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+    return [t.split(".")[1] for t in targets if t.startswith("fastact.")]
+
+
+def export(model, *args, **settings):
+    return torch.export.export(model, args, **settings)
+
+
+class Every(nn.Module):
+    def forward(self, x):
+        return [function(x) for function in FUNCTIONS.values()]
+
+
+class Network(nn.Module):
+    """Batch norm, a residual sum, a gate, in place, a buffer that is written."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.last = nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(()))
+        for parameter in self.parameters():
+            nn.init.normal_(parameter)
+
+    def forward(self, x):
+        self.count += 1
+        y = F.mish(self.norm(self.conv(x)))
+        y = F.mish(F.mish(y + x) * 2, inplace=True) * x
+        return F.tanh(self.last(y.mean((2, 3)))), F.relu(self.count)
+
+
+class ClampedSwiglu(nn.Module):
+    """As gpt-oss has it."""
+
+    def forward(self, x):
+        gate, up = x[..., ::2], x[..., 1::2]
+        gate, up = gate.clamp(max=7.0), up.clamp(min=-7.0, max=7.0)
+        return (up + 1) * (gate * torch.sigmoid(gate * 1.702))
+
+
+def saved_and_loaded(program):
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    return torch.export.load(file)
+
+
+def test_every_activation_is_renamed(dtype):
+    """The bits are those of an override, and nothing of PyTorch's is left but rrelu."""
+    x = values(7, 5, dtype=dtype)
+    program = export(Every(), x)
+    new = fastact.convert(program)
+    left = [str(n.target) for n in new.graph.nodes if n.op == "call_function"]
+    activations = {name.split(",")[0] for name in FUNCTIONS} | {"log_sigmoid"}
+    assert {t.split(".")[1] for t in left if t.startswith("aten.")} & activations == {"rrelu"}
+    with fastact.override_aten():
+        expected = program.module()(x)
+    for name, found, wanted in zip(FUNCTIONS, new.module()(x), expected, strict=True):
+        # An override computes relu6 and rrelu by operators of other names.
+        if name != "rrelu":
+            assert_same_bits(found, wanted)
+
+
+@pytest.mark.parametrize("strict", (False, True))
+def test_a_network(strict):
+    """Saved, loaded and decomposed, of any batch size; the program stays as it was."""
+    model = Network().eval()
+    sizes = {"x": {0: torch.export.Dim("batch", min=2, max=64)}}
+    program = export(model, values(2, 4, 128, 64), dynamic_shapes=sizes, strict=strict)
+    text, old = str(program), [n.target for n in program.graph.nodes]
+    new = fastact.convert(program)
+    assert str(program) == text and [n.target for n in program.graph.nodes] == old
+    assert names(new) == ["fused_mish", "fused_mish", "fused_mish", "tanh", "relu"], names(new)
+    others = [new, saved_and_loaded(new), new.run_decompositions()]
+    assert all("tanh" in names(other) for other in others)
+    modules = [other.module() for other in others]
+    for size in (2, 5):
+        x = values(size, 4, 128, 64)
+        expected = program.module()(x)
+        for module in modules:
+            torch.testing.assert_close(module(x)[0], expected[0], rtol=1e-4, atol=1e-4)
+    for module in modules:
+        before = module.count.item()
+        module(x)
+        assert module.count.item() == before + 1
+
+
+def test_gradients():
+    """A program that was not decomposed trains."""
+    model, x = Network().eval(), values(2, 4, 128, 64)
+    program = export(model, x)
+    results = []
+    for each in (program, fastact.convert(program)):
+        module = each.module()
+        module(x)[0].square().sum().backward()
+        results.append({name: p.grad for name, p in module.named_parameters()})
+    assert results[0].keys() == results[1].keys()
+    for name, theirs in results[0].items():
+        torch.testing.assert_close(results[1][name], theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_the_clamped_swiglu():
+    x = values(64, 2 * 1024)
+    new = fastact.convert(export(ClampedSwiglu(), x))
+    assert names(new) == ["_clamped_swiglu"]
+    exact = ClampedSwiglu()(x.double())
+    torch.testing.assert_close(new.module()(x).double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_a_program_without_activations_and_one_that_was_converted():
+    program = export(nn.Linear(3, 3), values(2, 3))
+    assert names(fastact.convert(program)) == []
+    once = fastact.convert(export(nn.Sequential(nn.Linear(3, 3), nn.SiLU()), values(2, 3)))
+    twice = fastact.convert(once)
+    assert names(once) == names(twice) == ["silu"]
+    x = values(4, 3)[:2]
+    assert_same_bits(twice.module()(x), once.module()(x))
+
+
+PACKAGE = """
+import sys, torch
+if sys.argv[1] == "with":
+    torch.ops.load_library(sys.argv[2])
+try:
+    model = torch._inductor.aoti_load_package(sys.argv[3])
+    x, expected = torch.load(sys.argv[4])
+    print(torch.equal(model(x), expected))
+except RuntimeError as error:
+    print("fastact::silu" in str(error))
+"""
+
+
+@pytest.mark.slow
+def test_a_package_has_the_operators_by_name(tmp_path):
+    """AOTInductor calls them where nothing is fused with them, as of a size that is not known."""
+    from support import library_path
+
+    model, x = nn.SiLU(), values(64)
+    sizes = ({0: torch.export.Dim("n", min=2)},)
+    program = fastact.convert(export(model, x, dynamic_shapes=sizes))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
+    torch.save((x, fastact.functional.silu(x)), tmp_path / "data.pt")
+    for library in ("with", "without"):
+        printed = run_python("-c", PACKAGE, library, library_path(), path, tmp_path / "data.pt")
+        assert printed.split() == ["True"]
+
+
+# ---- TorchScript
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        return F.mish(x + F.mish(self.norm(x)))
+
+
+def test_script_modules():
+    """As `python -m fastact optimize`, with and without a sample."""
+    x = values(2, 4, 128, 64)
+    module = torch.jit.script(Residual().eval())
+    text = str(module.graph)
+    for sample, count in (((), 1), ((x,), 2)):
+        new = fastact.convert(module, sample)
+        assert str(new.graph).count("fastact::fused_mish") == count
+        torch.testing.assert_close(new(x), module(x), rtol=1e-4, atol=1e-4)
+    assert str(module.graph) == text
+
+
+def test_errors():
+    program = export(nn.SiLU(), values(3))
+
+    class Branch(nn.Module):
+        def forward(self, x):
+            return torch.cond(x.sum() > 0, lambda x: F.silu(x), lambda x: F.mish(x), (x,))
+
+    for arguments, kind, text in (
+        ((nn.SiLU(),), TypeError, "expected a torch.export.ExportedProgram or a torch.jit.Script"),
+        ((None,), TypeError, "but got NoneType"),
+        ((program, (values(3),)), ValueError, "expected no sample, as an ExportedProgram knows"),
+        ((export(Branch(), values(3)),), ValueError, "but got one of which it calls cond"),
+        ((torch.jit.script(Residual()),), ValueError, "expected a module in inference mode, but"),
+    ):
+        with pytest.raises(kind) as error:
+            fastact.convert(*arguments)
+        line = first_line(error.value)
+        assert line.startswith("fastact.convert: expected ") and text in line

@@ -27,7 +27,7 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// What the forms take from the operators' parameters, limit and alpha.
+// The constants that the forms derive from the operators' parameters, limit and alpha.
 template <class Element>
 struct SwigluClamp {
   using T = OpMath<Element>;
@@ -61,7 +61,7 @@ struct ClampedSwiglu {
   FASTACT_INLINE T evaluate(T x, T l) const {
     const T c = clamp.gate(x);
     const T size = clamp_magnitude(c, end);
-    // |w| in two parts, as an exponential multiplies its argument's error.
+    // w| in two parts, because an exponential amplifies the error of its argument.
     const T w = size * alpha;
     const T rest = fma(size, alpha_rest, fma(size, alpha, -w));
     return gate(c, size, w, rest) * (clamp.linear(l) + T{1});
@@ -82,7 +82,7 @@ struct ClampedSwigluBackward {
 
   FASTACT_INLINE explicit constexpr ClampedSwigluBackward(const double* parameters)
       : clamp(parameters),
-        // NaN, which no number reaches, for an infinite limit.
+        // NaN for an infinite limit: no comparison with it is true.
         reached(clamp.limit - clamp.limit + clamp.limit),
         end(kDerivativeEnd<Element> / clamp.alpha) {}
 
@@ -96,7 +96,7 @@ struct ClampedSwigluBackward {
     const double logistic = (c < 0.0 ? e.guarded : 1.0 / kUnguarded) * inverse;
     const double complement = (c < 0.0 ? 1.0 : e.value) * inverse;
     const double slope = logistic * fma(c < 0.0 ? -w : w, complement, 1.0) * kUnguarded;
-    // Not infinite where the logistic function is 0.
+    // Uses -size if c < 0, because c may be infinite while the logistic function is 0.
     const double value = (c < 0.0 ? -size : c) * logistic * kUnguarded;
     const double m = static_cast<double>(clamp.linear(l)) + 1.0;
     const double by_gate = x >= reached ? 0.0 : slope * m;
@@ -116,7 +116,7 @@ struct ClampedSwigluBackward {
 
 struct ClampedSwigluForms {
   static constexpr int kCount = 2;
-  // Its parameters are the operators' own (ops/forms/given.h).
+  // Its parameters are those of the operators (ops/forms/given.h).
   static constexpr bool kIsCalled = true;
 
   template <class Element, int Index>

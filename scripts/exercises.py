@@ -1,11 +1,12 @@
-"""Does the exercises of CONTRIBUTING.md in a copy of the tree, and runs the tests of what they add.
+"""Does the exercises of CONTRIBUTING.md in a copy of the tree, and runs the tests of the additions.
 
     python scripts/exercises.py [--work DIR] [--jobs N] [--select EXPRESSION]
 
 The exercises are "Add an activation" and "Add a form". The text of the page's code blocks is added
 to the files that the page names, and to no others. The copy is built for the CPU with this Python's
 torch, without most of the other activations. pytest then runs every test of the new operator, and
-the tests of the new form."""
+the tests of the new form.
+"""
 
 import argparse
 import os
@@ -33,7 +34,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", 
 
 
 def blocks_of(section: str) -> Blocks:
-    """Returns the blocks of a section of the page, which its title names."""
+    """Returns the code blocks of the section with this title."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     text = re.search(rf"^## {section}\n((?:(?!^## ).*\n)*)", page, re.MULTILINE)
     if text is None:
@@ -101,8 +102,8 @@ def contents(tree: Path) -> dict[str, bytes]:
 
 
 def perform(tree: Path, section: str, add) -> Blocks:
-    """Does what the section says with add(tree, blocks), and checks that only the files it names
-    change."""
+    """Does what the section says by add(tree, blocks), and checks that only the files it names have
+    changed."""
     blocks = blocks_of(section)
     before = contents(tree)
     add(tree, blocks)

@@ -90,7 +90,7 @@ def read(folder):
 
 
 def record(states):
-    """Returns a line for each state, without the library's path and with only the part of the
+    """Returns a line for each state, without the library's digest and with only the part of the
     profile that a figure shows."""
 
     def kept(state):

@@ -1,5 +1,4 @@
-"""Writes inline assembly of the formulas for x86 from the compiler's output for
-ops/cpu/one_vector.cpp.
+"""Writes inline assembly of the formulas for x86 from the assembly of ops/cpu/one_vector.cpp.
 
     python scripts/inline_vectors.py avx2=one.s avx512=other.s --output vectors.json
 

@@ -1,6 +1,5 @@
-# ctest entries that install the package into <build>/prefix, build applications against it and run
-# them; the same with the Python package. They need no GPU. scripts/exercises.py builds the applications
-# by FetchContent.
+# ctest entries that install the package into <build>/prefix, build applications against it and run them. The same for
+# the Python package. They need no GPU. scripts/exercises.py builds the applications by FetchContent.
 
 set(_fastact_prefix "${PROJECT_BINARY_DIR}/prefix")
 set(_fastact_consumers "${PROJECT_BINARY_DIR}/consumers")
@@ -10,8 +9,7 @@ add_test(NAME package_install
           --config $<CONFIG>)
 set_tests_properties(package_install PROPERTIES FIXTURES_SETUP fastact_package)
 
-# Adds the test that configures and builds the consumers in a folder of their own, with the FastAct that
-# is installed at `prefix`.
+# Adds the test that configures and builds the consumers in a separate folder, with the FastAct installed at `prefix`.
 function(fastact_add_consumer_build variant prefix)
   add_test(NAME package_build_${variant}
     COMMAND "${CMAKE_CTEST_COMMAND}"
@@ -39,7 +37,7 @@ fastact_add_consumer_run(plain calls)
 fastact_add_consumer_run(plain overrides)
 fastact_add_consumer_run(plain opens "${_fastact_prefix}/lib/libfastact.so")
 
-# A project that has found Torch in its own way before it asks for FastAct.
+# A project that finds Torch in its own way before it looks for FastAct.
 fastact_add_consumer_build(torch_first "${_fastact_prefix}" -DCONSUMER_HAS_TORCH=ON)
 fastact_add_consumer_run(torch_first silent)
 
@@ -57,7 +55,7 @@ if(Python3_Interpreter_FOUND AND CMAKE_READELF AND CMAKE_NM)
       --forbid "${LibTorch_PREFIX}")
   set_tests_properties(package_contents PROPERTIES FIXTURES_REQUIRED fastact_package)
 
-  # The package says in one sentence what does not fit.
+  # The package reports a mismatch in one sentence.
   foreach(_fastact_name IN ITEMS prefix python)
     set(_fastact_folder "${_fastact_prefix}")
     if(_fastact_name STREQUAL "python")

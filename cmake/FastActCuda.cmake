@@ -1,8 +1,8 @@
-# Decides whether the build has CUDA, and with which nvcc. Sets FASTACT_CUDA (ON or OFF) and, when
-# ON, enables the CUDA language and CUDA::cudart_static. Always says in a line what was decided.
+# Decides whether the build has CUDA, and with which nvcc. Sets FASTACT_CUDA (ON or OFF). If ON, enables the CUDA
+# language and CUDA::cudart_static. Always prints the decision in one line.
 
-# Sets `out` to an nvcc, or to "". A toolkit from PyPI lies beside torch in site-packages and is
-# preferred over PATH, because the package manager chose it to match torch.
+# Sets `out` to an nvcc, or to "". A toolkit from PyPI is beside torch in site-packages. It is preferred over PATH,
+# because the package manager chose it to match torch.
 function(_fastact_find_nvcc out)
   if(CMAKE_CUDA_COMPILER)
     set(${out} "${CMAKE_CUDA_COMPILER}" PARENT_SCOPE)
@@ -27,8 +27,8 @@ function(_fastact_find_nvcc out)
   endif()
 endfunction()
 
-# Sets `out` to "" when `nvcc` compiles an empty file with the host compiler, else to the reason why
-# not. Asked before enable_language(CUDA), whose failure would end the configuration.
+# Sets `out` to "" if `nvcc` compiles an empty file with the host compiler, else to the reason for the failure. Called
+# before enable_language(CUDA), whose failure would end the configuration.
 function(_fastact_try_nvcc nvcc out)
   set(folder "${PROJECT_BINARY_DIR}/CMakeFiles/fastact_nvcc")
   file(WRITE "${folder}/empty.cu" "__global__ void empty() {}\n")
@@ -48,8 +48,8 @@ function(_fastact_try_nvcc nvcc out)
   endif()
 endfunction()
 
-# Sets `out` to the default architectures, as far as `nvcc` offers them: machine code for each
-# generation in use and, for GPUs to come, PTX of the newest.
+# Sets `out` to the default architectures that `nvcc` offers: machine code for each generation in use, and PTX of the
+# newest for future GPUs.
 function(_fastact_default_architectures nvcc out)
   execute_process(COMMAND "${nvcc}" --list-gpu-arch OUTPUT_VARIABLE listed ERROR_QUIET)
   set(chosen "")
@@ -67,7 +67,7 @@ function(_fastact_default_architectures nvcc out)
   set(${out} "${chosen};${newest}-virtual" PARENT_SCOPE)
 endfunction()
 
-# Sets `out` to the architectures as messages name them: "8.0, 9.0 and PTX of 12.0", from
+# Sets `out` to the names of the architectures in messages: "8.0, 9.0 and PTX of 12.0" for
 # "80-real;90-real;120-virtual".
 function(_fastact_name_architectures out)
   set(chosen "${CMAKE_CUDA_ARCHITECTURES}")
@@ -88,7 +88,7 @@ function(_fastact_name_architectures out)
   set(${out} "${names}" PARENT_SCOPE)
 endfunction()
 
-# Sets FASTACT_CUDA_REASON to why CUDA is not used, or to "" after setting FASTACT_NVCC.
+# Sets FASTACT_CUDA_REASON to the reason why CUDA is not used, or to "" and FASTACT_NVCC to the nvcc.
 function(_fastact_probe_cuda)
   set(reason "")
   if(NOT FASTACT_WITH_CUDA)
@@ -134,8 +134,8 @@ if(NOT CMAKE_CUDA_HOST_COMPILER AND NOT DEFINED ENV{CUDAHOSTCXX})
   set(CMAKE_CUDA_HOST_COMPILER "${CMAKE_CXX_COMPILER}" CACHE FILEPATH "Host compiler of nvcc")
 endif()
 
-# A yes is kept, so that configuring again does not compile the probe again; a no is asked again,
-# because the reason may be gone.
+# A positive result is kept, so that configuring again does not compile the probe again. A negative result is checked
+# again, because the reason may be gone.
 if(FASTACT_CUDA_REASON OR NOT DEFINED FASTACT_CUDA_PROBED OR NOT FASTACT_CUDA_PROBED STREQUAL
    "${FASTACT_WITH_CUDA}|${LibTorch_PREFIX}|${CMAKE_CUDA_COMPILER}|$ENV{CUDACXX}")
   _fastact_probe_cuda()
@@ -160,12 +160,12 @@ if(NOT FASTACT_CUDA_REASON)
   endif()
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)
-  # torch brings its own shared libcudart; a static one of ours needs nothing to be found at load.
+  # torch brings its own shared libcudart. A static one needs no library at load time.
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
-  # The toolkit's headers, for C++ files that include c10/cuda. nvcc names folders that a toolkit
-  # from PyPI need not have.
+  # The toolkit's headers, for C++ files that include c10/cuda. nvcc lists folders that may be missing in a toolkit from
+  # PyPI.
   foreach(_fastact_folder IN LISTS CUDAToolkit_INCLUDE_DIRS)
     if(IS_DIRECTORY "${_fastact_folder}")
       target_include_directories(LibTorch::CUDA SYSTEM INTERFACE "${_fastact_folder}")
@@ -178,5 +178,11 @@ elseif(FASTACT_WITH_CUDA AND NOT FASTACT_WITH_CUDA STREQUAL "AUTO")
   message(FATAL_ERROR "FastAct: FASTACT_WITH_CUDA=${FASTACT_WITH_CUDA}, but ${FASTACT_CUDA_REASON}.")
 else()
   set(FASTACT_CUDA OFF)
-  message(STATUS "FastAct: building for the CPU only: ${FASTACT_CUDA_REASON}")
+  set(_fastact_decision "FastAct: building for the CPU only: ${FASTACT_CUDA_REASON}")
+  message(STATUS "${_fastact_decision}")
+  # A wheel without GPU code that nobody asked for: pip must show why.
+  if(SKBUILD AND FASTACT_WITH_CUDA STREQUAL "AUTO")
+    include(FastActTerminal)
+    fastact_print_on_terminal("${_fastact_decision}")
+  endif()
 endif()

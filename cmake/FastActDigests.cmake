@@ -1,5 +1,5 @@
-# <build>/cpp_tests/digests.inc: the digests in part of prove/digests.json, a line each, as C++ initialisers
-# {"elu-alpha=1.0-...", "float32", "value", "all 2^32 inputs", 0xd6e7...}.
+# Writes <build>/cpp_tests/digests.inc: the digests of parts from prove/digests.json, one per line, as C++ initialisers
+# such as {"elu-alpha=1.0-...", "float32", "value", "all 2^32 inputs", 0xd6e7...}.
 
 set(_fastact_json "${PROJECT_SOURCE_DIR}/prove/digests.json")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${_fastact_json}")
@@ -23,7 +23,7 @@ function(_fastact_generate_digests)
   set(lines "")
   _fastact_json_members("${text}" activations)
   foreach(activation IN LISTS activations)
-    # Parameters that Python draws.
+    # Skips parameters that Python draws.
     if(activation MATCHES "-drawn$")
       continue()
     endif()

@@ -1,4 +1,4 @@
-# FastAct::gtest: GoogleTest with its main(). Taken from, in this order:
+# FastAct::gtest: GoogleTest with its main(), from the first of these that exists:
 #   1. FASTACT_GTEST_SOURCE, a folder with GoogleTest's sources
 #   2. an installed GoogleTest
 #   3. the sources that `make setup` put beside the Python packages
@@ -18,7 +18,7 @@ if(GTest_FOUND AND TARGET GTest::gtest_main)
   return()
 endif()
 
-# A wheel's data lies at the root of the virtual environment, four levels above torch.
+# A wheel's data is at the root of the virtual environment, four levels above torch.
 get_filename_component(_fastact_venv "${LibTorch_PREFIX}/../../../.." ABSOLUTE)
 foreach(_fastact_folder IN ITEMS "${FASTACT_GTEST_SOURCE}" "${FASTACT_GTEST_SOURCE}/googletest"
         "${_fastact_venv}/src/gtest_vendor" "${PROJECT_SOURCE_DIR}/.deps/googletest"

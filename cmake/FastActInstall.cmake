@@ -4,8 +4,8 @@ include(CMakePackageConfigHelpers)
 
 set(_fastact_config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/FastAct")
 
-# The torch libraries are found through the process that loads the library (Python, or the C++
-# application), so the installed library carries no search path at all.
+# The process that loads the library (Python, or the C++ application) already contains the torch libraries, so the
+# installed library has no search path.
 set_target_properties(fastact PROPERTIES INSTALL_RPATH "" INSTALL_RPATH_USE_LINK_PATH OFF)
 
 configure_package_config_file(

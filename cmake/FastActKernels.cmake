@@ -1,6 +1,6 @@
-# fastact_ops and fastact_kernels from another build folder of this tree, FASTACT_KERNELS: what is below ops/
-# knows no Torch, so one build of it serves every torch. That folder's build runs first, so the kernels are
-# never older than their sources.
+# Uses fastact_ops and fastact_kernels from FASTACT_KERNELS, another build folder of this tree. The code below ops/ does
+# not use Torch, so one build of it serves every torch. That folder is built first, so the kernels are never older than
+# their sources.
 
 if(NOT EXISTS "${FASTACT_KERNELS}/CMakeCache.txt")
   message(FATAL_ERROR "FASTACT_KERNELS: expected a build folder of FastAct, but got '${FASTACT_KERNELS}'.")

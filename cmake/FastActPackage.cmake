@@ -1,12 +1,12 @@
-# The Python package `fastact`, put together in FASTACT_PACKAGE_DIR, from where it can be imported as it is:
+# Builds the Python package `fastact` in FASTACT_PACKAGE_DIR, from which it can be imported:
 #
-#   *.py                          python/fastact/, and what scripts/python_package.py writes from the catalogue
-#   lib/libfastact_kernels.so     the kernels, which know no torch
-#   lib/torch-2.15/libfastact.so  what speaks to one minor version of torch; another build adds its own
-#   lib/torch-2.15/libfastact_aten.so  what puts that in ATen's place
+#   *.py                          python/fastact/, and the modules that scripts/python_package.py generates
+#   lib/libfastact_kernels.so     the kernels, which do not use torch
+#   lib/torch-2.15/libfastact.so  the operators for one minor version of torch; another build adds its own
+#   lib/torch-2.15/libfastact_aten.so  the override of ATen's operators
 #   include/, lib/cmake/          for C++
 #
-# cmake --install --component package copies it; pyproject.toml makes a wheel of that.
+# cmake --install --component package copies it. pyproject.toml makes a wheel of the copy.
 
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(FASTACT_SANITIZE OR NOT Python3_Interpreter_FOUND)
@@ -22,7 +22,7 @@ if(FASTACT_CUDA)
   set(_fastact_cuda --cuda "${CMAKE_CUDA_COMPILER_VERSION}")
 endif()
 
-# What torch.compile takes into its kernels; it knows no torch, as the kernels do not.
+# Inline assembly for torch.compile's kernels. Like the kernels, it does not depend on torch.
 set(_fastact_assembly "")
 set(_fastact_vectors "")
 if(FASTACT_CUDA AND FASTACT_KERNELS)
@@ -57,7 +57,7 @@ elseif(FASTACT_VECTOR_TARGETS)
 endif()
 set(_fastact_copy_assembly "")
 if(NOT FASTACT_CUDA)
-  # What an earlier build with CUDA left: a GPU would inline its formulas.
+  # Removes the file of an earlier build with CUDA: torch.compile would use its formulas on a GPU.
   set(_fastact_copy_assembly
       COMMAND "${CMAKE_COMMAND}" -E rm -f "${FASTACT_PACKAGE_DIR}/_inductor/assembly.json")
 endif()
@@ -101,6 +101,6 @@ if(FASTACT_KERNELS)
     VERBATIM)
 endif()
 
-# EXCLUDE_FROM_ALL: cmake --install without a component installs what C++ needs.
+# EXCLUDE_FROM_ALL: cmake --install without a component installs only the files for C++.
 install(DIRECTORY "${FASTACT_PACKAGE_DIR}/" DESTINATION . COMPONENT package EXCLUDE_FROM_ALL
         USE_SOURCE_PERMISSIONS PATTERN "__pycache__" EXCLUDE)

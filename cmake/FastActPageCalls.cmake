@@ -1,5 +1,5 @@
-# <build>/cpp_tests/page_calls.inc: the C++ calls of the pages of docs/operators/, a block each, for
-# cpp_tests/registration/api_test.cpp. An in-place call has to give what the functional one gave.
+# Writes <build>/cpp_tests/page_calls.inc: the C++ calls on the pages of docs/operators/, one block each, for
+# cpp_tests/registration/api_test.cpp. An in-place call must give the result of the functional one.
 
 function(_fastact_generate_page_calls)
   set(calls "")

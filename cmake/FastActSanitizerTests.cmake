@@ -1,12 +1,11 @@
-# With FASTACT_SANITIZE: the settings under which tests run, and a ctest entry for those Python tests
-# that reach every path of the library. Any finding fails the test.
+# With FASTACT_SANITIZE: the settings for all tests, and a ctest entry for the Python tests that reach every path of the
+# library. Any finding fails the test.
 
 set(FASTACT_SANITIZED_PYTHON_TESTS
   test_autograd.py test_derivative_operators.py test_memory.py test_semantics.py)
 
-# PyTorch is not instrumented, and OpenMP's barriers are invisible to ThreadSanitizer: what one of
-# its threads hands to another looks like a race. So torch gets one thread, and the tests start
-# threads of their own.
+# PyTorch is not instrumented, and OpenMP's barriers are invisible to ThreadSanitizer, so data that one of torch's
+# threads passes to another looks like a race. torch therefore uses one thread, and the tests start their own threads.
 set(FASTACT_SANITIZER_ENVIRONMENT
   "ASAN_OPTIONS=detect_leaks=1:strict_init_order=1:detect_stack_use_after_return=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
@@ -15,8 +14,8 @@ if(FASTACT_SANITIZE MATCHES "thread")
   list(APPEND FASTACT_SANITIZER_ENVIRONMENT "OMP_NUM_THREADS=1")
 endif()
 
-# python is not instrumented either: the runtime is loaded before it, with the C++ library, whose
-# exceptions the runtime looks up at its start.
+# python is not instrumented either, so the sanitizer's runtime is preloaded, together with the C++ library, whose
+# exception functions the runtime looks up when it starts.
 function(fastact_add_sanitized_pytest)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   set(preloaded "")
@@ -39,11 +38,11 @@ function(fastact_add_sanitized_pytest)
   list(JOIN paths ":" paths)
 
   set(environment ${FASTACT_SANITIZER_ENVIRONMENT})
-  # The interpreter leaves much to the end of the process; the C++ tests look for leaks.
+  # The interpreter frees little at exit, so only the C++ tests look for leaks.
   list(TRANSFORM environment REPLACE "detect_leaks=1" "detect_leaks=0")
   list(TRANSFORM FASTACT_SANITIZED_PYTHON_TESTS PREPEND "${PROJECT_SOURCE_DIR}/python_tests/"
        OUTPUT_VARIABLE files)
-  # Findings are written to file descriptor 2, which must not be captured.
+  # Reports go to file descriptor 2, which must not be captured.
   add_test(NAME python_tests
     COMMAND "${Python3_EXECUTABLE}" -m pytest -q --capture=sys -p no:cacheprovider ${files}
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")

@@ -1,4 +1,4 @@
-# <build>/summary.txt: what this folder builds for, which `make` shows at its end.
+# Writes <build>/summary.txt: the targets of this build folder. `make` prints it at the end.
 
 if(FASTACT_WITH_TORCH)
   set(_fastact_summary "for torch ${LibTorch_VERSION}, CPU")

@@ -1,4 +1,4 @@
-# FASTACT_GIT_REVISION: the revision that fastact::build_info() names, or "unknown" outside git.
+# FASTACT_GIT_REVISION: the revision in fastact::build_info(), or "unknown" outside git.
 
 set(FASTACT_GIT_REVISION "unknown")
 find_package(Git QUIET)
@@ -9,7 +9,7 @@ if(Git_FOUND AND EXISTS "${PROJECT_SOURCE_DIR}/.git")
     RESULT_VARIABLE _fastact_status ERROR_QUIET)
   if(_fastact_status EQUAL 0)
     set(FASTACT_GIT_REVISION "${_fastact_revision}")
-    # Configure again when another commit is checked out.
+    # Configures again after another commit is checked out.
     foreach(_fastact_file IN ITEMS HEAD logs/HEAD)
       if(EXISTS "${PROJECT_SOURCE_DIR}/.git/${_fastact_file}")
         set_property(DIRECTORY "${PROJECT_SOURCE_DIR}" APPEND PROPERTY

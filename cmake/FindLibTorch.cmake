@@ -1,12 +1,12 @@
 # Finds LibTorch by importing its shared libraries directly.
 #
-# Torch's own TorchConfig.cmake asks for a whole CUDA toolkit as soon as torch was built with CUDA,
-# even when the consumer only compiles C++. This module needs the headers and the libraries alone.
+# Torch's own TorchConfig.cmake requires a whole CUDA toolkit if torch was built with CUDA, even if the consumer only
+# compiles C++. This module needs only the headers and the libraries.
 #
-# Looked at, in this order:
+# Search order:
 #   1. a torch that the project has already found by find_package(Torch)
 #   2. LibTorch_ROOT, Torch_ROOT, Torch_DIR (CMake variables, then environment variables)
-#   3. CMAKE_PREFIX_PATH: a LibTorch folder, or what torch.utils.cmake_prefix_path says
+#   3. CMAKE_PREFIX_PATH: a LibTorch folder, or the value of torch.utils.cmake_prefix_path
 #   4. the torch package of Python3_EXECUTABLE, or else of the python3 on PATH
 #
 # Result:
@@ -14,12 +14,12 @@
 #   LibTorch_VERSION        2.15.0
 #   LibTorch_CUDA_VERSION   13.2, or empty for a CPU-only torch
 #   LibTorch::LibTorch      torch_cpu, c10 and their headers
-#   LibTorch::CUDA          torch_cuda and c10_cuda; only where torch has them. The CUDA toolkit's
-#                           headers are the caller's to add.
+#   LibTorch::CUDA          torch_cuda and c10_cuda; only if torch has them. The caller adds the headers
+#                           of the CUDA toolkit.
 
 include(FindPackageHandleStandardArgs)
 
-# Sets `out` to the LibTorch folder at or a few levels above `start`, or to "".
+# Sets `out` to the LibTorch folder at `start` or a few levels above it, or to "".
 function(_libtorch_prefix_from start out)
   set(${out} "" PARENT_SCOPE)
   foreach(up IN ITEMS "." ".." "../.." "../../..")
@@ -31,8 +31,8 @@ function(_libtorch_prefix_from start out)
   endforeach()
 endfunction()
 
-# Sets `out` to the folder of the torch package that `python` would import, without importing it. Where
-# there is none, PYTHONPATH may have hidden it: by that pip isolates a build from its environment.
+# Sets `out` to the folder of the torch package that `python` would import, without importing it. If there is none,
+# tries again without PYTHONPATH, by which pip isolates a build from its environment.
 function(_libtorch_prefix_from_python python out)
   set(${out} "" PARENT_SCOPE)
   set(script "import importlib.util as u; print(list(u.find_spec('torch').submodule_search_locations)[0])")
@@ -97,7 +97,7 @@ set(LibTorch_VERSION "")
 set(LibTorch_CUDA_VERSION "")
 
 if(LibTorch_PREFIX)
-  # A wheel has version.py, a plain archive has build-version; both read like 2.15.0+cu132.
+  # A wheel contains version.py, a plain archive build-version. Both contain a version such as 2.15.0+cu132.
   set(_libtorch_text "")
   if(EXISTS "${LibTorch_PREFIX}/version.py")
     file(READ "${LibTorch_PREFIX}/version.py" _libtorch_text)
@@ -114,7 +114,7 @@ if(LibTorch_PREFIX)
     set(LibTorch_VERSION "${CMAKE_MATCH_1}")
   endif()
 
-  # Global: FastAct::fastact of a FetchContent is linked outside of the folder where this was found.
+  # Global, because with FetchContent, FastAct::fastact is linked outside the folder that finds LibTorch.
   if(NOT TARGET LibTorch::LibTorch)
     foreach(_libtorch_name IN ITEMS torch_cpu c10 torch_cuda c10_cuda)
       set(_libtorch_library "${LibTorch_PREFIX}/lib/lib${_libtorch_name}.so")
@@ -129,9 +129,9 @@ if(LibTorch_PREFIX)
     add_library(LibTorch::LibTorch INTERFACE IMPORTED GLOBAL)
     target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE
       "${LibTorch_PREFIX}/include" "${LibTorch_PREFIX}/include/torch/csrc/api/include")
-    # Everything is kept in the link, also where a linker drops libraries of which it sees no symbol
-    # used: torch_cuda registers ATen's kernels when it is loaded, and a library without a search
-    # path of its own, as FastAct's, finds these through the executable.
+    # All libraries stay in the link, even with a linker that drops libraries without used symbols. torch_cuda registers
+    # ATen's kernels when it is loaded. A library without a search path, such as FastAct's, finds torch's libraries
+    # through the executable.
     set(_libtorch_keep "-Wl,--push-state,--no-as-needed")
     target_link_libraries(LibTorch::LibTorch INTERFACE
       LibTorch::torch_cpu LibTorch::c10

@@ -1,4 +1,4 @@
-// Threads that start together, for the tests of what several do at once.
+// Threads that start together, for tests of concurrent calls.
 #pragma once
 
 #include <barrier>
@@ -7,7 +7,7 @@
 
 namespace fastact::testing {
 
-// f(0), ..., f(count - 1) at once, each on a thread of its own.
+// Calls f(0), ..., f(count - 1) at the same time, each on its own thread.
 template <class Function>
 void on_threads(int count, const Function& f) {
   std::barrier start(count);

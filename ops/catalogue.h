@@ -1,5 +1,6 @@
-// The list of what there are kernels for: the one place that knows it all. The build reads the
-// names (ops/CMakeLists.txt), and compiles each family of forms once for each target.
+// The list of activations and other forms that have kernels. It is the only such list: the build
+// reads the names from this file (ops/CMakeLists.txt) and compiles each family of forms once per
+// target.
 #pragma once
 
 #include <span>
@@ -11,10 +12,10 @@
 #include "ops/floating_point.h"
 #include "ops/kernel.h"
 
-// X(name, Activation): the operator's name, which is also its header's in ops/activations/, and the
-// type there.
+// X(name, Activation): the operator's name, which is also the name of its header in
+// ops/activations/, and the type defined in that header.
 #if defined(FASTACT_ONLY)
-#include "ops/generated/only.h"  // some of them, see FASTACT_ONLY in docs/building.md
+#include "ops/generated/only.h"  // a subset, see FASTACT_ONLY in docs/building.md
 #else
 #define FASTACT_ACTIVATIONS(X) \
   X(relu, Relu)                \
@@ -42,7 +43,7 @@
   X(log_sigmoid, LogSigmoid)   \
   X(tanhshrink, Tanhshrink)
 
-// Of these, the ones with an approximate_value(): some of their kernels have a second form on GPUs.
+// Activations with an approximate_value(): some of their GPU kernels have a second version.
 #define FASTACT_APPROXIMATED(X) \
   X(elu, Elu)                   \
   X(celu, Celu)                 \
@@ -58,12 +59,12 @@
   X(tanhshrink, Tanhshrink)
 #endif
 
-// X(name, Forms): other families of forms, the name being that of the header in ops/forms/.
+// X(name, Forms): other families of forms. `name` is the name of the header in ops/forms/.
 #define FASTACT_FORMS(X) \
   X(prelu, PreluForms)   \
   X(clamped_swiglu, ClampedSwigluForms)
 
-// Every family of forms, in the order of their indices: the activations', then the others.
+// Every family of forms in the order of their indices: first the activations, then the others.
 #define FASTACT_FAMILIES(X) FASTACT_ACTIVATIONS(X) FASTACT_FORMS(X)
 
 namespace fastact {
@@ -81,15 +82,16 @@ struct Family {
   FormInfo forms[kMaxForms];
 };
 
-// An activation's index is its family's.
+// The index of an activation in this list is also the index of its family.
 FASTACT_OPS_API std::span<const Activation> activations();
 
 FASTACT_OPS_API std::span<const Family> families();
 
-// A number as schemas and C++ write it: as few digits as give it, and a point.
+// Returns a number as schemas and C++ write it: the fewest digits that identify it, and a decimal
+// point.
 FASTACT_OPS_API std::string literal(double number);
 
-// The index of a family by its name, -1 for none.
+// Returns the index of the family with this name, or -1 if there is none.
 FASTACT_OPS_API int family_index(std::string_view name);
 
 }  // namespace fastact

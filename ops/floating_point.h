@@ -6,9 +6,10 @@
 
 namespace fastact {
 
-// Gives the calling thread the default environment until the end of the scope: rounding to nearest,
-// subnormal numbers kept, no exceptions trapped. A library or torch.set_flush_denormal() may have
-// set another environment. Reads a register, and writes it only if the environment differs.
+// Gives the calling thread the default floating-point environment until the end of the scope:
+// rounding to nearest, subnormal numbers kept, no exceptions trapped. A library or
+// torch.set_flush_denormal() may have set another environment. The constructor reads the control
+// register and writes it only if the environment differs.
 class DefaultFloatingPoint {
  public:
   DefaultFloatingPoint() : before_(read()) {
@@ -21,8 +22,8 @@ class DefaultFloatingPoint {
   DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 
  private:
-  // "memory": the compiler moves no memory access, and so no computation on loaded values, across
-  // read() and write().
+  // The "memory" clobber keeps the compiler from moving memory accesses, and so computations on
+  // loaded values, across read() and write().
 #if defined(__x86_64__)
   using Register = uint32_t;  // MXCSR
   static constexpr Register kDefault = 0x1f80;
@@ -54,7 +55,8 @@ class DefaultFloatingPoint {
   Register before_;
 };
 
-// A function pointer, possibly null, whose calls compute in the default floating-point environment.
+// A function pointer, possibly null. Calls through it compute in the default floating-point
+// environment.
 template <class Function>
 class InDefaultFloatingPoint;
 

@@ -1,5 +1,5 @@
-// What the engines and their callers say to each other: which kernel, which parameters. No Torch,
-// no CUDA.
+// Types shared by the engines and their callers: the kernel's identity and its parameters. Includes
+// nothing of Torch or CUDA.
 #pragma once
 
 #include <cstdint>
@@ -9,47 +9,47 @@ namespace fastact {
 enum class DType : uint8_t { kFloat32, kFloat64, kBFloat16, kFloat16 };
 inline constexpr int kNumDTypes = 4;
 
-// No activation of ATen's has more than three numbers beside its tensor.
+// No activation of ATen takes more than three numbers besides its tensor.
 inline constexpr int kMaxParameters = 3;
 struct Parameters {
   double values[kMaxParameters] = {};
 };
 
-// A kernel computes a form (ops/forms/form.h), element by element. Its operands are the form's
-// outputs, then its inputs: at most those of the fused form (ops/forms/fused.h).
+// A kernel computes a form (ops/forms/form.h) element by element. Its operands are the form's
+// outputs followed by its inputs. The fused form (ops/forms/fused.h) has the most.
 inline constexpr int kMaxOperands = 6;
 inline constexpr int kMaxInputs = kMaxOperands - 1;
 
-// The forms of a family, at most: those of an activation (ops/forms/derivative.h).
+// The largest number of forms in a family: that of an activation (ops/forms/derivative.h).
 inline constexpr int kMaxForms = 7;
 
-// How the shape of an input relates to the result's.
+// How the shape of an input relates to the shape of the result.
 enum class Broadcast : uint8_t {
-  kElementwise,  // as the inputs of PyTorch's elementwise operators
+  kElementwise,  // broadcasts like an input of PyTorch's elementwise operators
   kPerChannel,   // one element, or one for each index of dimension 1
 };
 
-// What is known of a form at run time.
+// Properties of a form that are known at run time.
 struct FormInfo {
   int outputs = 0;  // 0: the family has no such form
   int inputs = 0;
   Broadcast broadcasts[kMaxInputs] = {};
 };
 
-// A kernel of a family.
+// Identifies a kernel within its family.
 struct KernelId {
   int form = 0;
   DType dtype = DType::kFloat32;
 };
 
-// The fused form's inputs (ops/forms/fused.h), in the order of the operator's schema, and of the
-// kernels' operands behind the output.
+// The inputs of the fused form (ops/forms/fused.h), in the order of the operator's schema. The
+// kernels' operands have the same order, after the outputs.
 enum class FusedInput : uint8_t { kSelf, kScale, kBias, kResidual, kGate };
 inline constexpr int kFusedInputs = 5;
 inline constexpr int kFusedOperands = 1 + kFusedInputs;
 static_assert(kFusedOperands <= kMaxOperands);
 
-// A set of them.
+// A set of fused inputs.
 struct FusedSet {
   uint32_t bits = 0;
 
@@ -60,21 +60,24 @@ struct FusedSet {
   constexpr void add(FusedInput input) { bits |= of(input).bits; }
 };
 
-// What there is of SELU with alpha dropout (ops/forms/alpha_dropout.h).
+// The alpha-dropout kernels (SELU with alpha dropout, ops/forms/alpha_dropout.h).
 enum class AlphaDropoutForm : uint8_t { kValue, kGradient, kMask };
 
-// The order in which a fused form's gradients by scale and bias are summed, which the sizes alone
-// give. Of vectors along the columns: a column's numbers of so many rows, one after the other. Of
-// channels of images: a channel's numbers in an image, in blocks, each in lanes, which are added by
-// halves; then so many blocks, in double. These sums in double: so many, one after the other, until
-// there is one.
+// The order in which the gradients of a fused form's scale and bias are summed. It depends on the
+// sizes alone.
+//
+// If scale and bias vary along the columns, kSumRows compute values of a column are added one after
+// the other. If they belong to the channels of images, the values of one channel in one image are
+// split into blocks of kSumBlock. Each block is added in kSumLanes lanes, which are then halved
+// repeatedly. Then kSumBlocks block sums are added in double. The resulting sums are added in
+// double, kSumGroups at a time, one after the other, until one remains.
 inline constexpr int kSumRows = 32;
 inline constexpr int kSumBlock = 1024;
 inline constexpr int kSumLanes = 256;
 inline constexpr int kSumBlocks = 4;
 inline constexpr int kSumGroups = 256;
 
-// The functions of one family on one target, by KernelId.
+// The functions of one family on one target, indexed by KernelId.
 template <class Function>
 struct KernelTable {
   Function functions[kMaxForms][kNumDTypes] = {};

@@ -1,4 +1,4 @@
-// Makes text from outside the program, such as an environment variable's value, safe in a message.
+// Makes text from outside the program, such as the value of an environment variable, safe to print.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace fastact {
 
-// Returns the text with every byte that is not a printable ASCII character replaced by \xNN. This
-// keeps a message on one line, and Python can decode it.
+// Returns the text with every byte that is not a printable ASCII character replaced by \xNN. The
+// result stays on one line, and Python can decode it.
 inline std::string printable(std::string_view text) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string result;

@@ -1,4 +1,4 @@
-"""Proves what FastAct promises of its numbers, on this machine.
+"""Checks what FastAct promises about its results, on this machine.
 
     python prove                                         every activation, dtype and order
     python prove --op selu --dtype float32 --isa avx2    a part of that
@@ -6,14 +6,14 @@
     python prove --digest                                the same bits as everywhere else?
     python prove --report                                docs/accuracy.md from the results
 
-Without --digest, results are compared with the exact ones, to the third derivative: for all inputs
-of the 16-bit types, and of float32 to the second one; for 2^27 fixed inputs, or as many as --sample
-says, of float64 and of float32's third; for as many sets of operands of prelu. An interrupted run
-resumes. Exit code: 0 if every contract of the formulas' headers holds, 1 if one does not, 2 for a
-wrong command line, 130 after an interrupt.
+Without --digest, results are compared with the exact ones, to the third derivative. Inputs: all of
+the 16-bit types; all of float32 to the second derivative; 2^27 fixed ones, or the number that
+--sample gives, for float64 and the third derivative of float32; the same number of operand sets for
+prelu. An interrupted run resumes. Exit code: 0 if every contract of the formulas' headers holds, 1
+if one does not, 2 for a wrong command line, 130 after an interrupt.
 
-With --digest, 64-bit digests of whole spaces of results are compared with digests.json; where all
-of them are equal, the row to add to docs/digests.md is printed.
+With --digest, 64-bit digests of whole spaces of results are compared with digests.json. If all are
+equal, the row to add to docs/digests.md is printed.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def load(isa):
     if isa:
         os.environ["FASTACT_CPU_ISA"] = isa
     torch.ops.load_library(str(library_path()))
-    torch.set_num_threads(1)  # work is shared by pieces, not within them
+    torch.set_num_threads(1)  # pieces run in parallel, not threads within them
     return build_info()
 
 
@@ -124,7 +124,7 @@ def progress_bar(total, description):
 
 
 def environment(options, info):
-    """What results may depend on."""
+    """Returns the properties on which results may depend."""
     device = torch.cuda.get_device_name() if options.device == "cuda" else processor()
     return {
         "library": hashlib.sha256(library_path().read_bytes()).hexdigest(),
@@ -174,7 +174,7 @@ def prove(options):
 
 
 def prove_drawn_parameters(options):
-    """Whether the activations with parameters hold their contract at drawn ones."""
+    """Returns true if the activations with parameters keep their contract at random parameters."""
     names = {act.name for act in options.activations}
     drawn = [
         (setting, dtype)
@@ -223,7 +223,8 @@ def summary(job, state, held):
 
 
 def compare_digests(options):
-    """The digests of this process's instruction set or GPU; with none named, each in its own."""
+    """Compares the digests of one instruction set or GPU. If none is named, runs a process for
+    each."""
     if options.device == "cpu" and options.isa is None:
         return _every_instruction_set()
     info = load(options.isa)
@@ -246,7 +247,7 @@ def compare_digests(options):
     ]
     if not options.op or PRELU in options.op:
         wanted += [k for dtype in options.dtypes for k in prelu_kernels(dtype)]
-    # A GPU is one, and the path that sets the number of threads wants all cores.
+    # There is only one GPU, and the path that sets the number of threads needs all cores.
     alone = options.device == "cuda" or options.path == "threads"
     workers = 1 if alone else options.workers
     start = time.monotonic()
@@ -286,7 +287,7 @@ def compare_digests(options):
 
 
 def record_row(where, info, *found):
-    """What says in RECORD where all digests were equal: a row of its table."""
+    """Returns the row for RECORD's table, which states where all digests were equal."""
     machine = f"{processor()}, {where}"
     if where == "CUDA":
         major, minor = torch.cuda.get_device_capability()
@@ -297,7 +298,7 @@ def record_row(where, info, *found):
 
 
 def compiler(info):
-    """What the library was compiled by, which ELF files say in a section of their own."""
+    """Returns the compiler of the library, which ELF files record in a section."""
     text = library_path().read_bytes()
     versions = {v.decode() for v in re.findall(rb"GCC: \([^)]*\) ([\d.]+)", text)}
     built = [f"gcc {version}" for version in sorted(versions)]

@@ -1,4 +1,4 @@
-"""How close results are to the exact ones, over whole input spaces: ours, and PyTorch's."""
+"""The accuracy of results over whole input spaces: FastAct's, and PyTorch's."""
 
 import json
 import time
@@ -13,11 +13,11 @@ from exact import exact, exact_error, exactly
 from op_table import TOP_ORDER
 from oracle import FORMATS
 
-# Leading bits of an element that choose its bin in the profile: sign, exponent, and of float32's
-# fraction two.
+# The leading bits of an element that determine its bin in the profile: the sign, the exponent, and
+# two bits of float32's fraction.
 PROFILE_BITS = 11
-# Elements in a piece: its two dozen temporaries are to stay near a CPU's caches, and to keep a GPU
-# busy.
+# Elements in a piece. Its two dozen temporaries should fit into the caches of a CPU, or occupy a
+# GPU.
 CPU_PIECE, CUDA_PIECE = 1 << 17, 1 << 24
 SAVED_EVERY = 5.0  # seconds
 
@@ -26,15 +26,15 @@ SAVED_EVERY = 5.0  # seconds
 
 
 def inputs_of(act, dtype, first, count, device, whole=True):
-    """The elements first, first + 1, ... of what is tried: of every number, or of a sample."""
+    """Returns elements first, first + 1, ... of the inputs: all numbers, or a sample."""
     if dtype == torch.float64 or not whole:
         return _sampled_inputs(act, dtype, first, count).to(device)
     return every_pattern(dtype, first, count, device)
 
 
 def _sampled_inputs(act, dtype, first, count):
-    """In stripes of 32 KiB: any bits; ordinary sizes; the numbers next to a branch point; numbers
-    at random distances from one, as many near it as far."""
+    """Returns inputs in stripes of 32 KiB: any bits; ordinary sizes; the neighbours of a branch
+    point; numbers at random distances from one, from near to far."""
     width = 8 * dtype.itemsize
     integer = FORMATS[dtype].integer
     stripe = (1 << 18) // width
@@ -45,7 +45,7 @@ def _sampled_inputs(act, dtype, first, count):
     points = torch.tensor((0.0, *act.kinks, *act.branch_points), dtype=dtype)
     point = points.view(integer).long()[turn % len(points)]
     magnitude = point.bitwise_and((1 << width - 1) - 1)
-    # 0, -1, 1, -2, 2, ... as the point has its turn again and again.
+    # 0, -1, 1, -2, 2, ... because each point recurs.
     place = turn // len(points) * stripe + torch.arange(stripe)
     near = torch.where(place % 2 == 0, place // 2, -(place // 2) - 1)
     shift = random[:, 3].bitwise_and_(width - 1).clamp_(max=width - 2)
@@ -57,7 +57,7 @@ def _sampled_inputs(act, dtype, first, count):
     return result.view(-1).view(dtype)
 
 
-# ---- What is compared
+# ---- Comparison
 
 
 def ours(act, x, k):
@@ -67,21 +67,21 @@ def ours(act, x, k):
 
 
 def pytorchs(act, x, k):
-    """PyTorch's own value, backward with a gradient of 1, and the latter's derivative; None where
-    PyTorch has none (hardsigmoid's)."""
+    """Returns PyTorch's value, its backward with a gradient of 1, and the derivative of that.
+    Returns None if PyTorch has none (hardsigmoid)."""
     if k == 0:
         return act.aten(x)
     if k == 1:
         return act.aten_backward(torch.ones_like(x), x)
     if act.takes_output:
-        # Of the backward operator by its result.
+        # The backward operator as a function of the result.
         k, function = k - 1, lambda y: act.aten_backward(torch.ones_like(y), y)
     else:
         function = act.aten
     x = x.clone().requires_grad_()
     y = function(x)
     for _ in range(k):
-        if not y.requires_grad:  # a derivative that is the same everywhere
+        if not y.requires_grad:  # a constant derivative
             return torch.zeros_like(x)
         try:
             (y,) = torch.autograd.grad(
@@ -95,28 +95,27 @@ def pytorchs(act, x, k):
     return y.detach()
 
 
-# What a Tally counts apart from misrounded results.
+# Counted separately from misrounded results.
 SPECIAL = ("infinity", "zero", "sign", "subnormal", "nan")
-# Of a stored state: 2 counts infinite inputs and the signs of zeros apart, which 1 did not.
+# The format of a stored state. Format 2 counts infinite inputs and the signs of zeros separately.
 FORMAT = 2
 
 
 @dataclass
 class Tally:
-    """What was found of one implementation."""
+    """The findings for one implementation."""
 
-    # Of finite inputs: the largest error in ULP of the exact value, -1 where there is no result;
-    # the input where it is, and the result there; and the results that are not the nearest number,
-    # a zero of the wrong sign not among them.
+    # For finite inputs: the largest error in ULP of the exact value, or -1 if there are no results;
+    # its input and its result; and the number of results that are not the nearest number. Zeros of
+    # the wrong sign are not included.
     max_ulp: float = -1.0
     max_at: float = 0.0
     max_result: float = 0.0
     misrounded: int = 0
-    # Of all inputs.
+    # For all inputs.
     beyond_contract: int = 0
-    # Beyond the contract among the inputs that are infinite, or where the input or the result is
-    # subnormal; misrounded among those that are zero; zeros of the wrong sign, wherever; and wrong
-    # results for a NaN.
+    # Beyond the contract for infinite inputs, and for subnormal inputs or results; misrounded for
+    # inputs of zero; zeros of the wrong sign; wrong results for NaN.
     infinity: int = 0
     zero: int = 0
     sign: int = 0
@@ -126,7 +125,8 @@ class Tally:
     profile: dict = field(default_factory=dict)
 
     def add(self, other, confirmed):
-        """Adds another piece's; confirmed(other) is its largest error by a second opinion."""
+        """Adds the tally of another piece. confirmed(other) recomputes its largest error by a
+        second method."""
         for name in ("misrounded", "beyond_contract", *SPECIAL):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for bin_, error in other.profile.items():
@@ -140,14 +140,15 @@ class Tally:
 
 
 def tally(x, results, target, bound, canonical_nan, whole=False):
-    """The tally of one piece. `bound` is the contract in ULP; `whole`: of consecutive patterns."""
+    """Returns the tally of one piece. `bound` is the contract in ULP. `whole`: the patterns are
+    consecutive."""
     fmt = FORMATS[x.dtype]
     pattern, expected_pattern = results.view(fmt.integer), target.expected.view(fmt.integer)
     nan = x.isnan()
     wrong = (pattern != expected_pattern) & ~nan
     errors = target.errors(results)
     errors[results.isnan()] = torch.inf
-    # Right: also an infinity for a value far beyond the range.
+    # Correct, including an infinity for a value far beyond the range.
     errors[nan | (target.expected.isinf() & ~wrong)] = 0.0
     sign = wrong & (results == 0) & (target.expected == 0)
     beyond = wrong if bound == 0.5 else (errors > bound) | sign
@@ -178,7 +179,7 @@ def tally(x, results, target, bound, canonical_nan, whole=False):
 
 
 def _profile(x, errors):
-    """Of elements with consecutive patterns."""
+    """Returns the profile of elements with consecutive patterns."""
     width = 8 * x.dtype.itemsize - PROFILE_BITS
     first = int(x[0].view(FORMATS[x.dtype].integer)) >> width
     maxima = errors.view(-1, min(1 << width, len(errors))).amax(1).tolist()
@@ -196,18 +197,19 @@ class Job:
     dtype: torch.dtype
     order: int
     device: str
-    # 2^sample inputs where not all of them are tried.
+    # 2^sample inputs are tested if not all are.
     sample: int = SAMPLE
 
     @property
     def is_whole(self):
-        """Whether every number is tried: not float64's, nor float32's for the third derivative."""
+        """Returns true if all numbers are tested: not for float64 and the third derivative of
+        float32."""
         width = 8 * self.dtype.itemsize
         return width == 16 or (width == 32 and self.order < TOP_ORDER)
 
     @property
     def inputs(self):
-        """How many there are to try."""
+        """The number of inputs to test."""
         return 1 << (8 * self.dtype.itemsize if self.is_whole else self.sample)
 
     @property
@@ -219,13 +221,13 @@ class Job:
         return self.act.ulp[self.dtype][self.order]
 
     def confirmed(self, found):
-        """The largest error of a piece, by MPFR."""
+        """Returns the largest error of a piece, computed by MPFR."""
         _, y = exactly(self.act, found.max_at, self.order, self.dtype)
         floor = self.act.floor(self.dtype, self.order)(found.max_at)
         return exact_error(found.max_result, y, self.dtype, floor)
 
     def piece(self, first, count):
-        """The tallies of a piece: ours, PyTorch's."""
+        """Returns the tallies of a piece for FastAct and PyTorch."""
         x = inputs_of(self.act, self.dtype, first, count, self.device, self.is_whole)
         target = exact(self.act, x, self.order)
         theirs = pytorchs(self.act, x, self.order)
@@ -238,7 +240,7 @@ class Job:
 
 
 def load_state(path, job, environment):
-    """(inputs done, seconds, tallies) of an earlier run in the same environment."""
+    """Returns (inputs done, seconds, tallies) of an earlier run in the same environment."""
     try:
         state = json.loads(path.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -271,11 +273,11 @@ def save_state(path, job, environment, done, seconds, tallies):
 
 
 def run(job, path: Path, environment: dict, workers: int, progress):
-    """Runs a job to its end, from where an earlier run was interrupted; its state."""
+    """Completes a job, resuming an interrupted run. Returns its state."""
     done, seconds, tallies = load_state(path, job, environment)
     progress(done)
     total = job.inputs
-    # The exact values of float64 are the CPU's work in any case.
+    # The exact values of float64 are computed on the CPU in any case.
     on_cpu = job.device == "cpu" or job.dtype == torch.float64
     size = min(CPU_PIECE if on_cpu else CUDA_PIECE, total)
     start = time.monotonic() - seconds

@@ -1,5 +1,4 @@
-"""What has a digest beside the kernels that the Python package verifies too, and other ways to call
-operators."""
+"""Digests beyond those that the Python package verifies, and other ways to call operators."""
 
 import torch
 from _digests.inputs import Space, every_pattern, mixed
@@ -9,18 +8,18 @@ from drawn_parameters import settings
 
 
 def kernels(act, dtype):
-    """All that has a digest, for a row of the oracle table and a dtype."""
+    """Returns everything with a digest, for a row of the oracle table and a dtype."""
     return activation_kernels(act.id, act.name, act.parameters, act.takes_is_result, dtype)
 
 
-# Of parameters drawn at random, which the digests' file is about: another seed, other digests.
+# The digests in the file are those of these random parameters. Another seed gives other digests.
 DRAWN_SETTINGS = 64
 DRAWN_SEED = 1
 DRAWN_ELEMENTS = 1 << 16
 
 
 def drawn_kernels(name, dtype):
-    """An activation's operators, each with one digest for all its drawn parameters."""
+    """Yields an activation's operators, each with one digest for all its random parameters."""
     drawn = settings(name, DRAWN_SETTINGS, DRAWN_SEED)
     for order, suffix in enumerate(SUFFIXES):
         operator = getattr(torch.ops.fastact, name + suffix)
@@ -43,11 +42,11 @@ def drawn_kernels(name, dtype):
         yield Kernel(f"{name}-drawn", dtype, form, at_setting, space, DRAWN_ELEMENTS)
 
 
-# ---- Ways to compute a piece beside dense(): all give the same bits
+# ---- Ways to compute a piece other than dense(). All give the same bits
 
 
 def strided(kernel, operands):
-    """Each operand spread out, by 2, 3, ... elements."""
+    """Spreads each operand out, by 2, 3, ... elements."""
     spread = [
         t.new_zeros(len(t) * (step + 2))[:: step + 2].copy_(t) for step, t in enumerate(operands)
     ]
@@ -55,7 +54,7 @@ def strided(kernel, operands):
 
 
 def offset(kernel, operands):
-    """Each operand behind another odd number of elements."""
+    """Starts each operand at a different odd offset."""
     shifted = [
         t.new_empty(len(t) + 2 * i + 1)[2 * i + 1 :].copy_(t) for i, t in enumerate(operands)
     ]
@@ -63,13 +62,14 @@ def offset(kernel, operands):
 
 
 def tails(kernel, operands):
-    """Pieces whose length, a prime, is a multiple of no vector and no packet."""
+    """Splits the operands into pieces whose length is a prime, so no multiple of a vector or
+    packet."""
     pieces = zip(*(t.split(4099) for t in operands))
     return torch.cat([kernel.operator(*piece) for piece in pieces])
 
 
 def threads(kernel, operands):
-    """Twice the operands, so that there is enough for 7 threads, and then for 2."""
+    """Repeats the operands twice, which is enough for 7 threads, and then for 2."""
     before = torch.get_num_threads()
     twice = [t.repeat(2) for t in operands]
     results = []
@@ -81,7 +81,7 @@ def threads(kernel, operands):
         torch.set_num_threads(before)
     for other in results[1:]:
         if not torch.equal(other.view(torch.int8), results[0].view(torch.int8)):
-            return torch.full_like(other, torch.nan)  # whatever is right, this is not
+            return torch.full_like(other, torch.nan)  # certainly not the correct result
     return results[0]
 
 

@@ -1,7 +1,7 @@
 """Arithmetics for the formulas of the oracle table: enclosures, and arbitrary precision.
 
-An enclosure is a value and a bound of its error, carried through every operation: so it decides
-most roundings with a proof, and MPFR (by gmpy2) is asked where the bound leaves two answers.
+An enclosure is a value and a bound of its error, which every operation propagates. It proves most
+roundings. If the bound leaves two possible results, MPFR (by gmpy2) decides.
 """
 
 from fractions import Fraction
@@ -26,7 +26,7 @@ class Enclosure:
         return other if isinstance(other, Enclosure) else Enclosure(self.backend, other, 0.0)
 
     def _rounded(self, value, error):
-        """The result of one operation: the operands' part of the error, and half an ULP."""
+        """Returns the result of one operation: the error from the operands, plus half an ULP."""
         b = self.backend
         return Enclosure(b, value, error + abs(value) * b.half_ulp + b.tiny)
 
@@ -38,7 +38,7 @@ class Enclosure:
         a, b = self.value, other.value
         total = a + b
         if _is_zero(self.error) and _is_zero(other.error):
-            # What an exact sum's rounding loses, to the bit (Knuth): often nothing, as in 1 - 2x.
+            # The exact rounding error of a sum (Knuth). It is often zero, as in 1 - 2x.
             taken = total - a
             return Enclosure(self.backend, total, abs((a - (total - taken)) + (b - taken)))
         return self._rounded(total, self.error + other.error)
@@ -51,12 +51,12 @@ class Enclosure:
 
     def __mul__(self, other):
         if isinstance(other, int) and abs(other).bit_count() == 1:
-            # By a whole power of two: exact.
+            # A product with a whole power of two is exact.
             error = self.error if _is_zero(self.error) else self.error * abs(other)
             return Enclosure(self.backend, self.value * other, error)
         other = self._of(other)
         error = self.error * other.error
-        # Exact operands, such as x itself, cost nothing.
+        # Exact operands, such as x itself, add no error.
         if not _is_zero(other.error):
             error = error + abs(self.value) * other.error
         if not _is_zero(self.error):
@@ -68,7 +68,7 @@ class Enclosure:
         value = self.value / other.value
         if _is_zero(self.error) and _is_zero(other.error):
             return self._rounded(value, 0.0)
-        # Nothing is known of a quotient whose divisor may be zero.
+        # A quotient whose divisor may be zero has no bound.
         least = abs(other.value) - other.error
         known = self.backend.library.where(least > 0, least, 0.0 * least)
         return self._rounded(value, (self.error + abs(value) * other.error) / known)
@@ -101,19 +101,19 @@ def _is_zero(error):
 
 
 class Enclosing:
-    """Arithmetic over enclosures of one array type.
+    """Arithmetic on enclosures of one array type.
 
-    Elementary functions are the array library's own. Their documented errors are at most 4 ULP: the
-    double functions of SLEEF and CUDA, and glibc's 80-bit ones. LIBRARY_ULP is taken, and
-    accuracy.py compares a sample with MPFR on every run. The error of an argument is carried
-    through by the largest slope over it.
+    Elementary functions are those of the array library. Their documented errors are at most 4 ULP,
+    for the double functions of SLEEF and CUDA and for glibc's 80-bit ones. LIBRARY_ULP is assumed,
+    and accuracy.py compares a sample with MPFR on every run. The error of an argument is multiplied
+    by the largest slope over its interval.
 
-    erfc is torch's own in double, with a documented 1.5 (SLEEF) to 5 ULP (CUDA, glibc) where the
-    result is a normal number, and MPFR's in 80 bits.
+    erfc in double is torch's, with a documented error of 1.5 (SLEEF) to 5 ULP (CUDA, glibc) for
+    normal results. In 80 bits it is MPFR's.
     """
 
     LIBRARY_ULP = 8
-    # Below it erfc has no relative accuracy in double.
+    # Below this, erfc in double has no relative accuracy.
     ERFC_TINY = 2.0**-1000
 
     def __init__(self, library, number, digits, tiny, erfc):
@@ -143,11 +143,12 @@ class Enclosing:
         return Enclosure(self, value, where(condition, a.error, b.error))
 
     def _elementary(self, function, a, spread):
-        """function(a); spread(value, error) bounds how far function(a.value +- error) may lie."""
+        """Returns function(a). spread(value, error) bounds the change of the function over a.value
+        +- error."""
         value = function(a.value)
         error = abs(value) * (2 * self.LIBRARY_ULP * self.half_ulp) + self.tiny
         if not _is_zero(a.error):
-            # Its own rounding errors, and those of the bound.
+            # The function's own rounding errors, and those of the bound.
             error = error + spread(value, a.error) * SLACK + self.tiny
         return Enclosure(self, value, error)
 
@@ -158,11 +159,11 @@ class Enclosing:
         return self._elementary(self.library.expm1, a, self._spread_of_exponential(a))
 
     def _spread_of_exponential(self, a):
-        # The slope is e^x, whose largest value is at the right end.
+        # The slope is e^x, which is largest at the right end.
         return lambda value, e: e * self.library.exp(a.value + e)
 
     def log1p(self, a):
-        # The slope is 1 / (1 + x), whose largest value is at the left end.
+        # The slope is 1 / (1 + x), which is largest at the left end.
         where = self.library.where
 
         def spread(value, e):
@@ -175,7 +176,7 @@ class Enclosing:
         return self._elementary(self.library.tanh, a, lambda value, e: e)
 
     def erfc(self, a):
-        # The slope is 2 / sqrt(pi) e^(-x^2), whose largest value is where |x| is least.
+        # The slope is 2 / sqrt(pi) e^(-x^2), which is largest where |x| is smallest.
         where = self.library.where
 
         def spread(value, e):
@@ -197,7 +198,7 @@ class Enclosing:
         return self._elementary(library.sqrt, a, spread)
 
 
-# float32 results are judged by double, float64 results by the processor's 80-bit format.
+# float32 results are compared with double, float64 results with the processor's 80-bit format.
 DOUBLE = Enclosing(
     torch, lambda s: torch.tensor(float(s), dtype=torch.float64), 53, 2.0**-1074, torch.special.erfc
 )

@@ -1,5 +1,5 @@
-"""The exact results: enclosures wherever they decide the rounding, MPFR where they do not, for
-infinite inputs and zeros, and for every input of the 16-bit types."""
+"""The exact results: by enclosures if they decide the rounding, by MPFR otherwise, and for infinite
+inputs, zeros, and every input of the 16-bit types."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,29 +11,29 @@ import torch
 from enclosure import DOUBLE, EXTENDED, SLACK, Multiprecision
 from oracle import FORMATS
 
-# Every so many elements an enclosure is compared with MPFR.
+# One in this many enclosures is compared with MPFR.
 CHECKED = 1 << 16
-# Bits: 200 decide nearly all, the second sees what the square of a subnormal float64 adds.
+# Bits: 200 decide nearly all roundings. The second is enough for the square of a subnormal float64.
 PRECISIONS = (200, 4500)
 
 
 class OracleError(Exception):
-    """The oracle contradicts itself: no verdict of this run can be trusted."""
+    """The oracle contradicts itself, so no verdict of this run can be trusted."""
 
 
 @dataclass(frozen=True)
 class Exact:
-    """What the results at some inputs should be."""
+    """The exact results at some inputs."""
 
-    # Correctly rounded; anything for a NaN.
+    # Correctly rounded. The value for a NaN is unspecified.
     expected: torch.Tensor
-    # errors(results): in units of the exact value's last place, or of the floor's where that is
-    # larger (Activation.floor), as doubles.
+    # errors(results): the errors as doubles, in units of the last place of the exact value or of
+    # the floor, whichever is larger (Activation.floor).
     errors: Callable
 
 
 def _top_exponent(fmt):
-    """Of the first power of two beyond the format's range."""
+    """Returns the exponent of the first power of two beyond the format's range."""
     return 3 - fmt.smallest - fmt.digits
 
 
@@ -51,8 +51,8 @@ def _round(y, dtype):
 
 
 def exactly(act, x, k, dtype):
-    """f^(k)(x) for a float x that is not NaN: rounded to nearest even as a float, and as an MPFR
-    number."""
+    """Returns f^(k)(x) for a float x that is not NaN: rounded to nearest even as a float, and as an
+    MPFR number."""
     for precision in PRECISIONS:
         with gmpy2.context(precision=precision):
             y = act.derivative(Multiprecision, gmpy2.mpfr(x), k)
@@ -60,7 +60,7 @@ def exactly(act, x, k, dtype):
                 break
             doubt = abs(y) * gmpy2.exp2(20 - precision)
             low, high = y - doubt, y + doubt
-        # Where they still differ in the second precision, y lies exactly between two numbers.
+        # If they differ even in the second precision, y is exactly between two numbers.
         if _round(low, dtype) == _round(high, dtype):
             break
     rounded = float(_round(y, dtype))
@@ -72,8 +72,8 @@ def exactly(act, x, k, dtype):
 
 
 def exact_error(result, y, dtype, floor=0.0):
-    """|result - y| in units of the last place of y, or of a larger floor; infinity counts as the
-    power of two beyond the largest number."""
+    """Returns |result - y| in units of the last place of y, or of a larger floor. Infinity counts
+    as the power of two beyond the largest number."""
     fmt = FORMATS[dtype]
     with gmpy2.context(precision=PRECISIONS[0]):
         if gmpy2.is_infinite(gmpy2.mpfr(result)):
@@ -86,7 +86,7 @@ def exact_error(result, y, dtype, floor=0.0):
 
 
 def exact(act, x, k):
-    """Exact for the elements of a vector."""
+    """Returns Exact for the elements of a vector."""
     return {2: _exact_16_bit, 4: _exact_32_bit, 8: _exact_64_bit}[x.dtype.itemsize](act, x, k)
 
 
@@ -129,7 +129,8 @@ def _exact_64_bit(act, x, k):
     if k > 0:
         expected += 0.0
     undecided = (low != high) | (values == 0) | np.isinf(values)
-    # An error in ULP takes more than a rounding: an eighth of one is too much doubt.
+    # An error in ULP needs more accuracy than a rounding: a doubt of an eighth of an ULP is too
+    # much.
     with np.errstate(all="ignore"):
         undecided |= ~(doubt <= np.spacing(np.abs(rounded)) / 8)
     where = torch.from_numpy(undecided & (values == values)).nonzero().flatten()
@@ -144,13 +145,13 @@ def _exact_64_bit(act, x, k):
 
 
 def _ask_mpfr(act, x, k):
-    """The rounded and the exact values at each element, as doubles."""
+    """Returns the rounded and the exact value at each element, as doubles."""
     pairs = [exactly(act, v, k, x.dtype) for v in x.double().tolist()]
     return (torch.tensor([float(p[i]) for p in pairs], dtype=torch.float64) for i in (0, 1))
 
 
 def _errors_in_double(results, y):
-    """For formats whose last places are far above a double's."""
+    """For formats whose last places are far above those of a double."""
     fmt = FORMATS[results.dtype]
     wide = results.double()
     top = torch.tensor(2.0 ** _top_exponent(fmt), dtype=torch.float64)
@@ -163,7 +164,7 @@ def _errors_in_double(results, y):
 
 
 def _errors_in_extended(results, y, counted):
-    """In units of the last places of `counted`."""
+    """Returns the errors in units of the last places of `counted`."""
     fmt = FORMATS[results.dtype]
     with np.errstate(all="ignore"):
         wide = results.cpu().double().numpy().astype(np.longdouble)
@@ -175,14 +176,14 @@ def _errors_in_extended(results, y, counted):
 
 
 def _check_sample(act, x, k, y, doubt):
-    """The enclosures' own test: MPFR's value lies inside."""
+    """Checks the enclosures themselves: MPFR's value must be inside."""
     for i in range(0, len(x), CHECKED):
         at = float(x[i])
         if not np.isfinite(at):
             continue
         with gmpy2.context(precision=PRECISIONS[0]):
             true = act.derivative(Multiprecision, gmpy2.mpfr(at), k)
-            # Where the arithmetic overflowed, nothing is enclosed; all of these are asked of MPFR.
+            # If the arithmetic overflowed, nothing is enclosed. MPFR computes all of these.
             if np.isinf(float(y[i])) and _round(true, x.dtype) == float(y[i]):
                 continue
             own = abs(true) * gmpy2.exp2(20 - PRECISIONS[0])
@@ -191,7 +192,7 @@ def _check_sample(act, x, k, y, doubt):
 
 
 def _extended(number):
-    """An MPFR number as the nearest 80-bit one, or next to it."""
+    """Returns an MPFR number as the nearest 80-bit number, or one next to it."""
     if not gmpy2.is_regular(number):
         return np.longdouble(float(number))
     with gmpy2.context(precision=PRECISIONS[0]), np.errstate(all="ignore"):
@@ -201,7 +202,7 @@ def _extended(number):
 
 
 def _mpfr(number):
-    """A double or an 80-bit number without loss."""
+    """Returns a double or an 80-bit number as an MPFR number, exactly."""
     if isinstance(number, torch.Tensor):
         return gmpy2.mpfr(number.item())
     fraction, exponent = np.frexp(number)

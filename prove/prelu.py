@@ -1,9 +1,9 @@
-"""PReLU beside its exact results: its operators take two tensors or more, of which no space can be
-tried whole.
+"""Compares PReLU with its exact results. Its operators take two tensors or more, so no input space
+can be tested completely.
 
-Every result is one product, or an operand as it is. A product of two numbers of at most 24 digits
-is exact in the processor's 80-bit format. Of float64 the product of IEEE arithmetic is the nearest
-number by definition; MPFR says the same of a sample.
+Every result is one product, or an unchanged operand. A product of two numbers of at most 24 digits
+is exact in the processor's 80-bit format. For float64, the IEEE product is the nearest number by
+definition; MPFR confirms this for a sample.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def _value(w, x):
 
 
 def _by_input(g, w, x):
-    """g df/dx; a derivative that is zero gives +0 whatever the gradient is."""
+    """Returns g df/dx. A derivative of zero gives +0 for any gradient."""
     result = np.where(x > 0, g, np.where(w == 0, 0, g * w))
     return np.where(x != x, x, result)
 
@@ -44,19 +44,19 @@ def _by_both(h, g, x):
 
 @dataclass(frozen=True)
 class Form:
-    """One of the elementwise operators of which prelu and its derivatives are made."""
+    """One of the elementwise operators that compose prelu and its derivatives."""
 
     name: str
     order: int
     operator: str
     operands: int
     exactly: Callable
-    # PyTorch's, of the same operands; None where it has none.
+    # PyTorch's function of the same operands; None if there is none.
     aten: Callable | None = None
 
 
 def _aten_gradient(which):
-    """One of the two results of ATen's backward operator, for a weight an element."""
+    """Returns one of the two results of ATen's backward operator, with one weight per element."""
 
     def gradient(*operands):
         g, x = operands[0], operands[-1]
@@ -91,7 +91,7 @@ class PreluJob:
 
     @property
     def act(self):
-        """What states are named by."""
+        """The name under which states are stored."""
         return SimpleNamespace(id=PRELU + self.form.name)
 
     @property
@@ -104,11 +104,11 @@ class PreluJob:
         return f"{form}_order{self.order}_{str(self.dtype).removeprefix('torch.')}"
 
     def confirmed(self, found):
-        """The largest error of a piece: nothing of it is in doubt."""
+        """Returns the largest error of a piece, which is exact."""
         return found.max_ulp
 
     def piece(self, first, count):
-        """The tallies of a piece: ours, PyTorch's."""
+        """Returns the tallies of a piece for FastAct and PyTorch."""
         operands = [
             mixed(self.dtype, i, first, count, self.device) for i in range(self.form.operands)
         ]
@@ -116,7 +116,7 @@ class PreluJob:
         x = operands[-1]
         ours = getattr(torch.ops.fastact, self.form.operator)(*operands)
         theirs = self.form.aten(*operands) if self.form.aten else None
-        # A NaN may also be an operand's beside x, or a zero's product with an infinity.
+        # A NaN may also come from an operand besides x, or from zero times infinity.
         unclear = target.expected.isnan() & ~x.isnan()
         return tuple(
             Tally()

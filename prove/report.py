@@ -1,7 +1,7 @@
-"""docs/accuracy.md and its figures, and README's sentence, from the results of `prove`.
+"""Writes docs/accuracy.md, its figures, and the README's sentence from the results of `prove`.
 
-What was found on any machine stays in a record in the repository; `make accuracy-report` adds what
-this one has found to it.
+Findings of all machines are kept in a record in the repository. `make accuracy-report` adds those
+of this machine.
 """
 
 import json
@@ -25,17 +25,17 @@ SMALL = ("bfloat16", "float16")
 LABELS = ("±inf", "±0", "sign of 0", "subnormal", "NaN")
 KINDS = tuple(zip(SPECIAL, LABELS, strict=True))
 PRELU = [(f"prelu{form.name}", form.order) for form in prelu.FORMS]
-# Beside a figure of a state of format 1, in which special inputs are not apart.
+# Marks a figure from a state of format 1, which does not count special inputs separately.
 EARLIER = "†"
-# Of a figure. Bins narrower than a pixel are one: those of |x| below NEAR.
+# Limits of a figure. Bins narrower than a pixel (|x| below NEAR) are merged.
 NEAR, REACH, FLOOR = 2.0**-5, 2.0**10, 0.01
-LINEAR = 1  # the axis of x is, from -LINEAR to LINEAR
+LINEAR = 1  # the x axis is linear from -LINEAR to LINEAR
 TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000)
 SIGNS = ("positive", "negative")
 # The leading bits of NEAR and of REACH.
 SHOWN = range(*(struct.unpack("<I", struct.pack("<f", x))[0] >> 32 - PROFILE_BITS
                 for x in (NEAR, REACH)))  # fmt: skip
-# A broad light line below a thin dark one: both are seen where they agree, in grey too.
+# A broad light line below a thin dark one: both are visible where they coincide, in grey too.
 CONTESTANTS = {
     "fastact": ("FastAct", {"color": "#6aaee6", "linewidth": 3.2, "linestyle": "-"}),
     "pytorch": ("PyTorch", {"color": "#8c2d04", "linewidth": 1.2, "linestyle": "--"}),
@@ -44,8 +44,8 @@ NEAREST = {"color": "#444444", "linewidth": 0.8, "linestyle": ":"}
 
 
 def write(results: Path) -> int:
-    """Writes the page from the record and every complete state in the folders of `results`; 1 if
-    there is none."""
+    """Writes the page from the record and every complete state in the folders of `results`. Returns
+    1 if there is none."""
     new = [state for folder in sorted(results.glob("*")) for state in read(folder)]
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else []
     states = {(title(s), *key(s)): s for s in (*recorded, *new)}
@@ -56,7 +56,8 @@ def write(results: Path) -> int:
     for (machine, *_), state in states.items():
         by_machine.setdefault(machine, {})[key(state)] = state
     machines = sorted(by_machine.values(), key=len, reverse=True)
-    # One machine's result is that of all (`prove --digest`): the first's of the newest format.
+    # All machines have the same results (`prove --digest`), so the first state of the newest format
+    # is used.
     any_machine: dict[tuple, dict] = {}
     for state in sorted((s for m in machines for s in m.values()), key=lambda s: -s["format"]):
         any_machine.setdefault(key(state), state)
@@ -81,7 +82,7 @@ def key(state):
 
 
 def read(folder):
-    """The complete states of a folder."""
+    """Yields the complete states of a folder."""
     for path in sorted(folder.glob("*.json")):
         state = json.loads(path.read_text())
         if state.get("format") == FORMAT and state["inputs"] == state["of"]:
@@ -89,8 +90,8 @@ def read(folder):
 
 
 def record(states):
-    """A line for each state, without the library, of which its results count, and of the profile
-    what a figure shows."""
+    """Returns a line for each state, without the library's digest and with only the part of the
+    profile that a figure shows."""
 
     def kept(state):
         where = {k: v for k, v in state["environment"].items() if k != "library"}
@@ -106,25 +107,27 @@ def record(states):
 
 
 def is_drawn(state):
-    """Whether a figure can show it."""
+    """Returns true if a figure can show the state."""
     figured = state["dtype"] == "float32" and state["order"] in (0, 1)
     return figured and all(outline(state[name]) for name in CONTESTANTS)
 
 
 def with_outline(states, act, order):
-    """What a figure shows: of several machines the newest format's; None if none was kept."""
+    """Returns the state for a figure: of several machines, that of the newest format. None if none
+    was kept."""
     wanted = act.id, "float32", order
     found = (state for state in states if key(state) == wanted and is_drawn(state))
     return max(found, key=lambda state: state["format"], default=None)
 
 
 def ulp(state, name):
-    """Three digits of the largest error, and as many more as tell 0.5 from just above it."""
+    """Returns the largest error with three digits, or with as many as distinguish 0.5 from a number
+    just above it."""
     value, misrounded = state[name]["max_ulp"], state[name]["misrounded"]
     if value == float("inf"):
         return "inf"
     if misrounded and value <= 0.5 and not mixed(state, name):
-        return "> 0.5"  # by less than the number that was kept can tell
+        return "> 0.5"  # the excess is below the precision of the stored number
     if value >= 1e4:
         return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
     if value >= 0.51:
@@ -136,7 +139,7 @@ def ulp(state, name):
 
 
 def title(state):
-    """The machine of a state."""
+    """Returns the name of a state's machine."""
     environment = state["environment"]
     where = environment["device"]
     if environment["instruction_set"]:
@@ -199,7 +202,7 @@ def page(machines, any_machine, short):
             "misrounded | special |",
             "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
-        # Of a type all orders, then the next type.
+        # All orders of one type, then the next type.
         for name in dict.fromkeys(name for name, _ in forms):
             for dtype in map(dtype_name, DTYPES):
                 lines += [
@@ -217,7 +220,7 @@ def page(machines, any_machine, short):
 
 
 def missing(any_machine):
-    """What no machine has done, with default parameters."""
+    """Returns what no machine has tested, with default parameters."""
     lines = []
     for dtype in map(dtype_name, DTYPES):
         for order, form in ORDERS.items():
@@ -230,7 +233,8 @@ def missing(any_machine):
 
 
 def mixed(state, name):
-    """Whether infinite inputs and zeros of the wrong sign may be among the misrounded results."""
+    """Returns true if the misrounded results may include infinite inputs and zeros of the wrong
+    sign."""
     return state["format"] < FORMAT and state[name]["misrounded"] > 0 and name == "pytorch"
 
 
@@ -256,8 +260,8 @@ def row(state):
 
 
 def beside(states, name):
-    """What is said beside misrounded results: how many zeros have the wrong sign, how many infinite
-    inputs a wrong result; or that these are counted in."""
+    """Returns the remark beside misrounded results: the number of zeros with the wrong sign and of
+    infinite inputs with a wrong result, or that these are included."""
     if any(mixed(state, name) for state in states):
         return EARLIER
     special = sum(state[name].get(kind, 0) for state in states for kind in ("infinity", "sign"))
@@ -265,7 +269,8 @@ def beside(states, name):
 
 
 def summary(machines, any_machine, shown):
-    """The page's first table: a row for each activation, ours and PyTorch's."""
+    """Returns the page's first table: a row for each activation, with FastAct's and PyTorch's
+    errors."""
     lines = [
         "| | float32 f, largest error (misrounded): FastAct | PyTorch | "
         "float32 f': FastAct | PyTorch | bfloat16, float16: FastAct | PyTorch |",
@@ -296,12 +301,12 @@ def summary(machines, any_machine, shown):
     return "\n".join([*lines, "", note, ""])
 
 
-# Of which README says the errors.
+# Activations whose errors the README states.
 IN_README = ("selu", "gelu", "silu", "quick_gelu", "mish")
 
 
 def sentences(any_machine):
-    """README's part: the errors of these activations, where all of them are known."""
+    """Returns the README's part: the errors of these activations, if all of them are known."""
     of_float32, counts = [], {"inputs": 0, "fastact": 0, "pytorch": 0}
     for name in IN_README:
         single = [any_machine.get((name, "float32", k)) for k in (0, 1)]
@@ -325,9 +330,9 @@ def sentences(any_machine):
 
 
 def outline(found):
-    """The largest error of each bin that a figure shows, by the sign of x, from zero on: of |x|
-    below NEAR, then of quarters of a binade up to REACH; 0 for at most FLOOR. None for a result of
-    which that is not known."""
+    """Returns the largest error of each bin that a figure shows, by the sign of x, from zero
+    outwards: |x| below NEAR, then quarters of a binade up to REACH. Returns 0 for errors of at most
+    FLOOR, and None for a result without a profile."""
     if "profile" not in found:
         return found.get("outline")
     signs = []
@@ -339,13 +344,14 @@ def outline(found):
 
 
 def edges():
-    """Of the bins of x > 0."""
+    """Returns the edges of the bins for x > 0."""
     patterns = (i << 32 - PROFILE_BITS for i in range(SHOWN.start, SHOWN.stop + 1))
     return [0.0, *(struct.unpack("<f", struct.pack("<I", bits))[0] for bits in patterns)]
 
 
 def steps(outline):
-    """The points of a line that is flat over each bin, and absent over those without an error."""
+    """Returns the points of a line that is flat over each bin and absent over bins without an
+    error."""
     xs, ys = [], []
     right = list(zip(edges(), edges()[1:], outline[SIGNS[0]]))
     left = [
@@ -353,7 +359,7 @@ def steps(outline):
     ]
     for low, high, error in left[::-1] + right:
         if ys and ys[-1] == error:
-            xs[-1] = high  # a longer step
+            xs[-1] = high  # extends the step
         else:
             xs += [low, high]
             ys += [error, error]
@@ -361,7 +367,7 @@ def steps(outline):
 
 
 def draw(act, states, pyplot):
-    """The figure of f and f', from their states."""
+    """Draws the figure of f and f' from their states."""
     figure, axes = pyplot.subplots(
         1, 2, figsize=(9, 3.8), sharex=True, sharey=True, layout="constrained"
     )

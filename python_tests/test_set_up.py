@@ -1,6 +1,8 @@
 """What scripts/setup.sh and CMake say where something is missing: one sentence, and what to do."""
 
+import contextlib
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -137,3 +139,45 @@ def test_cmake_without_a_compiler(tmp_path, tools):
         "FastAct: GCC 11 or newer is needed, but no C++ compiler was found: "
         "install one, or name it by the environment variable CXX."
     ), done.stderr
+
+
+PROBE = """
+set(SKBUILD {skbuild})
+set(FASTACT_WITH_CUDA {requested})
+set(FASTACT_WITH_TORCH ON)
+set(LibTorch_VERSION 2.15.0)
+set(PROJECT_BINARY_DIR "${{CMAKE_CURRENT_LIST_DIR}}")
+list(APPEND CMAKE_MODULE_PATH "{modules}")
+include(FastActCuda)
+"""
+
+
+@pytest.mark.parametrize(
+    ("skbuild", "requested", "shown"),
+    (
+        ("2", "AUTO", "FastAct: building for the CPU only: torch 2.15.0 is CPU-only"),
+        ("2", "OFF", ""),  # as the user asked
+        ("OFF", "AUTO", ""),  # CMake shows its own output
+    ),
+)
+def test_pip_shows_why_a_wheel_is_for_the_cpu_only(tmp_path, skbuild, requested, shown):
+    """On the terminal: pip hides the output of the build."""
+    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if not cmake:
+        pytest.skip("no cmake")
+    script = tmp_path / "probe.cmake"
+    script.write_text(
+        PROBE.format(
+            skbuild=skbuild, requested=requested, modules=(REPOSITORY / "cmake").as_posix()
+        )
+    )
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv("/bin/sh", ["sh", "-c", '"$0" -P "$1" >/dev/null 2>&1', cmake, str(script)])
+    output = b""
+    with contextlib.suppress(OSError):  # Linux raises it when the terminal has no process any more
+        while chunk := os.read(terminal, 4096):
+            output += chunk
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert output.decode().strip() == shown

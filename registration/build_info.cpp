@@ -20,7 +20,7 @@ namespace fastact {
 namespace {
 
 std::string find_mismatch() {
-  // The version that torch itself reports, in its first two bytes: major, minor.
+  // The version that torch reports. Its first two bytes are major and minor.
   const uint64_t version = aoti_torch_abi_version();
   const auto major = static_cast<int>(version >> 56);
   const auto minor = static_cast<int>((version >> 48) & 0xff);

@@ -1,12 +1,13 @@
-// What the library was built for, and whether it was loaded into that.
+// The torch version that the library was built for, and whether the process uses that version.
 #pragma once
 
 #include <string>
 
 namespace fastact {
 
-// Empty if the torch in this process is of the version that the library was built for (major and
-// minor) and has all that the library calls; else the sentence that says so.
+// Returns an empty string if the torch in this process has the major and minor version that the
+// library was built for and defines everything that the library calls. Otherwise returns an error
+// message.
 const std::string& torch_mismatch();
 
 }  // namespace fastact

@@ -47,7 +47,7 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
 
 void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {
   const at::Tensor& self = *tensors[0];
-  const auto name = std::string_view(op.name).substr(1);  // fused_<activation>, which is called
+  const auto name = std::string_view(op.name).substr(1);  // the user calls fused_<activation>
   const std::optional<DType> type = engine_type(self.scalar_type());
   TORCH_CHECK_NOT_IMPLEMENTED(
       type.has_value(), "fastact::", name,

@@ -1,4 +1,4 @@
-// Argument checks shared by all kernels. Every message reads "fastact::selu: expected X, but got
+// Argument checks shared by all kernels. Messages have the form "fastact::selu: expected X, but got
 // Y".
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace fastact {
 
-// The engines' type for a tensor's; nothing for a type that they do not have.
+// Returns the engines' type for a tensor's type, or nothing if the engines do not support it.
 inline std::optional<DType> engine_type(c10::ScalarType type) {
   switch (type) {
     case c10::ScalarType::Float:
@@ -27,28 +27,29 @@ inline std::optional<DType> engine_type(c10::ScalarType type) {
   }
 }
 
-// NotImplementedError unless every tensor has one of the four floating-point types, as ATen's
-// operators raise; a RuntimeError if the tensors are not all on self's device; what its activation
-// says (Requirement) for parameters that are none of its.
+// Raises a NotImplementedError unless every tensor has one of the four floating-point types, like
+// ATen's operators. Raises a RuntimeError if the tensors are not all on self's device, and the
+// error of the violated Requirement if the activation does not accept the parameters.
 void check_inputs(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
-// The same for a fused operator (ops/forms/fused.h), of which inputs may be undefined: self has one
-// of the four types, the others have self's or, scale and bias beside 16 bits, float32.
+// The same for a fused operator (ops/forms/fused.h), whose inputs may be undefined. self must have
+// one of the four types. The others must have self's type; for 16-bit types, scale and bias may be
+// float32.
 void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
-// A RuntimeError unless a result of this type can be written to `out`: same device, and a type that
-// it casts to.
+// Raises a RuntimeError unless a result of this type can be written to `out`, which must be on the
+// same device and have a type to which the result can be cast.
 void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,
                const at::Tensor& out);
 
-// The type to which ATen promotes the tensors.
+// Returns the type to which ATen promotes the tensors.
 c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors);
 
-// Whether a device's kernels take this tensor, and nothing looks at how it gets there: nothing is
-// traced or batched.
+// Returns true if a device's kernels can take this tensor directly, because nothing traces or
+// batches it.
 bool is_plain(const at::Tensor& tensor);
 
-// Tensors in that type.
+// The tensors converted to the promoted type.
 class Promoted {
  public:
   explicit Promoted(std::span<const at::Tensor* const> tensors);

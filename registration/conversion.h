@@ -1,6 +1,6 @@
-// Conversions between types, in the default floating-point environment (ops/floating_point.h).
-// ATen's own kernels round and flush as the thread does that runs them, which may be one of torch's
-// pool: it has inherited the environment of the thread that started it.
+// Type conversions in the default floating-point environment (ops/floating_point.h). ATen's own
+// kernels use the environment of the thread that runs them. That may be a thread of torch's pool,
+// which inherited its environment from the thread that started it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// What libfastact_aten.so calls of libfastact.so: an operator by its name, and a device's kernels
-// without the dispatcher in between.
+// The part of libfastact.so that libfastact_aten.so calls: operators by name, and a device's
+// kernels without the dispatcher.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace fastact {
 
-// The kernels of a dispatch key, for every operator that has the form. Keys are not looked at.
+// The kernels of a dispatch key, for every operator that has the form. `keys` is ignored.
 struct DeviceKernels {
   at::Tensor (*functional)(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                            const CallParameters& parameters);
@@ -24,11 +24,11 @@ inline constexpr DeviceKernels kKernelsOf = {&Implementation::functional, &Imple
                                              &Implementation::out};
 
 FASTACT_API const DeviceKernels& cpu_kernels();
-// Only where the library is built with CUDA.
+// Defined only if the library is built with CUDA.
 FASTACT_API const DeviceKernels& cuda_kernels();
 
-// Null if there is none of that name: another torch than the library was built for, or a build of
-// some activations.
+// Returns the operator with this name, or null. Null means that torch is not the version that the
+// library was built for, or that the build contains only some activations.
 FASTACT_API const Operator* find_operator(std::string_view name);
 
 }  // namespace fastact

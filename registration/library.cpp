@@ -13,8 +13,8 @@
 namespace fastact {
 namespace {
 
-// "(Tensor grad_output, Tensor self, float alpha=1.0, bool is_result=False", up to the closing
-// parenthesis.
+// Returns text such as "(Tensor grad_output, Tensor self, float alpha=1.0, bool is_result=False",
+// without the closing parenthesis.
 std::string arguments(const Operator& op) {
   std::string text;
   for (const char* input : op.inputs) {
@@ -25,17 +25,16 @@ std::string arguments(const Operator& op) {
   return op.takes_is_result() ? text + ", bool is_result=False" : text;
 }
 
-// Torch 2.11 has a tag for out variants, later versions do not.
+// Torch 2.11 has no tag for out variants; later versions do.
 template <class Tag>
 void tag_out_variant(std::vector<Tag>& tags) {
   if constexpr (requires { Tag::out_variant; }) tags.push_back(Tag::out_variant);
 }
 
 void define(torch::Library& library, const std::string& schema, bool is_out = false) {
-  std::vector<at::Tag> tags = {
-      at::Tag::pt2_compliant_tag, at::Tag::pointwise,
-      // Compilers may pass any strides, and need no input in memory for it.
-      at::Tag::flexible_layout};
+  std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::pointwise,
+                               // Compilers may pass inputs with any strides, without copying them.
+                               at::Tag::flexible_layout};
   if (is_out) tag_out_variant(tags);
   library.def(schema.c_str(), std::as_const(tags));
 }
@@ -55,7 +54,7 @@ void define(torch::Library& library, const Operator& op) {
 
 TORCH_LIBRARY(fastact, library) {
   if (const std::string& mismatch = torch_mismatch(); !mismatch.empty()) {
-    // Not by torch's own logging, which may have changed as well.
+    // Not written by torch's logging, which may be incompatible as well.
     std::cerr << mismatch << std::endl;  // NOLINT(performance-avoid-endl)
     return;
   }

@@ -17,7 +17,7 @@ struct Term {
   int64_t last;
 };
 
-// Adds the offsets of the tensor's bytes, or, if `sign` is -1, their negatives.
+// Adds the offsets of the tensor's bytes, or their negatives if `sign` is -1.
 void add_terms(const at::Tensor& tensor, int64_t sign, std::vector<Term>& terms) {
   const auto add = [&](int64_t stride, int64_t count) {
     const int64_t last = count - 1;
@@ -29,7 +29,7 @@ void add_terms(const at::Tensor& tensor, int64_t sign, std::vector<Term>& terms)
   add(1, size);
 }
 
-// Makes one term of all with the same stride, and orders the terms by decreasing stride.
+// Combines terms with the same stride, and orders the terms by decreasing stride.
 void combine(std::vector<Term>& terms) {
   std::ranges::sort(terms, std::greater(), &Term::stride);
   std::vector<Term> combined;
@@ -46,9 +46,9 @@ void combine(std::vector<Term>& terms) {
 
 int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-// Returns true if `target` is a sum of one value of each term, from index `term` on, or if the
-// search needs more than `steps_left` steps. The terms are in order of decreasing stride, so only
-// few values of a term are within reach of the later terms.
+// Returns true if `target` is a sum of one value from each term, starting at index `term`, or if
+// the search needs more than `steps_left` steps. The terms are in order of decreasing stride, so
+// only a few values of a term are within reach of the later terms.
 bool reaches(const std::vector<Term>& terms, size_t term, int64_t target, int64_t& steps_left) {
   if (term == terms.size()) return target == 0;
   int64_t lowest = 0;
@@ -73,7 +73,7 @@ int64_t first_byte(const at::Tensor& tensor) {
   return tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
 }
 
-// Requires that both tensors have the same storage.
+// Returns true if a byte belongs to both tensors, which must have the same storage.
 bool shares_bytes(const at::Tensor& a, const at::Tensor& b) {
   std::vector<Term> terms;
   add_terms(a, 1, terms);
@@ -83,7 +83,7 @@ bool shares_bytes(const at::Tensor& a, const at::Tensor& b) {
   return reaches(terms, 0, first_byte(b) - first_byte(a), steps);
 }
 
-// Requires the same of both.
+// Returns true if both tensors consist of the same elements. They must have the same storage.
 bool are_same_elements(const at::Tensor& a, const at::Tensor& b) {
   if (a.storage_offset() != b.storage_offset() || a.scalar_type() != b.scalar_type() ||
       a.sizes() != b.sizes()) {

@@ -7,10 +7,10 @@
 
 namespace fastact {
 
-// Returns true if `out` and `input` share memory but are not the same elements, so that a kernel
-// would read elements that it has already written. ATen's own check decides this only for dense
-// tensors, not, for example, for columns of one matrix. This function compares strides exactly. If
-// the search takes too long, it returns true.
+// Returns true if `out` and `input` share memory but are not the same elements. A kernel would then
+// read elements that it has already overwritten. ATen's check decides this only for dense tensors,
+// not, for example, for columns of one matrix. This function compares strides exactly. If the
+// search takes too long, it returns true.
 FASTACT_API bool overlaps_in_part(const at::Tensor& out, const at::Tensor& input);
 
 // Throws ATen's error if `out` overlaps itself, or overlaps `input` in part.

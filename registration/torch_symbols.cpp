@@ -9,17 +9,17 @@
 namespace fastact {
 namespace {
 
-// What the dynamic section says of a loaded library's symbols.
+// The symbols of a loaded library, according to its dynamic section.
 struct SymbolTable {
   const ElfW(Sym) * symbols = nullptr;
   const char* names = nullptr;
-  // The header of the GNU hash table: its second word is the index of the first symbol that it
-  // finds. The undefined ones, which nobody looks up, stand before that.
+  // The header of the GNU hash table. Its second word is the index of the first symbol in the
+  // table. The undefined symbols precede it, because nobody looks them up.
   const uint32_t* hash = nullptr;
 
   explicit SymbolTable(const link_map& library) {
     for (const ElfW(Dyn)* entry = library.l_ld; entry->d_tag != DT_NULL; ++entry) {
-      // glibc has made these addresses absolute.
+      // glibc has already made these addresses absolute.
       // NOLINTNEXTLINE(performance-no-int-to-ptr): the dynamic section has numbers
       const auto* address = reinterpret_cast<const void*>(entry->d_un.d_ptr);
       if (entry->d_tag == DT_SYMTAB) symbols = static_cast<const ElfW(Sym)*>(address);
@@ -36,7 +36,8 @@ struct SymbolTable {
 std::vector<std::string> missing_torch_symbols() {
   Dl_info here;
   if (dladdr(reinterpret_cast<const void*>(&missing_torch_symbols), &here) == 0) return {};
-  // Also while it is being loaded. A name is then looked up in it and in what it is linked to.
+  // Also works while the library is being loaded. Names are looked up in the library and in the
+  // libraries it is linked to.
   const std::unique_ptr<void, int (*)(void*)> library(
       dlopen(here.dli_fname, RTLD_LAZY | RTLD_NOLOAD), &dlclose);
   link_map* map = nullptr;

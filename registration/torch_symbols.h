@@ -1,4 +1,4 @@
-// The references to torch, which tools/weaken_torch_symbols.cpp makes weak: what is missing stays
+// The references to torch, which tools/weaken_torch_symbols.cpp makes weak. A missing symbol is
 // null, and a call to it would jump to address 0.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace fastact {
 
-// Whether a mangled name is one of torch's C++ names, other than a thread-local variable's
-// initialiser, which there need not be.
+// Returns true if a mangled name is one of torch's C++ names. Excludes initialisers of thread-local
+// variables, which may be absent.
 inline bool is_torch_symbol(std::string_view name) {
   if (name.starts_with("_ZTH")) return false;
   for (const std::string_view part : {"5torch", "3c10", "2at"}) {
@@ -18,7 +18,8 @@ inline bool is_torch_symbol(std::string_view name) {
   return false;
 }
 
-// The mangled names to which this library refers and which no library that it was linked to has.
+// Returns the mangled names that this library refers to and that no library it is linked to
+// defines.
 std::vector<std::string> missing_torch_symbols();
 
 }  // namespace fastact

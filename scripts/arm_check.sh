@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds what is below ops/ for 64-bit Arm with Debian's cross compiler, looks whether its loops are vectorised, and
-# runs its tests and the digests of a part of all results in an emulator.
+# Builds the code below ops/ for 64-bit Arm with Debian's cross compiler, checks that its loops are
+# vectorised, and runs its tests and the digests of a part of all results in an emulator.
 #
 #   scripts/arm_check.sh BUILD     (from the environment: VENV, JOBS, WERROR)
 #
-# The compiler and the emulator are installed where they are missing, by apt-get, as root. With ARM=optional it is no
-# error that they cannot be.
+# Installs the compiler and the emulator by apt-get if they are missing and the user is root. With
+# ARM=optional, a failure to install them is not an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/step.sh
@@ -34,7 +34,7 @@ packages() {
 gtest=$venv/src/gtest_vendor
 [[ -d $gtest ]] || gtest=$PWD/.deps/googletest
 
-# Larger spaces, in part, beside all those of 2^16 inputs, which every build tries.
+# Parts of larger spaces, besides all spaces of 2^16 inputs, which every build tests.
 large='*DigestsTest*_value_float32:*DigestsTest*_gradients_1_float32'
 large+=':*DigestsTest*_value_float64:*DigestsTest*_derivative_1_float64'
 
@@ -49,6 +49,6 @@ step "Arm: configure" cmake -S . -B "$build" -G Ninja --log-level=WARNING \
 step "Arm: build" cmake --build "$build" -j "$JOBS"
 step "Arm: vectorised loops" python scripts/vectorised.py "$build/lib/libfastact_ops.a" \
   --objdump aarch64-linux-gnu-objdump
-# Two for each kernel.
+# Two calls for each kernel.
 export FASTACT_FUZZ_CASES=${FASTACT_FUZZ_CASES:-1440}
 step "Arm: tests, emulated" ctest --test-dir "$build" -j "$JOBS" --output-on-failure --no-tests=error

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Sets up the environment, configures and builds; each only where something has changed.
+# Sets up the environment, configures and builds. Each step runs only if something has changed.
 #
 #   scripts/build.sh BUILD [-t TARGET | -tTARGET]... [-D SETTING]...
 #
-# From the environment, as the Makefile exports it:
-#   VENV      the virtual environment          TORCH   the torch that setup.sh puts there
-#   CUDA      the GPU code to build: auto (for this machine's GPU, none where there is none), off, native
-#             (for this machine's GPU), all (every architecture that a package has), package (all where this
-#             torch has CUDA), or a list as CMake takes it, such as 90-real. What is asked for by name and
-#             cannot be built is an error.
-#   JOBS      compilers at a time
+# Reads from the environment, as the Makefile exports it:
+#   VENV      the virtual environment          TORCH   the torch that setup.sh installs there
+#   CUDA      the GPU code to build: auto (for this machine's GPU, none without a GPU), off, native (for this
+#             machine's GPU), all (every architecture in a package), package (all if this torch has CUDA), or a
+#             list in CMake's form, such as 90-real. If GPU code is requested by name and cannot be built, that
+#             is an error.
+#   JOBS      number of compilers at a time
 #
-# A setting stays until another call gives it another value: what one target asked for does not undo what
-# another did.
+# A setting persists until another call changes it, so one target does not undo the settings of
+# another.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/step.sh
@@ -31,7 +31,7 @@ while (($#)); do
 done
 
 has_gpu() { [[ -e /dev/nvidia0 ]] || nvidia-smi -L 2>/dev/null | grep -q '^GPU '; }
-# Why there will be no GPU code, where that is known before CMake looks.
+# The reason for building no GPU code, if it is known before CMake runs.
 without_cuda=
 case $CUDA in
   auto)
@@ -58,7 +58,7 @@ fi
 step "set-up" scripts/setup.sh "$VENV" "$TORCH" $nvcc
 export PATH="$bin:$PATH"
 
-# --- configure, where a setting is new ------------------------------------------------------------
+# --- configure, if a setting is new ---------------------------------------------------------------
 remembered=$build/settings
 changed=
 if [[ ! -f $build/build.ninja ]]; then
@@ -82,6 +82,6 @@ fi
 
 step "build" cmake --build "$build" -j "$JOBS" "${targets[@]}"
 echo "$(cat "$build/summary.txt")${without_cuda:+ (no GPU code: $without_cuda)}" >"$build/summary"
-if [[ -f $build/lib/libfastact.so ]]; then  # not where only the Python package is built
+if [[ -f $build/lib/libfastact.so ]]; then  # absent if only the Python package is built
   scripts/summary.sh "$build"
 fi

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that no folder of ops/ or registration/ knows what docs/architecture.md says it does not.
+"""Checks that ops/ and registration/ keep the rules on dependencies in docs/architecture.md.
 
     python scripts/dependencies.py [ROOT]
 
-It looks at the text of each file, comments included. It prints each breach as `file:line: what`.
-Exit code: 0, or 1 if there is a breach.
+Searches the text of each file, including comments. Prints each breach as `file:line: what`. Exit
+code: 0, or 1 if there is a breach.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 
 ENGINES = ("ops/cpu", "ops/cuda")
 
-# A folder, and what its files do not include: folders or files.
+# Folders, and the folders or files that their files must not include.
 NOT_INCLUDED = {
     "ops": ("registration", "fastact"),
     "ops/math": ("ops/activations", "ops/forms", "ops/catalogue.h", *ENGINES),
@@ -34,7 +34,7 @@ WITH_NAMES = {"ops/cuda/tuning.h"}
 WITHOUT_TARGETS = ("ops/math", "ops/activations", "ops/forms")
 TARGETS = "ops/math/target"
 TARGET_HEADER = re.compile(r"(\w*intrin|arm_\w+|cpuid|cuda\w*|device_\w+|math_\w+|mma)(\.h|\.hpp)")
-# Names with two underscores in front are the compiler's; these are of every target.
+# Names with two leading underscores belong to the compiler. All targets have these.
 COMMON = r"__(?:cplusplus|FILE__|LINE__|func__|VA_ARGS__|VA_OPT__|has_include|has_cpp_attribute)\b"
 COMMON_BUILTIN = r"__builtin_(?!ia32_|neon_|aarch64_|arm_|nvvm_)"
 TARGET_WORD = re.compile(
@@ -50,12 +50,12 @@ SOURCES = (".h", ".cpp", ".cu", ".cuh", ".in")
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Whether a path is the folder (or file), or lies below it."""
+    """Returns true if the path is the folder (or file), or is below it."""
     return path == folder or path.startswith(folder + "/")
 
 
 def activations(root: Path) -> dict[str, str]:
-    """The type of each operator of the catalogue."""
+    """Returns the type of each operator in the catalogue, by name."""
     text = (root / "ops" / "catalogue.h").read_text()
     names = re.search(r"#define FASTACT_ACTIVATIONS\(X\)((?:.*\\\n)*.*)", text)
     found = re.findall(r"\bX\((\w+), (\w+)", names[1]) if names else []
@@ -65,7 +65,7 @@ def activations(root: Path) -> dict[str, str]:
 
 
 def included(root: Path, file: str, name: str) -> str:
-    """The path, from the root, of what the file includes by this name."""
+    """Returns the path from the root of the header that the file includes by this name."""
     folder = PurePosixPath(file).parent
     beside = os.path.normpath(folder / name)
     if (root / beside).is_file() or name.startswith("."):
@@ -74,7 +74,7 @@ def included(root: Path, file: str, name: str) -> str:
 
 
 def breaches_of_include(file: str, header: str) -> Iterator[str]:
-    """What is wrong with a file that includes the header."""
+    """Yields the rules that the file breaks by including the header."""
     if lies_in(file, "ops") and header.split("/")[0] in TORCH:
         yield f"ops/ includes no header of Torch, but this is {header}"
     for folder, others in NOT_INCLUDED.items():
@@ -86,7 +86,7 @@ def breaches_of_include(file: str, header: str) -> Iterator[str]:
 
 
 def breaches(root: Path) -> Iterator[str]:
-    """Each breach, as `file:line: what`."""
+    """Yields each breach as `file:line: what`."""
     types = activations(root)
     name = re.compile(rf'\b(?:{"|".join(types.values())})\b|"(?:{"|".join(types)})"')
     for path in sorted([*(root / "ops").rglob("*"), *(root / "registration").rglob("*")]):

@@ -1,4 +1,4 @@
-"""Does the exercises of CONTRIBUTING.md in a copy of the tree, and runs the tests of what they add.
+"""Does the exercises of CONTRIBUTING.md in a copy of the tree, and runs the tests of the additions.
 
     python scripts/exercises.py [--work DIR] [--jobs N] [--select EXPRESSION] [--cuda ARCHITECTURES]
 
@@ -6,7 +6,8 @@ The exercises are "Add an activation" and "Add a form". The text of the page's c
 to the files that the page names, and to no others. The copy is built with this Python's torch, for
 the CPU and with --cuda for GPUs, without most of the other activations, as a part of the C++
 programs of cpp_tests/consumers: the way of docs/cpp.md, "By FetchContent". The programs run, and
-pytest runs every test of the new operator and the tests of the new form."""
+pytest runs every test of the new operator and the tests of the new form.
+"""
 
 import argparse
 import os
@@ -34,7 +35,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", 
 
 
 def blocks_of(section: str) -> Blocks:
-    """Returns the blocks of a section of the page, which its title names."""
+    """Returns the code blocks of the section with this title."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     text = re.search(rf"^## {section}\n((?:(?!^## ).*\n)*)", page, re.MULTILINE)
     if text is None:
@@ -102,8 +103,8 @@ def contents(tree: Path) -> dict[str, bytes]:
 
 
 def perform(tree: Path, section: str, add) -> Blocks:
-    """Does what the section says with add(tree, blocks), and checks that only the files it names
-    change."""
+    """Does what the section says by add(tree, blocks), and checks that only the files it names have
+    changed."""
     blocks = blocks_of(section)
     before = contents(tree)
     add(tree, blocks)

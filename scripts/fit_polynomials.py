@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Finds the polynomials and constants of ops/math/ and ops/activations/ again, or holds them.
+"""Recomputes or checks the polynomials and constants of ops/math/ and ops/activations/.
 
     python scripts/fit_polynomials.py [HEADER...]
 
-POLYNOMIALS names each `constexpr Coefficients` of a header and says what it stands for. One of two
-things is printed. "found again": the script gives these coefficients to the bit, by interpolation
-at Chebyshev's points. "near the best": the coefficients came from Remez' algorithm or least squares
-and were then moved until no result was misrounded, so that no fit gives them. Their largest error
-is then held to a multiple of that of the minimax polynomial of the same degree, whose coefficients
-are rounded to the type. The mean of their errors is the one on record here, which any other last
-digit changes. The largest error is the "2^-..." of the comment beside a polynomial, rounded up.
+POLYNOMIALS lists each `constexpr Coefficients` of a header and the function that it approximates.
+The script prints one of two verdicts. "found again": it computes the same coefficients to the bit,
+by interpolation at the Chebyshev nodes. "near the best": the coefficients came from the Remez
+algorithm or least squares and were then changed until no result was misrounded, so no fit
+reproduces them. Their largest error is compared with that of the minimax polynomial of the same
+degree with rounded coefficients, and must be below a multiple of it. The mean of their errors must
+equal the mean recorded here, which changes with any last digit. The largest error, rounded up, must
+be the "2^-..." in the comment above the polynomial.
 
-CONSTANTS are held to their exact values. Exit code: 0, or 1 if something does not hold.
+CONSTANTS must equal their exact values. Exit code: 0, or 1 if a check fails.
 
-The tables of ops/activations/tables/ are fit_segments.py's.
+fit_segments.py writes the tables of ops/activations/tables/.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from mpmath import mp, mpf
 OPS = Path(__file__).resolve().parent.parent / "ops"
 HEADERS = {
     path.name: path
-    for folder in ("math", "activations", "activations/shared")  # not tables/: the same names
+    for folder in ("math", "activations", "activations/shared")  # not tables/: it reuses names
     for path in (OPS / folder).glob("*.h")
 }
 POLYNOMIAL = re.compile(
@@ -41,29 +42,30 @@ BOUND = re.compile(r"\b[Tt]o\s+(?://\s+)?2\^-(\d+\.\d)")
 mp.prec = 160
 """Bits: three times a float64's, so that no fit sees it."""
 POINTS_A_DEGREE = 24
-ROUNDS = 10  # of Remez' algorithm
+ROUNDS = 10  # of the Remez algorithm
 MEAN_DIGITS = 20
 ONE = mpf(1)
 
 
-# ---- What is fitted
+# ---- Functions to fit
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a polynomial stands for."""
+    """The function that a polynomial approximates."""
 
     what: str
     value: Callable
     low: mpf
     high: mpf
-    # The polynomial's error times this is the result's, relative to its size.
+    # The error of the polynomial times `weight` is the relative error of the result.
     weight: Callable
-    # The coefficients are those of the value times this.
+    # The coefficients are those of the value times this factor.
     factor: mpf = ONE
-    # Its error is at most so many times the best one's; None: interpolated at Chebyshev's points.
+    # The largest ratio of its error to the best one's. None: interpolated at the Chebyshev nodes.
     within: float | None = None
-    # The root of its errors' mean square, in MEAN_DIGITS digits; none for an interpolated one.
+    # The root mean square of its errors, in MEAN_DIGITS digits. Empty for an interpolated
+    # polynomial.
     mean: str = ""
 
 
@@ -87,7 +89,7 @@ def tanh_tail(z):
 
 
 def shrink_tail(z):
-    """(1 - tanh(x) / x) / x^2 by x^2, less its value at 0 and divided by x^2."""
+    """(1 - tanh(x) / x) / x^2 by x^2, minus its value at 0, divided by x^2."""
     return (-tanh_tail(z) - mpf(1) / 3) / z
 
 
@@ -103,7 +105,7 @@ def mills(v):
 
 
 def normal_slope(a):
-    """(R(a) - 2) / a of error_function.h."""
+    """(R(a) - 2) / a in error_function.h."""
     return (2 * mp.exp(-a * a / 2) / mp.erfc(a / mp.sqrt(2)) - 2) / a
 
 
@@ -111,7 +113,7 @@ NORMAL_SLOPE = mpf(float(normal_slope(mpf(4))))
 
 
 def normal_correction(u):
-    """Q of error_function.h, by u = (a - 4) / (a + 4)."""
+    """Q in error_function.h, by u = (a - 4) / (a + 4)."""
     return normal_slope(4 * (1 + u) / (1 - u)) - NORMAL_SLOPE
 
 
@@ -120,13 +122,13 @@ def relative(value):
 
 
 def exponential(within, mean):
-    """(e^r - 1) / r, of whose error e^r has r times as much."""
+    """(e^r - 1) / r. The error of e^r is r times its error."""
     return Fit("(e^r - 1) / r", exponential_quotient, -HALF_LN2, HALF_LN2,
                lambda r: r / mp.exp(r), ONE, within, mean)  # fmt: skip
 
 
 def expm1(within, mean, factor=ONE, low=-HALF_LN2, high=HALF_LN2):
-    """The same, of which e^r - 1 itself is made."""
+    """The same for a formula that computes e^r - 1 itself."""
     return Fit("(e^r - 1) / r", exponential_quotient, mpf(low), mpf(high),
                relative(exponential_quotient), factor, within, mean)  # fmt: skip
 
@@ -136,7 +138,7 @@ def whole_exponential(within, mean, factor=ONE):
 
 
 def tail(within, mean, factor=ONE):
-    """(e^r - 1 - r) / r^2, of whose error e^r has r^2 times as much."""
+    """(e^r - 1 - r) / r^2. The error of e^r is r^2 times its error."""
     return Fit("(e^r - 1 - r) / r^2", exponential_tail, -HALF_LN2, HALF_LN2,
                lambda r: r * r * mp.exp(-r), factor, within, mean)  # fmt: skip
 
@@ -158,14 +160,14 @@ def near_zero(what, value, end, within, mean):
 
 
 def interpolated_at(what, value, end, constant):
-    """From 0, where the value's limit is no point of the interpolation. The result is the constant
-    and z times it."""
+    """Interpolated from 0 on, where the limit of the value is no node. The result is constant + z *
+    value."""
     return Fit(what, value, mpf(0), end, lambda z: z / (constant + z * value(z)))
 
 
 def normal_ratio(within, mean):
-    """Q of error_function.h for 0 <= a <= 39, of whose error 1 / (Phi(-a) e^(a^2 / 2)) has a times
-    as much."""
+    """Q in error_function.h for 0 <= a <= 39. The error of 1 / (Phi(-a) e^(a^2 / 2)) is a times its
+    error."""
 
     def weight(u):
         a = 4 * (1 + u) / (1 - u)
@@ -179,17 +181,17 @@ def tanh_quotient(z):
     return mp.tanh(mp.sqrt(z)) / mp.sqrt(z)
 
 
-# What is left of |x| < 0.55 for float64's tanhshrink, with a margin.
+# The part of |x| < 0.55 that float64's tanhshrink uses, with a margin.
 SQUARE_END = mpf("0.3026")
 BFLOAT16_GUARD = mpf(2) ** -20
 
-# Of 16-bit types the coefficients were searched until none of the 65,536 results was misrounded,
-# some far from the best of their degree: a float16 result needs 2^-12.
+# The coefficients for 16-bit types were searched until none of the 65,536 results was misrounded.
+# Some are far from the best of their degree, because a float16 result needs only 2^-12.
 POLYNOMIALS = {
     "error_function.h": {"kNormalCorrection": normal_ratio(1, "3.8177856997936052829e-18")},
     "exponential.h": {
         "kExponentialTailFloat": tail(1, "1.9811437877311515874e-9"),
-        # Each coefficient makes good what the ones before it were rounded by.
+        # Each coefficient compensates for the rounding of the ones before it.
         "kExponentialTailDouble": tail(0.125, "3.7387157152110197747e-20"),
         "kExpm1Float": expm1(1.25, "8.8472404741952546348e-16"),
         "kExpm1BFloat16": expm1(1.25, "3.1283643057912892176e-7"),
@@ -288,13 +290,13 @@ def rounded(value: mpf, digits: int) -> mpf:
 
 
 def shortened(value: mpf, digits: int) -> mpf:
-    """Rounded towards zero."""
+    """Returns the value rounded towards zero."""
     unit = mpf(2) ** (mp.frexp(value)[1] - digits)
     return mp.floor(value / unit) * unit
 
 
 def rest(value: mpf) -> mpf:
-    """What is rounded off in double."""
+    """Returns the rounding error of the value in double."""
     return rounded(value - rounded(value, 53), 53)
 
 
@@ -308,8 +310,8 @@ QUICK_FACTOR = mpf("1.702")
 LAMBDA_HIGH = rounded(LAMBDA, 53) - mpf(2) ** -52
 
 
-# Each number in a constant's definition. A template has that of double, and that of float where it
-# is not the same rounded.
+# The numbers in the definition of a constant. A template lists the double, and the float if it is
+# not the rounded double.
 CONSTANTS = {
     "constants.h": {
         "kLog2E": (rounded(1 / LN2, 53),),
@@ -342,21 +344,21 @@ CONSTANTS = {
 }
 
 
-# ---- What stands in the headers
+# ---- The headers' contents
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A header's polynomial."""
+    """A polynomial in a header."""
 
     constants: list[mpf]
     digits: int
-    # The largest error is 2^-bound, as its comment says; none where it does not.
+    # The largest error is 2^-bound according to the comment; empty if the comment states none.
     bound: str
 
 
 def polynomials_of(header: str) -> dict[str, Standing]:
-    """A header's polynomials by name."""
+    """Returns a header's polynomials by name."""
     result = {}
     for comment, name, values in POLYNOMIAL.findall(HEADERS[header].read_text()):
         numbers = list(NUMBER.finditer(values))
@@ -370,7 +372,7 @@ def polynomials_of(header: str) -> dict[str, Standing]:
 
 
 def constants_of(header: str) -> dict[str, tuple]:
-    """The numbers in a header's constants, by name."""
+    """Returns the numbers in a header's constants, by name."""
     return {
         name: tuple(mpf(number(n[0])) for n in NUMBER.finditer(value))
         for name, value in CONSTANT.findall(HEADERS[header].read_text())
@@ -390,7 +392,7 @@ def at(coefficients: list[mpf], x: mpf) -> mpf:
 
 
 def nodes(fit: Fit, count: int) -> list[mpf]:
-    """Chebyshev's points of the interval."""
+    """Returns the Chebyshev nodes of the interval."""
     middle, half = (fit.low + fit.high) / 2, (fit.high - fit.low) / 2
     return [middle + half * mp.cos(mp.pi * (k + mpf("0.5")) / count) for k in range(count)]
 
@@ -410,7 +412,7 @@ def largest_error(fit: Fit, coefficients: list[mpf], samples) -> mpf:
 
 
 def minimax(fit: Fit, degree: int, samples) -> list[mpf]:
-    """Remez' algorithm over the samples, which are dense."""
+    """Runs the Remez algorithm on the samples, which are dense."""
     count = degree + 2
     step = (len(samples) - 1) / (count - 1)
     reference = [round(i * step) for i in range(count)]
@@ -436,7 +438,7 @@ def minimax(fit: Fit, degree: int, samples) -> list[mpf]:
 
 
 def sampled(fit: Fit, degree: int):
-    """(x, value, weight) at Chebyshev's points, where the weight is not zero."""
+    """Returns (x, value, weight) at the Chebyshev nodes with a weight other than zero."""
     points = sorted(nodes(fit, POINTS_A_DEGREE * (degree + 2)))
     weighed = ((x, fit.factor * fit.value(x), fit.weight(x) / abs(fit.factor)) for x in points)
     return [sample for sample in weighed if sample[2] != 0]
@@ -444,7 +446,7 @@ def sampled(fit: Fit, degree: int):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a header's polynomial compares with the script's."""
+    """The result of comparing a header's polynomial with the script's."""
 
     held: bool
     text: str
@@ -456,7 +458,7 @@ def mean_error(constants: list[mpf], samples) -> str:
 
 
 def bound_of(error: mpf) -> str:
-    """-log2(error) in one decimal, rounded towards the larger error."""
+    """Returns -log2(error) with one decimal, rounded towards the larger error."""
     return f"{float(mp.floor(-10 * mp.log(error, 2)) / 10):.1f}"
 
 
@@ -486,7 +488,7 @@ def compare(fit: Fit, standing: Standing) -> Verdict:
 
 
 def compare_constants(header: str) -> list[str]:
-    """What is wrong with a header's constants."""
+    """Returns the errors in a header's constants."""
     standing = constants_of(header)
     return [
         f"{name}: expected {[float(c).hex() for c in exact]}, but got "

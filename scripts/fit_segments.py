@@ -3,10 +3,11 @@
 
     python scripts/fit_segments.py [--check] [NAME...]
 
-With --check it writes nothing, and ends with 1 if a header is not what it would write.
+With --check, writes nothing, and ends with 1 if a header differs from the text that it would write.
 
-A fit is minimax in relative error, by Lawson's iteration on Chebyshev's points; coefficients are
-rounded to float32 one after the other, and those that follow are fitted again."""
+A fit is minimax in relative error, by Lawson's iteration on the Chebyshev nodes. Coefficients are
+rounded to float32 one after the other, and the remaining ones are fitted again after each.
+"""
 
 import argparse
 import re
@@ -23,10 +24,11 @@ TABLES = Path(__file__).resolve().parent.parent / "ops" / "activations" / "table
 
 SEGMENTS = 16
 DEGREE = 6
-# v = scale |x| + OFFSET at their ends: four from each power of two to the next. The last is v = 1.
+# v = scale |x| + OFFSET at the ends of the segments: four from each power of two to the next. The
+# last is v = 1.
 ENDS = [2.0**octave * (1 + step / 4) for octave in range(-4, 0) for step in range(4)][1:] + [1.0]
 OFFSET = ENDS[0]
-LAST_INDEX = 12  # of v = 1, see segment_index()
+LAST_INDEX = 12  # for v = 1, see segment_index()
 POINTS = 60
 ITERATIONS = 30
 CANDIDATES = 400
@@ -37,17 +39,18 @@ mp.prec = 160
 
 @dataclass(frozen=True)
 class Function:
-    """What a table holds."""
+    """The function in a table."""
 
     comment: str
     value: Callable
-    # The last segment begins here.
+    # The start of the last segment.
     end: float
-    # The function in it, as coefficients of t = |x| - center; none where it is not reached.
+    # The function in the last segment, as coefficients of t = |x| - center. Empty if it is not
+    # reached.
     beyond: tuple = ()
     beyond_center: float = 0.0
     zero: float | None = None  # bracketed by zero +- 0.3; 0 for f(0) = 0
-    # An error of the function is so many times as large in the result.
+    # The error of the result divided by the error of the function.
     weight: Callable | None = None
 
     @property
@@ -55,7 +58,7 @@ class Function:
         return (1 - OFFSET) / self.end
 
     def segments(self):
-        """(index, low, high) of all but the last."""
+        """Yields (index, low, high) of all segments except the last."""
         for i, (low, high) in enumerate(pairwise(ENDS)):
             yield (
                 (LAST_INDEX + 1 + i) % SEGMENTS,
@@ -161,7 +164,7 @@ def error_in_ulp(exact) -> float:
 
 
 def accurate_center(value: Callable, low: float, high: float) -> float:
-    """Near the middle, where the value is closest to a float32 number."""
+    """Returns the point near the middle at which the value is closest to a float32 number."""
     middle, step = (low + high) / 2, (high - low) / (2 * CANDIDATES)
     candidates = [
         float(np.float32(middle + k * step)) for k in range(-CANDIDATES // 2, CANDIDATES // 2)
@@ -170,7 +173,7 @@ def accurate_center(value: Callable, low: float, high: float) -> float:
 
 
 def minimax(t, rest, weight, first: int):
-    """Coefficients of t^first to t^DEGREE."""
+    """Returns the coefficients of t^first to t^DEGREE."""
     powers = np.stack([t**k for k in range(first, DEGREE + 1)], axis=1)
     lawson = np.ones_like(t)
     for _ in range(ITERATIONS):
@@ -186,12 +189,13 @@ def minimax(t, rest, weight, first: int):
 
 
 def fit(function: Function, low: float, high: float):
-    """Center and coefficients for low <= |x| <= high, and the largest relative error."""
+    """Returns the center and the coefficients for low <= |x| <= high, and the largest relative
+    error."""
     value = function.value
     zero = function.zero
     if zero:
         zero = float(mp.findroot(value, (zero - 0.3, zero + 0.3), solver="anderson"))
-        # The neighbours, too, are small where they end.
+        # The neighbouring segments are small at their ends as well.
         is_near = low - (high - low) / 2 < zero < high + (high - low) / 2
         center = float(np.float32(zero)) if is_near else accurate_center(value, low, high)
     elif zero == 0 and low == 0:
@@ -215,20 +219,20 @@ def fit(function: Function, low: float, high: float):
 
 
 def literal(value) -> str:
-    """A float32 in C++."""
+    """Returns a float32 as C++ writes it."""
     digits, exponent = float(np.float32(value)).hex().split("p")
     digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
     return "0.0f" if value == 0 else f"{digits}p{exponent}f"
 
 
 def block(values) -> str:
-    """Four a line."""
+    """Returns the values as an initialiser, four per line."""
     rows = (", ".join(map(literal, values[i : i + 4])) for i in range(0, len(values), 4))
     return "{" + ",\n      ".join(rows) + "}"
 
 
 def rows_of(function: Function):
-    """Center and coefficients by index, and the largest error."""
+    """Returns the center and the coefficients by index, and the largest error."""
     rows = [None] * SEGMENTS
     worst = 0.0
     for index, low, high in function.segments():
@@ -257,7 +261,7 @@ def table(name: str, functions) -> str:
 
 
 def header_of(name: str) -> str:
-    """The text of a header."""
+    """Returns the text of a header."""
     tables = "\n".join(table(*item) for item in FUNCTIONS[name].items())
     return (
         "// Written by scripts/fit_segments.py.\n#pragma once\n\n"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Unpacks Debian's Google Benchmark into .deps/google-benchmark, for FASTACT_BUILD_BENCHMARKS. No
-# root is needed. PyPI's package of that name has Python bindings and neither headers nor library.
+# Unpacks Debian's Google Benchmark into .deps/google-benchmark for FASTACT_BUILD_BENCHMARKS. Needs
+# no root. PyPI's package of that name contains Python bindings, but neither headers nor library.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,31 +1,31 @@
 #!/usr/bin/env bash
-# Builds, tests and times FastAct on a GPU machine: its own python3 with torch, nvcc, cmake and ninja
-# are used, nothing is downloaded.
+# Builds, tests and times FastAct on a GPU machine. Uses the machine's python3 with torch, nvcc,
+# cmake and ninja, and downloads nothing.
 #
 #   scripts/gpu_check.sh [STEP...]
 #
-# Steps, all of them by default and in this order:
-#   build      configure and build in build/gpu for this machine's GPU
+# Steps; by default all of them in this order:
+#   build      configures and builds in build/gpu for this machine's GPU
 #   ctest      the C++ tests and the consumers of the installed package
-#   sanitizer  compute-sanitizer over the C++ tests of the CUDA engine: memcheck, racecheck,
-#              initcheck, synccheck
-#   pytest     the Python tests, those that need a GPU included
-#   prove      every result on the GPU against the exact one, and the digests: all of them in the
-#              arithmetic that the GPU chose (build_info() says which), a part in IEEE's
+#   sanitizer  compute-sanitizer on the C++ tests of the CUDA engine: memcheck, racecheck, initcheck,
+#              synccheck
+#   pytest     the Python tests, including those that need a GPU
+#   prove      compares every result on the GPU with the exact one, and the digests: all of them in
+#              the arithmetic that the GPU chose (see build_info()), a part of them in IEEE's
 #   bench      benchmarks --quick on the GPU, then the bars of CPU and GPU; BENCH_ARGS="--results
-#              FOLDER" says where the results are written
+#              FOLDER" sets the folder for the results
 #
-# GoogleTest: an installed one, else sources in $FASTACT_GTEST_SOURCE or .deps/googletest. A machine
-# with network can fetch them: make setup puts them into .venv/src/gtest_vendor; copy that folder.
+# GoogleTest: an installed one, else sources in $FASTACT_GTEST_SOURCE or .deps/googletest. To get
+# them on a machine with network access, run make setup there and copy .venv/src/gtest_vendor.
 #
-# Settings, from the environment:
+# Settings, from the environment, with their defaults:
 #   PYTHON            python3
 #   GPU_BUILD         build/gpu
-#   JOBS              every core
+#   JOBS              all cores
 #   ARCHITECTURES     native        for example "80-real;90-real" for the default build's list
 #   SANITIZER_TOOLS   memcheck racecheck initcheck synccheck
-#   SANITIZER_FILTER  *Cuda*-*CudaExhaustive*, less two tests of errors; with racecheck fewer
-#   FASTACT_SETTINGS  256           parameters drawn at random for each activation that has some
+#   SANITIZER_FILTER  *Cuda*-*CudaExhaustive*, without two tests of errors; fewer with racecheck
+#   FASTACT_SETTINGS  256           random parameter sets for each activation with parameters
 #   CTEST_ARGS, PYTEST_ARGS, PROVE_ARGS, BENCH_ARGS   more arguments
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -51,7 +51,7 @@ for step in "${steps[@]}"; do
   fi
 done
 
-# Results: 0 passed, 77 skipped (the reason is in $reason), anything else failed.
+# Exit codes: 0 passed, 77 skipped (the reason is in $reason), all others failed.
 reason=
 
 step_build() {
@@ -78,10 +78,11 @@ step_sanitizer() {
     reason="no compute-sanitizer"
     return 77
   fi
-  # The tests of the CUDA engine, which launch every kernel; not the exhaustive ones, which only add
-  # values, nor for the slow racecheck those of every length and alignment.
+  # The tests of the CUDA engine, which launch every kernel. The exhaustive tests are excluded,
+  # because they only add values. The slow racecheck also excludes the tests of every length and
+  # alignment.
   for tool in ${SANITIZER_TOOLS:-memcheck racecheck initcheck synccheck}; do
-    # Two tests ask for what the driver refuses, which counts as an error.
+    # Two tests make calls that the driver refuses, which count as errors.
     local refused=CudaSelfCheckTest.OnceForADevice:CudaSelfCheckTest.TheDefaultStreamBesideACapture
     local filter="*Cuda*-*CudaExhaustive*:$refused"
     if [[ $tool == racecheck ]]; then
@@ -94,7 +95,7 @@ step_sanitizer() {
 }
 
 step_pytest() {
-  # Those that measure the memory of the whole GPU are not to share it, should PYTEST_ARGS be -n 8.
+  # Tests that measure the memory of the whole GPU run separately, in case PYTEST_ARGS is -n 8.
   "$python" -m pytest python_tests -rs --ignore python_tests/test_resources.py ${PYTEST_ARGS:-} &&
     "$python" -m pytest python_tests/test_resources.py -rs
 }

@@ -1,19 +1,19 @@
-"""Writes inline assembly of the formulas: what nvcc's PTX of ops/cuda/one_element.cu says.
+"""Writes inline assembly of the formulas from nvcc's PTX of ops/cuda/one_element.cu.
 
     python scripts/inline_assembly.py one_element.ptx one_element_fast.ptx --output assembly.json
 
-The file has, for IEEE arithmetic ("ieee") and for the forms with approximate instructions ("fast"),
-by the names that one_element.cu explains:
+The output contains, for IEEE arithmetic ("ieee") and for the forms with approximate instructions
+("fast"), by the names that one_element.cu explains:
 
-    kernels   the assembly, how many operands it takes and, for a form in segments, which table it
-              reads. It is one block in braces: $0 is the result, $1 and so on the operands; @0 and
-              so on stand for parameters, as PTX writes a float64. The table is called
-              fastact_table there, and is to be declared around the block.
-    tables    their contents, as words of 64 bits in hexadecimal digits
-    ordinary  of the kernels for ordinary parameters: their bounds
+    kernels   the assembly, the number of operands and, for a form in segments, the table that it
+              reads. The assembly is one block in braces: $0 is the result, $1 and so on are the
+              operands; @0 and so on stand for parameters, as PTX writes a float64. The table is
+              called fastact_table and must be declared around the block.
+    tables    the contents of the tables, as words of 64 bits in hexadecimal digits
+    ordinary  the bounds of the parameters, for the kernels with ordinary parameters
 
-A kernel that is not straight in registers (a call, memory of its own) is left out: it is called
-and not inlined. Nothing but Python is needed. CMake calls this script.
+A kernel that needs more than registers (a call, memory of its own) is omitted; it is called instead
+of inlined. Needs only Python. CMake calls this script.
 """
 
 import argparse
@@ -27,15 +27,15 @@ ENTRY = re.compile(r"\.entry (\w+)\(.*?\)\s*\{(.*?)\}\s*(?=\.visible|//\s*\.glob
 VARIABLE = re.compile(r"\.global \.align \d+ \.b8 (\w+)\[\d+\] = \{([^}]*)\}")
 ORDINARY = "ordinary_of__"
 TABLE = re.compile(r"\w*kPackedSegments\w*?\d(k\w+Segments)\w*")
-# Names inside the block are its own: the operands' registers have names like %f1, which a
-# declaration in the block would hide. A $ is an operand's sign.
+# The block renames its registers: operands have names like %f1, which a declaration in the block
+# would hide. A $ marks an operand.
 REGISTER = re.compile(r"%(rd|rs|fd|f|r|p|h|b)(?=[<\d])")
 LABEL = re.compile(r"\$L__(\w+)")
 
 PARAMETER = re.compile(r"ld\.param\.u64 (%rd\d+), \[\w+_param_(\d+)\];")
 ADDRESS = re.compile(r"cvta\.to\.global\.u64 (%rd\d+), (%rd\d+);")
 LOAD = re.compile(r"ld\.global(?:\.nc)?\.(f32|f64) (%\w+), \[(%rd\d+)(?:\+(\d+))?\];")
-# The address of a table, one computed from it, and what is loaded from there.
+# The address of a table, an address computed from it, and a load from there.
 TABLE_ADDRESS = re.compile(r"mov\.u64 (%rd\d+), (\w*kPackedSegments\w*);")
 IN_TABLE = re.compile(r"add\.s64 (%rd\d+), (%rd\d+), %rd\d+;")
 TABLE_LOAD = re.compile(r"ld\.global\.nc\.(?:v2\.)?f32 (\{[^}]*\}|%f\d+), \[(%rd\d+)(?:\+\d+)?\];")
@@ -43,22 +43,22 @@ STORE = re.compile(r"st\.global\.(?:f32|f64|u32) \[(%rd\d+)\], (%\w+);")
 WIDTHS = {"f32": 4, "f64": 8}
 # The parameters of a kernel.
 IN, PARAMETERS, OUT = range(3)
-# What a block in registers has nothing of.
+# Instructions and names that a block in registers cannot contain.
 FOREIGN = re.compile(r"\b(call|ld\.|st\.|atom|bar\.|cvta)|%SP|\.local|\.shared")
 
 
 def statements(body: str) -> list[str]:
     text = re.sub(r"//[^\n]*", "", body)
     text = re.sub(r"(\$L__\w+):", r"\1:;", text)
-    # A block in the block keeps its braces, as it may have names of its own; those of a vector of
-    # registers are not alone.
+    # A nested block keeps its braces, because it may declare names of its own. The braces of a
+    # vector of registers do not stand alone.
     text = re.sub(r"^(\s*)\{(?![^;]*\})", r"\1{;", text, flags=re.M)
     text = re.sub(r"^(\s*)\}|;\s*\}", r";};", text, flags=re.M)
     return [" ".join(statement.split()) for statement in text.split(";") if statement.strip()]
 
 
 def assembly_of(body: str) -> dict | None:
-    """A kernel's assembly; None where it has none."""
+    """Returns a kernel's assembly, or None if it has none."""
     addresses: dict[str, int] = {}  # register: which of the kernel's parameters it points to
     in_table: set[str] = set()  # registers that point into the table
     table = None
@@ -103,7 +103,7 @@ def assembly_of(body: str) -> dict | None:
 
 
 def unpacked(text: str, kind: str) -> list:
-    """A variable's bytes as numbers."""
+    """Returns a variable's bytes as numbers."""
     data = bytes(int(byte) for byte in text.split(","))
     return [value for (value,) in struct.iter_unpack(f"<{kind}", data)]
 
@@ -124,7 +124,7 @@ def read(path: Path) -> dict:
             tables[found[1]] = [f"{word:016X}" for word in unpacked(values, "Q")]
         elif name.startswith(ORDINARY):
             numbers = unpacked(values, "d")
-            # As text: JSON has no infinities.
+            # As text, because JSON has no infinities.
             ordinary[name.removeprefix(ORDINARY)] = [
                 [repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)
             ]

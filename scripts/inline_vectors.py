@@ -1,25 +1,24 @@
-"""Writes inline assembly of the formulas for x86: what the compiler's output for
-ops/cpu/one_vector.cpp says.
+"""Writes inline assembly of the formulas for x86 from the assembly of ops/cpu/one_vector.cpp.
 
     python scripts/inline_vectors.py avx2=one.s avx512=other.s --output vectors.json
 
-The file has, for each instruction set, by the names that ops/forms/given.h explains:
+The output contains, for each instruction set, by the names that ops/forms/given.h explains:
 
-    functions  how many operands there are, and the code for asm statements of GNU's C++. Straight
-               code (straight_code.py) is a list of instructions, a statement for each: its text,
-               in which what it makes is called o0, and what it reads o1, o2 and so on; what it
-               makes, a vector (v5) or a mask (k5); what that was before, if the instruction changes
-               it; what it reads. v0, v1 and so on are the operands, c0 and so on the constants: all
-               bytes of a vector, or four that it repeats, or @0, a parameter as float64 in every
-               place.
+    functions  the number of operands, and the code for asm statements of GNU C++. Straight-line
+               code (straight_code.py) is a list of instructions, one statement for each: its text,
+               in which its result is called o0 and its inputs o1, o2 and so on; its result, a
+               vector (v5) or a mask (k5); the previous value of the result, if the instruction
+               changes it; its inputs. v0, v1 and so on are the operands, c0 and so on the
+               constants: all bytes of a vector, or four bytes that it repeats, or @0, a parameter
+               as float64 in every place.
                Other code is one text. It takes the operands in %xmm0, %xmm1 and so on (or %ymm0,
-               %zmm0) and leaves the result in the first of these. Besides: whether it reads
-               parameters, float64 numbers at .Lfastact_parameters_%=; which registers it changes;
-               and which data it reads
-    data       by its label, the directives that make it, in a section of its own
-    ordinary   of the functions for ordinary parameters: their bounds
+               %zmm0) and leaves the result in the first of these. Also listed: whether it reads
+               parameters, which are float64 numbers at .Lfastact_parameters_%=; which registers it
+               changes; and which data it reads
+    data       by label, the directives that define it, in a separate section
+    ordinary   the bounds of the parameters, for the functions with ordinary parameters
 
-A function that calls another one is left out. Nothing but Python is needed. CMake calls it.
+A function that calls another one is omitted. Needs only Python. CMake calls this script.
 """
 
 import argparse
@@ -33,14 +32,15 @@ from straight_code import NotStraight, StraightCode
 
 FUNCTION = re.compile(r"^(\w+__(?:\d|unrounded)__\w+__\w+):\n(.*?)^\t\.size", re.S | re.M)
 LABEL = re.compile(r"^([\w.$]+):$")
-# What stands in a function and is neither an instruction nor a label of a jump.
+# Lines of a function that are neither instructions nor labels of jumps.
 NO_INSTRUCTION = re.compile(r"^(?:\.LF[BE]\d+:|\s+\.(?:cfi_\w+|p2align|loc|align)\b.*)$")
 MISSING = re.compile(r"^\s+ud2\b", re.M)
-# What an inlined function cannot have: a call, or an instruction that clears other registers.
+# Code that an inlined function cannot contain: a call, or an instruction that clears other
+# registers.
 FOREIGN = re.compile(
     r"^\s+(?:call|vzero\w+)\b|@PLT|^\s+\.(?:section|text)\b|^\s+j\w+\s+(?!\.L)", re.M
 )
-# A number 1 of which the compiler is not to know, in a variable of another file.
+# The number 1 that is hidden from the compiler, in a variable of another file.
 HIDDEN_ONE = re.compile(r"movq\s+\w*kHiddenOneE@GOTPCREL\(%rip\)")
 REFERENCE = re.compile(r"([.\w$]+)((?:\+\d+)?\(%rip\))")
 REGISTER = re.compile(
@@ -51,7 +51,7 @@ DATA = {".long": "<I", ".quad": "<Q", ".value": "<H", ".byte": "<B"}
 
 
 def data_blocks(text: str) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """By their labels: a section, an alignment and directives; and other names of labels."""
+    """Returns, by label, a section, an alignment and directives; and other names of labels."""
     blocks: dict[str, list[str]] = {}
     others: dict[str, str] = {}
     section, alignment, current = ".text", ".align 1", None
@@ -89,13 +89,13 @@ def bytes_of(directives: list[str]) -> bytes:
 
 
 def block(section: str, alignment: str, directives: list[str]) -> str:
-    """Data for a label that stands for the @."""
+    """Returns the data for a label, with @ in place of the label."""
     lines = [f".pushsection {section}", alignment, "@:", *directives, ".popsection"]
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
 class Reader:
-    """One instruction set's output."""
+    """The compiler's output for one instruction set."""
 
     def __init__(self, isa: str, text: str):
         self.isa = isa
@@ -106,7 +106,7 @@ class Reader:
         self.labels: dict[str, str] = {}
 
     def data_label(self, name: str) -> str | None:
-        """A label of ours for data; None where the name is no data's."""
+        """Returns our label for data, or None if the name is not that of data."""
         name, _, offset = self.others.get(name, name).partition("+")
         if name not in self.blocks:
             return None
@@ -176,10 +176,10 @@ class Reader:
         if reads_parameters:
             joined = "leaq .Lfastact_parameters(%rip), %rdi\n" + joined
         if changed & {"rsp", "rbp"}:
-            # Below the stack's pointer a function keeps data of its own.
+            # A function may keep data below the stack pointer.
             joined = f"leaq -128(%rsp), %rsp\n{joined}\nleaq 128(%rsp), %rsp"
         escaped = re.sub(r"([%{|}])", r"%\1", joined)
-        # A statement's own labels: it may be copied.
+        # The labels are local to the statement, which may be copied.
         escaped = re.sub(r"(\.Lfastact_(?:end|parameters|j\w+))", r"\1_%=", escaped)
         return {
             "code": escaped,
@@ -205,7 +205,7 @@ class Reader:
                 numbers = struct.unpack(
                     f"<{len(data := self.value(f'ordinary_of__{key}')) // 8}d", data
                 )
-                # As text: JSON has no infinities.
+                # As text, because JSON has no infinities.
                 ordinary[key] = [
                     [repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)
                 ]

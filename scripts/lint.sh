@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks formatting and runs the static analysers; nothing is changed, any finding fails.
+# Checks formatting and runs the static analysers. Changes nothing; any finding is a failure.
 #
 #   scripts/lint.sh BUILD [JOBS]      BUILD is a configured build folder (compile_commands.json)
 set -euo pipefail
@@ -20,9 +20,10 @@ python scripts/dependencies.py || status=1
 echo "== lint: clang-format"
 cpp_sources | xargs -0 clang-format --dry-run -Werror || status=1
 
-# Host C++ that the build compiles: ours, and of the generated sources one for each activation, which
-# shows the engine's headers to the analyser. GCC's optimizations, which clang-tidy does not know, are
-# left out of the commands. So is one_vector.cpp: its functions have the names that a script looks for.
+# Host C++ that the build compiles: our files, and one generated file for each activation, which
+# shows the engine's headers to the analyser. GCC optimizations that clang-tidy does not know are
+# removed from the commands. one_vector.cpp is excluded: a script requires the names of its
+# functions.
 echo "== lint: clang-tidy ($jobs at a time)"
 mkdir -p "$build/tidy"
 python - "$build" <<'PY' | xargs -0 -n 1 -P "$jobs" scripts/tidy.sh "$build/tidy" || status=1

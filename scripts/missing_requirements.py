@@ -2,8 +2,8 @@
 
     python scripts/missing_requirements.py requirements.txt
 
-Versions are left to the installer: in an environment of somebody's own, what is installed stays. A
-CMake and a Ninja may also be those on PATH.
+The installer chooses the versions, so that installed packages of an existing environment stay
+unchanged. CMake and Ninja may also be on PATH.
 """
 
 import importlib.metadata

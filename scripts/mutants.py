@@ -79,7 +79,7 @@ constexpr std::uint64_t hash(const char* text) {{
 
 
 def switch(name: str, file: str) -> str:
-    """The expression that takes the place of the word MUTANT."""
+    """Returns the expression that replaces the word MUTANT."""
     if file.endswith(".py"):
         # Single quotes, because scripts/python_package.py has this code in strings.
         return f"(__import__('os').environ.get('{VARIABLE}') == '{name}')"
@@ -87,7 +87,7 @@ def switch(name: str, file: str) -> str:
 
 
 def broken_text(file: str, text: str, breaks: Iterable[Break]) -> str:
-    """A file's text with all breaks of that file; raises Failure if one does not fit."""
+    """Returns a file's text with all breaks of that file. Raises Failure if one does not fit."""
     found: list[tuple[int, int, str, str]] = []
     for case in breaks:
         for edit in case.edits:
@@ -116,7 +116,7 @@ def broken_text(file: str, text: str, breaks: Iterable[Break]) -> str:
 
 
 def broken_texts() -> dict[str, str]:
-    """All files of the copy that differ from the tree."""
+    """Returns all files of the copy that differ from the tree."""
     names = [case.name for case in BREAKS]
     for name in names:
         if names.count(name) > 1 or re.search(r"['\"|\\`]", name):
@@ -136,7 +136,7 @@ class Group:
 
 
 def every_group(build_folder: Path) -> dict[str, Group]:
-    """All groups by name, also those that are left out."""
+    """Returns all groups by name, including those that are omitted by default."""
     pytest = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
     groups = [
         Group(path.stem, (*pytest, f"python_tests/{path.name}"))
@@ -159,7 +159,7 @@ def chosen_groups(build_folder: Path, names: str | None) -> list[Group]:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Ends a process that leads a session, and all others of the session."""
+    """Kills a process that leads a session, and all other processes of the session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -172,7 +172,7 @@ class Outcome:
     output: str
 
     def reason(self) -> str:
-        """The line of the output that says what failed."""
+        """Returns the line of the output that states the failure."""
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         for line in lines:
             if re.match(r"FAILED |ERROR |\[  FAILED  \]", line):
@@ -205,7 +205,7 @@ class Laboratory:
         self.tree.step("install", "cmake", "--install", self.tree.build_folder, "--prefix", prefix)
 
     def fingerprint(self) -> str:
-        """A digest of everything that the groups depend on."""
+        """Returns a digest of everything that the groups depend on."""
         digest = hashlib.sha256()
         for folder in (self.tree.path, self.tests):
             for path in sorted(folder.rglob("*")):
@@ -224,7 +224,7 @@ class Laboratory:
                 "FASTACT_PREFIX": str(self.tree.build_folder / "prefix"),
                 "OMP_WAIT_POLICY": "passive",
                 "PYTHONDONTWRITEBYTECODE": "1",
-                # A break must not find what another one has left.
+                # A break must not find the files of an earlier one.
                 "HYPOTHESIS_STORAGE_DIRECTORY": f"{folder}/hypothesis",
                 "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
             }
@@ -245,7 +245,7 @@ class Laboratory:
                 except subprocess.TimeoutExpired:
                     code = None
                 finally:
-                    end(process)  # and all processes that the tests have left
+                    end(process)  # and all processes that the tests have started
                     process.wait()
                     self.running.discard(process)
             text = output.read_text(errors="replace")
@@ -254,8 +254,8 @@ class Laboratory:
         return Outcome(status, time.monotonic() - start, text)
 
     def parallel(self, function: Callable, items: list) -> Iterator[tuple]:
-        """Yields each item with the function's result, in the order in which the results come. Ends
-        all tests after an interrupt."""
+        """Yields each item with the function's result, in the order in which the results arrive.
+        Kills all tests after an interrupt."""
         pool = concurrent.futures.ThreadPoolExecutor(self.tree.jobs)
         try:
             futures = {pool.submit(function, item): item for item in items}
@@ -273,8 +273,9 @@ class Laboratory:
         (folder / f"{group.name}.txt").write_text(outcome.output)
 
     def untouched(self, groups: list[Group], limit: float) -> dict[str, float]:
-        """Runs the groups with no break switched on; the seconds that each takes. Raises Failure if
-        one does not pass. A group that passed with the same sources does not run again."""
+        """Runs the groups with no break switched on, and returns the seconds that each takes.
+        Raises Failure if one does not pass. A group that passed with the same sources does not run
+        again."""
         file = self.work / "untouched.json"
         found = json.loads(file.read_text()) if file.exists() else {}
         fingerprint = self.fingerprint()
@@ -304,7 +305,7 @@ class Laboratory:
 
 @dataclass
 class Result:
-    """What is known of a break: the groups that catch it, miss it or exceed their time limit."""
+    """The groups that catch a break, miss it, or exceed their time limit."""
 
     caught: set[str] = field(default_factory=set)
     missed: set[str] = field(default_factory=set)
@@ -336,7 +337,7 @@ def named(cell: str) -> set[str]:
 
 
 def read_page(text: str) -> Results:
-    """The results that the page has."""
+    """Returns the results on the page."""
     listed = re.search(r"^The groups are (.*)\.$", text, re.MULTILINE)
     groups = named(listed[1]) if listed else set()
     results: Results = {}
@@ -351,7 +352,7 @@ def read_page(text: str) -> Results:
 
 
 def page(results: Results, groups: set[str]) -> str:
-    """The page of all breaks in the list that have results."""
+    """Returns the page of all breaks in the list that have results."""
 
     def cell(names: set[str]) -> str:
         return ", ".join(f"`{name}`" for name in sorted(names))
@@ -361,7 +362,7 @@ def page(results: Results, groups: set[str]) -> str:
         if case.name not in results:
             continue
         result = results[case.name]
-        # Groups that exist no more say nothing.
+        # Ignores groups that no longer exist.
         caught, missed, timed_out = (
             names & groups for names in (result.caught, result.missed, result.timed_out)
         )

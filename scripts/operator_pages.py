@@ -1,10 +1,10 @@
 """Writes docs/operators/: a page and a plot of f and f' for each activation of the catalogue, and
-for prelu. And in docs/operators.md how names and arguments differ from ATen's.
+for prelu. Also writes to docs/operators.md how names and arguments differ from ATen's.
 
     python scripts/operator_pages.py [FOLDER]
 
-What a page says is the comment of the formula's header, the schema, and what the library itself
-answers: the range of its results, the errors that it raises, the curves of the plot. Needs the
+The text of a page comes from the comment of the formula's header, the schema, and the library
+itself: the range of its results, the errors that it raises, the curves of the plot. Needs the
 library (FASTACT_LIBRARY, or build/lib/libfastact.so). python_tests/test_operator_pages.py runs the
 calls on the pages, and cpp_tests/registration/api_test.cpp those in C++.
 """
@@ -30,9 +30,9 @@ PAGES = ROOT / "docs" / "operators"
 OPERATORS_PAGE = ROOT / "docs" / "operators.md"
 COMMAND = "make operator-pages"
 REACH = 6.0  # the plots show -REACH..REACH
-PRELU_WEIGHT = 0.25  # torch.nn.PReLU's first one
+PRELU_WEIGHT = 0.25  # the default of torch.nn.PReLU
 
-# What PyTorch writes in place of an activation of which it has no function and no module by name.
+# PyTorch's operators that compose an activation for which it has no function or module.
 COMPOSED = {
     "gelu_tanh": (
         'torch.nn.functional.gelu(x, approximate="tanh")',
@@ -42,7 +42,7 @@ COMPOSED = {
     "squared_relu": ("torch.relu(x).square()",),
 }
 
-# Where the range depends on the parameters: its ends, and for which parameters they hold.
+# The ends of ranges that depend on the parameters, and the parameters for which they hold.
 ENDS = {
     "leaky_relu": ("-inf", "inf", "negative_slope > 0"),
     "hardtanh": ("min_val", "max_val", ""),
@@ -60,7 +60,7 @@ TYPES = (
 
 @dataclass(frozen=True)
 class Operator:
-    """What a page and its plot show."""
+    """The contents of a page and of its plot."""
 
     name: str
     schema: str
@@ -117,7 +117,7 @@ def cpp_calls(act: Activation) -> list[str]:
 
 
 def pytorch_calls(act: Activation) -> tuple[str, list[str]]:
-    """A sentence, and lines that compute the same."""
+    """Returns a sentence, and lines that compute the same."""
     package = packaged(act.name)
     if not package.pytorch:
         if act.name not in COMPOSED:
@@ -141,7 +141,7 @@ def pytorch_calls(act: Activation) -> tuple[str, list[str]]:
 
 
 def packaged(name: str) -> python_package.Activation:
-    """As fastact.functional and fastact.nn spell it."""
+    """Returns the activation as fastact.functional and fastact.nn spell it."""
     catalogue = python_package.catalogue(library_path().parents[1] / "catalogue.json")
     return next(act for act in catalogue if act.name == name)
 
@@ -154,19 +154,19 @@ def joined(words: list[str]) -> str:
 
 
 def inputs() -> torch.Tensor:
-    """All bfloat16 numbers, infinities included, and a fine grid about zero."""
+    """Returns all bfloat16 numbers, including infinities, and a fine grid around zero."""
     patterns = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16)
     numbers = patterns.view(torch.bfloat16).to(torch.float64)
     return torch.cat([numbers[~numbers.isnan()], torch.linspace(-10, 10, 200001).double()])
 
 
 def number(value: float) -> str:
-    """Five digits; no sign of a zero."""
+    """Returns five digits, without the sign of a zero."""
     return f"{value + 0.0:.5g}"
 
 
 def ends(call: Callable) -> str:
-    """The range, "-1.7581 to inf", of what the library computes in float64."""
+    """Returns the range of the library's results in float64, such as "-1.7581 to inf"."""
     y = call(inputs())
     return f"{number(float(y.min()))} to {number(float(y.max()))}"
 
@@ -180,7 +180,7 @@ def other_range(act: Activation) -> str:
 
 
 def refusals(name: str) -> list[str]:
-    """A line for each parameter that the activation is not defined for: the library's own words."""
+    """Returns the library's error message for each parameter that the activation refuses."""
     found = {}
     for act in ACTIVATIONS:
         for parameters, error, _ in act.forbidden if act.name == name else ():
@@ -220,7 +220,7 @@ def limits(act: Activation) -> list[str]:
         what = "is a number, not a tensor: it has" if one else "are numbers, not tensors: they have"
         lines.append(f"{names} {what} no gradient.")
         lines += refusals(act.name) or ["Any number is accepted as a parameter, NaN included."]
-    if not act.has_is_result:  # else the header says it
+    if not act.has_is_result:  # otherwise the header says it
         lines.append(in_place(act))
     return lines
 
@@ -316,12 +316,12 @@ def accuracy_table(paragraph: str) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Prose of a comment as Markdown: powers and products stay as they are written."""
+    """Returns a comment's prose as Markdown, with powers and products as they are written."""
     return re.sub(r"([*<>|])", r"\\\1", " ".join(text.split()))
 
 
 def sentence(text: str) -> str:
-    """With a capital, but for a name such as torch.nn.Softshrink."""
+    """Capitalises the text, unless it starts with a name such as torch.nn.Softshrink."""
     return text if re.match(r"\w+\.\w", text) else text[0].upper() + text[1:]
 
 
@@ -339,7 +339,7 @@ class Comment:
 
 
 def linked(text: str) -> str:
-    """Escaped, and with links to the headers that it names."""
+    """Returns the text escaped, with links to the headers that it mentions."""
     headers = {path.name: path.relative_to(ROOT) for path in (ROOT / "ops").rglob("*.h")}
     return re.sub(r"\b[a-z_]+\.h\b", lambda m: f"[`{m[0]}`](../../{headers[m[0]]})", escaped(text))
 
@@ -412,7 +412,7 @@ def page(op: Operator) -> str:
 
 # ---- Plots
 
-# Each colour on a light page, and on a dark one.
+# Each colour on a light page and on a dark one.
 PAPER = ("#ffffff", "#0d1117")
 INK = ("#24292f", "#e6edf3")
 VALUE = ("#0969da", "#58a6ff")
@@ -422,7 +422,7 @@ COLOURS = (PAPER, INK, VALUE, SLOPE, GRID)
 
 
 def dark_style() -> str:
-    """The colours for a reader whose system is dark."""
+    """Returns the style for readers with a dark theme."""
     rules = [
         f'[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
         for light, dark in COLOURS
@@ -435,7 +435,7 @@ def draw(op: Operator, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "fastact"  # the same file from the same numbers
+    matplotlib.rcParams["svg.hashsalt"] = "fastact"  # gives the same file for the same numbers
     matplotlib.rcParams["svg.fonttype"] = "none"
     for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"):
         matplotlib.rcParams[name] = INK[0]
@@ -465,13 +465,14 @@ def draw(op: Operator, path: Path) -> None:
     path.write_text(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE))
 
 
-# The forms that ATen has, too, by suffix and overload.
+# The forms that ATen also has, by suffix and overload.
 FORMS = (("", "default"), ("_", "default"), ("", "out"), ("_backward", "default"),
          ("_backward", "grad_input"))  # fmt: skip
 
 
 def arguments(schema, derivative: bool) -> list[str]:
-    """Names, defaults and the star before keywords; without what all derivative operators add."""
+    """Returns names, defaults and the star before keywords, without arguments common to all
+    derivatives."""
     words = []
     for argument in schema.arguments:
         if argument.kwarg_only and "*" not in words:
@@ -485,7 +486,8 @@ def arguments(schema, derivative: bool) -> list[str]:
 
 
 def beside_aten() -> str:
-    """The differences from ATen's schemas: what ATen lacks, and a row for other arguments."""
+    """Returns the differences from ATen's schemas: missing operators, and a row for different
+    arguments."""
     lacking, rows = [], []
     for act in OPERATORS:
         absent = []

@@ -1,8 +1,9 @@
-"""The Python package's version, and the versions of torch that it requires: those of its libraries.
+"""Provides the Python package's version and its torch requirement, which covers the versions of
+torch that its libraries are built for.
 
-A provider of dynamic metadata (pyproject.toml). FASTACT_TORCHES, as in "2.11.0 2.15.0", names the
-versions of torch of a wheel for several; without it that is the torch of this Python, for which
-`pip install .` builds. FASTACT_WHEEL_LABEL=cpu makes version 0.1.0+cpu of 0.1.0.
+A provider of dynamic metadata (pyproject.toml). FASTACT_TORCHES, such as "2.11.0 2.15.0", lists the
+versions for a wheel for several. Without it, the version is that of this Python's torch, for which
+`pip install .` builds. FASTACT_WHEEL_LABEL=cpu turns version 0.1.0 into 0.1.0+cpu.
 """
 
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Of the Python that builds, without the isolation that pip puts around a build by PYTHONPATH.
+# The torch of the Python that builds, outside the isolation that pip creates by PYTHONPATH.
 FIND = "import importlib.metadata as m; print(m.version('torch'))"
 
 
@@ -37,7 +38,7 @@ def torch_versions() -> list[str]:
 
 
 def requirement(versions: list[str]) -> str:
-    """For 2.11.0 to 2.15.0: torch>=2.11,<2.16; a library serves one minor version."""
+    """Returns torch>=2.11,<2.16 for 2.11.0 to 2.15.0. A library serves one minor version."""
     minors = sorted(tuple(map(int, version.split(".")[:2])) for version in versions)
     (low_major, low), (high_major, high) = minors[0], minors[-1]
     return f"torch>={low_major}.{low},<{high_major}.{high + 1}"

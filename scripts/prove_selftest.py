@@ -1,4 +1,4 @@
-"""Break copies of the library on purpose, and show that each break is caught, and by what.
+"""Breaks copies of the library on purpose, and shows that each break is caught, and by which check.
 
     python scripts/prove_selftest.py [--only TEXT] [--jobs N]
 
@@ -21,13 +21,14 @@ CONTRACTION = ("cmake/FastActOptions.cmake", "-ffp-contract=off", "-ffp-contract
 
 @dataclass(frozen=True)
 class Break:
-    """Texts to replace in the tree: (file, text, replacement); and the check that has to notice."""
+    """Texts to replace in the tree: (file, text, replacement); and the check that must catch the
+    break."""
 
     name: str
     replacements: tuple
     # Arguments of `prove`.
     check: tuple
-    # The digests to compare with are first made anew with this instruction set.
+    # The instruction set with which the reference digests are computed first.
     reference: str | None = None
 
 
@@ -91,7 +92,7 @@ BREAKS = (
         "a race: threads that share a buffer",
         (
             ("ops/cpu/packed.h", "float result[kHalves]", "static float result[kHalves]"),
-            # Inlined, the compiler would keep the buffer in registers.
+            # If this were inlined, the compiler would keep the buffer in registers.
             *(
                 (
                     f"ops/cpu/vector_{isa}.h",
@@ -113,7 +114,7 @@ class SelfTest:
         self.tree.build()
 
     def prove(self, arguments):
-        """Exit code of `prove` in the copy, and what it says is wrong."""
+        """Returns the exit code of `prove` in the copy, and the problems that it reports."""
         done = self.tree.run(
             sys.executable, "prove", *arguments, *self._results(arguments), quiet=True
         )
@@ -137,7 +138,7 @@ class SelfTest:
         return self.prove(case.check)
 
     def run(self, case):
-        """Whether the break is caught while the untouched copy passes."""
+        """Returns true if the break is caught and the untouched copy passes."""
         print(f"\n== {case.name}", flush=True)
         names = {file for file, _, _ in case.replacements} | {"prove/digests.json"}
         originals = {name: (self.tree.path / name).read_bytes() for name in names}

@@ -2,9 +2,10 @@
 
     python scripts/python_package.py FOLDER --version 0.1.0 --catalogue build/catalogue.json
 
-functional.py and nn.py have what torch.nn.functional and torch.nn have, by the table PYTORCH; an
-activation that PyTorch lacks needs no row. Definition, special values and accuracy in their
-docstrings are those of the formula's header. Nothing but Python is needed. CMake calls this script.
+functional.py and nn.py contain the counterparts of torch.nn.functional and torch.nn, according to
+the table PYTORCH. An activation that PyTorch lacks needs no row. The definition, special values and
+accuracy in the docstrings come from the formula's header. Needs only Python. CMake calls this
+script.
 """
 
 import argparse
@@ -24,10 +25,10 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class Pytorch:
-    """How PyTorch spells an activation, where that does not follow from ours."""
+    """How PyTorch spells an activation, if that does not follow from our name."""
 
     module: str  # in torch.nn
-    function: str = ""  # in torch.nn.functional, if it has another name than the operator
+    function: str = ""  # in torch.nn.functional, if its name differs from the operator's
     takes_inplace: bool = True
     parameters: tuple[str, ...] | None = None  # if the function has fewer than the operator
 
@@ -55,7 +56,7 @@ PYTORCH = {
     "log_sigmoid": Pytorch("LogSigmoid", function="logsigmoid", takes_inplace=False),
     "tanhshrink": Pytorch("Tanhshrink", takes_inplace=False),
 }
-# How the words of a name are written in a module's.
+# How words of an operator's name are spelled in the name of its module.
 WORDS = {"relu": "ReLU", "gelu": "GELU", "elu": "ELU", "selu": "SELU", "silu": "SiLU"}
 
 ERRORS = """\
@@ -76,7 +77,7 @@ class Parameter:
 
 
 class Activation:
-    """An operator of the catalogue, as Python shows it."""
+    """An operator of the catalogue, as Python presents it."""
 
     def __init__(self, name: str, parameters: list[Parameter]):
         self.name = name
@@ -99,7 +100,7 @@ class Activation:
 
 
 def catalogue(file: Path) -> list[Activation]:
-    """The activations of a build: its catalogue.json."""
+    """Returns the activations of a build, from its catalogue.json."""
     return [
         Activation(entry["name"], [Parameter(**parameter) for parameter in entry["parameters"]])
         for entry in json.loads(file.read_text())["activations"]
@@ -110,20 +111,20 @@ def catalogue(file: Path) -> list[Activation]:
 
 
 def header(name: str) -> Path:
-    """Where an activation or a form of several tensors is written."""
+    """Returns the header that defines an activation or a form of several tensors."""
     paths = (OPS / folder / f"{name}.h" for folder in ("activations", "forms"))
     return next(path for path in paths if path.exists())
 
 
 def paragraphs(name: str) -> list[str]:
-    """The comment of a formula's header: its paragraphs."""
+    """Returns the paragraphs of the comment at the top of a formula's header."""
     comment = header(name).read_text().split("#pragma once")[0]
     text = "\n".join(line.removeprefix("//").removeprefix(" ") for line in comment.splitlines())
     return [part.strip("\n") for part in text.split("\n\n") if part.strip()]
 
 
 def accuracy(paragraph: str) -> str:
-    """The bounds of f and f' in a sentence each."""
+    """Returns a sentence each with the bounds of f and f'."""
     rows = [line.split() for line in paragraph.splitlines()[1:]]
     value = ", ".join(f"{dtype} {bounds[0]}" for dtype, *bounds in rows)
     slope = ", ".join(f"{dtype} {bounds[1]}" for dtype, *bounds in rows)
@@ -154,7 +155,7 @@ def docstring(name: str, like: str, errors: str, has_defaults: bool = False) -> 
 
 
 def wrapped(text: str, first: str = "", others: str | None = None) -> str:
-    """A paragraph of a docstring."""
+    """Returns a wrapped paragraph of a docstring."""
     return textwrap.fill(
         " ".join(text.split()),
         WIDTH - 4,
@@ -173,7 +174,7 @@ def docstring_of(act: Activation, like: str) -> str:
 
 
 def define(name: str, *parameters: str, result: str = "Tensor", indent: str = "") -> str:
-    """The line of a definition, or the three that it takes."""
+    """Returns a definition, on one line or on three."""
     declared = ", ".join(parameters)
     line = f"{indent}def {name}({declared}) -> {result}:"
     if len(line) <= WIDTH:
@@ -188,7 +189,7 @@ def function(act: Activation, every: list[str]) -> str:
     call = ", ".join(["input", *act.passed])
     declared = ["input: Tensor", *act.declarations]
     lines = [f"_{act.name} = torch.ops.fastact.{act.name}"]
-    if act.name == "gelu" and "gelu_tanh" in every:  # or a build of some activations
+    if act.name == "gelu" and "gelu_tanh" in every:  # otherwise it is a build of some activations
         return "\n".join([*lines, "", "", GELU.replace("DOCSTRING", text), ""])
     if not act.takes_inplace:
         lines += ["", "", define(act.function, *declared), text]
@@ -212,7 +213,7 @@ def function(act: Activation, every: list[str]) -> str:
     return "\n".join(lines)
 
 
-# TorchScript takes no keyword-only parameter with a default, as PyTorch's is.
+# TorchScript supports no keyword-only parameter with a default, which PyTorch's function has.
 GELU = """\
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 DOCSTRING
@@ -261,7 +262,8 @@ def functional(acts: list[Activation]) -> str:
 
 
 def own_members(act: Activation) -> list[str]:
-    """What torch.nn's modules have beside forward(): constructor, constants, extra_repr()."""
+    """Returns the members of a module of torch.nn besides forward(): constructor, constants,
+    extra_repr()."""
     declared = ["self", *act.declarations, "inplace: bool = False"]
     shown = [f"{name}={{self.{name}}}" for name in act.passed]
     separator = ", " if shown else ""
@@ -286,7 +288,7 @@ def module(act: Activation) -> str:
         base, like = f"torch.nn.{act.module}", f"In place of torch.nn.{act.module}."
     else:
         base, like = "torch.nn.Module", "PyTorch has no module of this name."
-    # TorchScript does not turn a whole number, as in Softplus(1), into a float.
+    # TorchScript does not convert an integer, as in Softplus(1), to a float.
     arguments = ["input", *(f"float(self.{name})" for name in act.passed)]
     if act.takes_inplace:
         arguments.append("self.inplace")
@@ -333,7 +335,7 @@ def nn(acts: list[Activation]) -> str:
     return "\n".join(parts)
 
 
-# ---- All of it
+# ---- The whole package
 
 
 def build(version: str, revision: str, cuda: str | None, acts: list[Activation]) -> str:
@@ -347,8 +349,8 @@ def build(version: str, revision: str, cuda: str | None, acts: list[Activation])
 
 
 def recorded_digests(names: list[str]) -> str:
-    """Of prove/digests.json what `python -m fastact verify` compares: a part of every space, for
-    fixed parameters. Those that are drawn at random need the oracle table."""
+    """Returns the digests of prove/digests.json that `python -m fastact verify` compares: a part of
+    every space, for fixed parameters. Random parameters would need the oracle table."""
     rows = []
     for id, dtypes in json.loads(DIGESTS.read_text()).items():
         name = id.split("-")[0]

@@ -16,7 +16,7 @@ COPIED = (
 
 
 class Failure(Exception):
-    """What went wrong, in a sentence."""
+    """An error message in one sentence."""
 
 
 def replaced(path: Path, pattern: str, replacement: str) -> None:

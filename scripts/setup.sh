@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with torch and the build tools and, if asked for, the nvcc of torch's own
+# Creates a virtual environment with torch, the build tools and, on request, the nvcc of torch's own
 # CUDA version.
 #
 #   scripts/setup.sh VENV TORCH [nvcc]      (PYTHON=python3 by default)
 #
-# VENV may be an environment of one's own that has a torch already: what it has stays as it is, and
-# only packages that it lacks are installed. Running it again is harmless. It needs no root.
+# VENV may be an existing environment with a torch. Its packages are not changed; only missing
+# packages are installed. Running the script again is harmless. It needs no root.
 set -euo pipefail
 
 venv=$1
@@ -14,7 +14,7 @@ with_nvcc=${3:-}
 python=${PYTHON:-python3}
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-# Whether the file is newer than all that decides what is installed.
+# Returns true if the file is newer than everything that determines what is installed.
 is_current() {
   [[ -f $1 && ! $root/requirements.txt -nt $1 && ! $root/scripts/setup.sh -nt $1 ]]
 }
@@ -25,7 +25,7 @@ fi
 say() { printf '== setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
-# --- what must be there -------------------------------------------------------------------------
+# --- requirements -------------------------------------------------------------------------------
 runs() { "$venv/bin/python" -c '' 2>/dev/null; }
 if runs; then
   python=$venv/bin/python
@@ -42,7 +42,8 @@ if [[ -z $compiler ]]; then
   compiler=$(command -v c++ || command -v g++ || true)
 fi
 [[ -n $compiler ]] || fail "GCC 11 or newer is needed, but no C++ compiler was found."
-# Unquoted on purpose: CXX may carry arguments, such as "ccache g++". CMake rejects compilers other than GCC.
+# Unquoted on purpose: CXX may contain arguments, such as "ccache g++". CMake rejects compilers
+# other than GCC.
 $compiler -std=c++20 -fsyntax-only -x c++ - 2>/dev/null <<'SOURCE' ||
 #include <concepts>
 #include <bit>
@@ -51,7 +52,7 @@ SOURCE
   fail "GCC 11 or newer is needed, but $compiler does not compile C++20: $($compiler --version 2>&1 | head -1)"
 
 # --- the environment ----------------------------------------------------------------------------
-# What this script has made is marked: nobody else's folder is ever cleared.
+# Environments made by this script are marked. No other folder is ever cleared.
 made="$venv/.fastact-made"
 if ! runs; then
   if [[ -e $venv && ! -f $made ]]; then
@@ -63,7 +64,7 @@ if ! runs; then
     fail "torch $torch needs Python 3.11 or newer, but $python is 3.10; use make TORCH=2.14.1 or make PYTHON=..."
   fi
   mkdir -p "$venv"
-  # Known before gigabytes are downloaded.
+  # Checked before gigabytes are downloaded.
   free=$(df -Pk "$venv" | awk 'NR == 2 { print $4 }')
   if ((free < 5700000)); then
     rmdir "$venv" 2>/dev/null || true
@@ -75,8 +76,8 @@ if ! runs; then
   touch "$made"
 fi
 
-# Installs packages: with uv, which takes a third of pip's time for these gigabytes (15 to 25 s where
-# pip took 60), or with pip where pip is told of another index than PyPI, or where uv cannot.
+# Installs packages with uv, which takes a third of pip's time for these gigabytes (15 to 25 s; pip
+# took 60). Uses pip if it is configured with an index other than PyPI, or if uv fails.
 install() {
   if ! "$venv/bin/python" -m pip config list 2>/dev/null | grep -q 'index'; then
     "$venv/bin/python" -m pip install --disable-pip-version-check --quiet uv==0.13.9 2>/dev/null &&
@@ -88,10 +89,11 @@ install() {
   pip_install "$@"
 }
 
-# Explains a failed installation in one sentence after pip's own words. Compiled Python is written when
-# a module is first imported: doing it here for all of torch takes half a minute.
+# Adds one sentence that explains a failed installation to pip's output. Does not compile Python
+# files: that would take half a minute for torch, and happens when a module is first imported
+# anyway.
 pip_install() {
-  # Kept in memory: a full disk would have no place for it.
+  # Kept in memory, because on a full disk there is no room for it.
   local log
   { log=$("$venv/bin/python" -m pip install --disable-pip-version-check --no-compile "$@" 2>&1 | tee >(cat >&3)); } 3>&1 &&
     return
@@ -121,9 +123,8 @@ else
   fi
 fi
 
-# torch's wheels name the CUDA toolkit that they were built with; nvcc is taken from the same
-# release. Its own package does not say which release of its parts (nvvm, crt, cccl) it works with,
-# so they are named too.
+# torch's wheels require the CUDA toolkit they were built with. nvcc is taken from the same release.
+# Its package does not pin the release of its parts (nvvm, crt, cccl), so they are listed too.
 if [[ -n $with_nvcc ]]; then
   toolkit=$("$venv/bin/python" - <<'PY'
 import importlib.metadata
@@ -149,8 +150,9 @@ PY
 fi
 
 # --- GoogleTest ---------------------------------------------------------------------------------
-# A package that ships GoogleTest's sources; they land in VENV/src/gtest_vendor. It has one wheel for
-# each Python version, so where there is none Debian's package is unpacked, which takes no root.
+# A package that contains GoogleTest's sources, which it installs to VENV/src/gtest_vendor. It has
+# one wheel for each Python version. If there is none, Debian's package is unpacked, which needs no
+# root.
 if [[ ! -d $venv/src/gtest_vendor ]]; then
   if ! "$venv/bin/python" -m pip install --disable-pip-version-check --quiet --no-deps \
       --only-binary=:all: ros-gtest-vendor==1.15.1; then

@@ -1,4 +1,5 @@
-# Which files are ours, for the scripts that check and format them. Sourced; prints NUL-separated.
+# Lists our C++ files for the scripts that check and format them. Sourced; prints NUL-separated
+# names.
 
 cpp_sources() {
   find ops registration cpp_tests examples benchmarks -type f \

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Steps that say where a command is and how long each took. Sourced, or called with a step:
+# Runs steps: prints the name of each step and how long it took. Sourced, or called with one step:
 #
 #   scripts/step.sh NAME COMMAND...
 #
-# FASTACT_STARTED, the time in seconds at which the whole began, gives the sum beside it.
+# If FASTACT_STARTED is set (the start time in seconds), prints the total time as well.
 
-# step NAME COMMAND...: the command's exit code; its own output in between.
+# step NAME COMMAND...: prints the command's output and returns its exit code.
 step() {
   local name=$1 start=$SECONDS status=0
   shift

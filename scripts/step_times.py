@@ -3,10 +3,10 @@
     python scripts/step_times.py check BUDGETS
     python scripts/step_times.py table BUDGETS TIMES
 
-BUDGETS has a line "NAME: SECONDS" for each step. TIMES has such a line for each step that has run.
-Both commands fail if the budgets exceed LIMIT. `table` prints the times beside the budgets and a
-warning for each step that took longer than its budget, and fails if a step has no budget. A step
-that overruns its budget is not an error, because machines differ.
+BUDGETS contains a line "NAME: SECONDS" for each step. TIMES contains such a line for each step that
+has run. Both commands fail if the budgets exceed LIMIT. `table` prints the times beside the budgets
+and a warning for each step that exceeded its budget, and fails if a step has no budget. Exceeding a
+budget is not an error, because machines differ.
 """
 
 import sys
@@ -16,7 +16,7 @@ LIMIT = 3600  # seconds
 
 
 class Failure(Exception):
-    """What is wrong, in a sentence."""
+    """An error message in one sentence."""
 
 
 def read_seconds(path: Path) -> dict[str, int]:

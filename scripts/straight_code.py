@@ -1,10 +1,11 @@
-"""A function's x86 code, taken apart into single instructions for asm statements of GNU's C++.
+"""Splits a function's x86 code into single instructions for asm statements of GNU C++.
 
-So Inductor's compiler chooses the registers and keeps constants in them, where one statement of all
-the code would load them for each vector. What an instruction computes stays its own.
+Inductor's compiler then chooses the registers and keeps constants in them. With one statement for
+all of the code, it would load the constants for each vector. The result of each instruction is
+unchanged.
 
-Only code in vector and mask registers, whose addresses are those of constants, is taken apart. A
-whole vector that was put on the stack for a while is a value like the others.
+Only code in vector and mask registers, whose addresses are those of constants, can be split. A
+whole vector that is spilled to the stack counts as an ordinary value.
 """
 
 import re
@@ -15,11 +16,11 @@ OPERAND = re.compile(
     r"|(?P<label>\.L\w+)(?:\+(?P<offset>\d+))?\(%rip\)|(?P<at>-?\d*)\(%(?P<base>\w+)\)"
 )
 SIZES = {"x": 16, "y": 32, "z": 64}
-# How a statement spells a vector register of this width.
+# The operand modifier for a vector register of this width in bytes.
 SPELLED = {16: "%x", 32: "%t", 64: "%g"}
 
 # Instructions that read registers, constants and a number and write their last operand; those that
-# read that, too; copies; loads of one element, or of one into every place.
+# also read it; copies; loads of one element, or of one element into every lane.
 CHANGES = r"vf(?:n?m(?:add|sub)|maddsub|msubadd)\d+[ps][sd]|vperm[it]2\w+|vpternlog[dq]"
 CHANGE = re.compile(CHANGES)
 INSTRUCTION = re.compile(
@@ -32,33 +33,34 @@ INSTRUCTION = re.compile(
 COPY = re.compile(r"vmov(?:[au]p[sd]|dq[au](?:8|16|32|64)?)")
 LOAD = re.compile(r"(?:vp?broadcast|vmov)(ss|sd|[bwdq])")
 ELEMENTS = {"ss": 4, "sd": 8, "b": 1, "w": 2, "d": 4, "q": 8}
-# Those that read one element.
+# Instructions that read one element.
 SCALAR = re.compile(r"v(?:add|sub|mul|div|min|max|cvt|mov|f\w+\d)(s[sd])")
-# Those that may read a part of a vector from memory.
+# Instructions that may read a part of a vector from memory.
 PART = re.compile(r"v(?:cvt|pmov|insert|extract|p?broadcast|mov[sdhl])")
-# What makes room on the stack, and how many bytes it moves the pointer down; and what moves it to
-# where the code does not say.
+# Instructions that reserve stack space, with the number of bytes; and those that move the stack
+# pointer by an unknown distance.
 MOVES = re.compile(r"pushq %rbp|movq %rsp, %rbp|(?P<how>sub|add)q \$(?P<bytes>-?\d+), %rsp")
 LOSES = re.compile(r"andq \$-\d+, %rsp|leave|popq %rbp")
 
 
 class NotStraight(Exception):
-    """The code has something else."""
+    """The code contains something else."""
 
 
 class StraightCode:
-    """A function's instructions, in the form that inline_vectors.py describes."""
+    """The instructions of a function, in the format described in inline_vectors.py."""
 
     def __init__(self, size: int, data: dict[str, bytes], operands: int):
-        """`size` is that of a vector in bytes; `data` has the constants by their labels."""
+        """`size` is the size of a vector in bytes; `data` contains the constants by label."""
         self.size = size
         self.data = data
         self.constants: list[str] = []
         self.instructions: list[list[str]] = []
-        # What each register holds: a value's name; a general one a number, or what it points to.
+        # The contents of each register: the name of a value; for a general register a number or an
+        # address.
         self.state = {f"v{i}": f"v{i}" for i in range(operands)}
         self.general: dict[str, int | str] = {"di": "parameters"}
-        # What is on the stack, by the place in bytes, and how far down its pointer is.
+        # The values on the stack by byte offset, and the position of the stack pointer.
         self.slots: dict[int, str] = {}
         self.depth = 0
         self.count = operands
@@ -142,7 +144,7 @@ class StraightCode:
         return int(operand["at"] or 0) - self.depth
 
     def on_stack(self, source: re.Match, count: int) -> str | None:
-        """The value, if it is a whole vector there."""
+        """Returns the value on the stack if it is a whole vector."""
         if source["base"] == "rsp" and count == self.size:
             return self.slots.get(self.place(source))
         return None
@@ -163,7 +165,7 @@ class StraightCode:
         return self.state[register]
 
     def constant(self, value: bytes | str) -> str:
-        """The name of one; bytes that are missing are 0."""
+        """Returns the name of a constant. Missing bytes are 0."""
         if isinstance(value, str):
             text = value
         else:
@@ -185,7 +187,7 @@ class StraightCode:
             raise NotStraight(name)
 
     def memory(self, source: re.Match, count: int) -> bytes | None:
-        """So many bytes of a constant."""
+        """Returns `count` bytes of a constant."""
         if source["label"]:
             start = int(source["offset"] or 0)
             value = self.data[source["label"]][start : start + count]
@@ -201,7 +203,7 @@ class StraightCode:
         return None
 
     def scalar(self, source: re.Match, count: int) -> bytes | None:
-        """A constant's first bytes."""
+        """Returns the first bytes of a constant."""
         if not source["vector"]:
             return self.memory(source, count)
         name = self.held(self.register(source))
@@ -212,7 +214,7 @@ class StraightCode:
         return (value * (self.size // len(value)))[:count]
 
     def known(self, name: str, sources: list[re.Match], width: int, masked: bool) -> str | None:
-        """The value that an instruction only copies, or that is a constant."""
+        """Returns the value that an instruction merely copies, or that is a constant."""
         source = sources[0]
         equal = len(sources) == 2 and sources[0][0] == sources[1][0] and not masked
         if equal and re.fullmatch(r"vp?xor\w*", name):
@@ -246,7 +248,7 @@ class StraightCode:
         return self.parameter(source) if count == 8 else None
 
     def product(self, name: str, sources: list[re.Match]) -> str | None:
-        """Of the number 1 that is hidden from the compiler, and a constant."""
+        """Returns the product of a constant and the number 1 that is hidden from the compiler."""
         if name == "vcvtsd2ss" and self.scalar(sources[0], 8) == struct.pack("<d", 1.0):
             return self.constant(struct.pack("<f", 1.0))
         if name not in ("vmulss", "vmulsd"):
@@ -260,7 +262,7 @@ class StraightCode:
         return self.constant(factors[0])
 
     def negated(self, name: str, sources: list[re.Match], width: int) -> str | None:
-        """A constant of which an exclusive or with another one changes the sign."""
+        """Returns a constant whose sign an exclusive or with another constant changes."""
         if not re.fullmatch(r"vxorp[sd]", name):
             return None
         values = [self.scalar(source, width) for source in sources]
@@ -271,7 +273,7 @@ class StraightCode:
     def spelled(
         self, name: str, source: re.Match, inputs: list[str], width: int, places: int
     ) -> str:
-        """An operand in a statement; what it holds joins the inputs."""
+        """Returns an operand as a statement spells it, and adds its value to the inputs."""
         if source["number"]:
             return f"${source['number']}"
         if source["general"]:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# One line at the end of make: what was built, for what, where it lies, and how long all took.
+# Prints one line at the end of make: what was built, for which targets, where, and how long it
+# took.
 #
 #   scripts/summary.sh BUILD
 set -euo pipefail

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy on one file: its name and seconds, and, only when it found something, what it found.
+# Runs clang-tidy on one file. Prints its name and the seconds, and the output if there are
+# findings.
 #
 #   scripts/tidy.sh BUILD FILE
 set -uo pipefail
@@ -7,7 +8,8 @@ set -uo pipefail
 build=$1
 file=$2
 start=$SECONDS
-# The build folder's commands are for the build's own compiler, whose warnings clang may not know.
+# The commands in the build folder are for the build's compiler, some of whose warnings clang does
+# not know.
 output=$(clang-tidy -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option \
   --extra-arg=-Wno-ignored-optimization-argument "$file" 2>&1)
 status=$?

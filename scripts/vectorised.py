@@ -1,10 +1,10 @@
-"""Which kernels are vectorised, by their machine code: for a target that nothing here can time.
+"""Checks in the machine code which kernels are vectorised, for a target that cannot be timed here.
 
-    scripts/vectorised.py build/arm/lib/libfastact_ops.a --objdump aarch64-linux-gnu-objdump
+    python scripts/vectorised.py build/arm/lib/libfastact_ops.a --objdump aarch64-linux-gnu-objdump
 
 A kernel is vectorised if one of its innermost loops reads, computes in floating point and writes
-whole vector registers, computes nothing of one number alone, and calls nothing. Exit code 1 if a
-value or a first derivative is not, or if a kernel calls the C library's fma.
+whole vector registers, computes no single number, and calls nothing. Exit code 1 if a value or a
+first derivative is not vectorised, or if a kernel calls the C library's fma.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 
 DTYPES = {"float": "float32", "double": "float64", "BFloat16": "bfloat16", "Float16": "float16"}
-# Of Loop<Derivative<Activation, Element, Order, FromResult>>, the function over dense elements.
+# The function over contiguous elements of Loop<Derivative<Activation, Element, Order, FromResult>>.
 KERNEL = re.compile(
     r"Loop<[\w:]*::Derivative<[\w:]*::(\w+), (?:[\w:]*::)?(\w+), (\d), (true|false)>\s?>"
     r"::compute\(.*\)>:$"
@@ -23,14 +23,14 @@ INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
 TARGET = re.compile(r"\b([0-9a-f]+) <")
 JUMP = re.compile(r"b(\.\w+)?$|cbn?z$|tbn?z$")
 VECTOR = re.compile(r"\bv\d+\.(4s|2d|8h|16b)\b")
-# Arithmetic of one float, or what a branch or a selection by one takes.
+# Arithmetic on one float, and instructions of a branch or a selection by one.
 SCALAR = re.compile(
     r"f(n?m(add|sub)|n?mul|add|sub|div|sqrt|cmpe?|ccmpe?|csel|cvt|abs|neg|maxnm|minnm) [sdh]\d"
 )
 
 
 def functions(listing):
-    """(name, instructions) of each kernel, an instruction being (address, mnemonic, operands)."""
+    """Yields each kernel's (name, instructions), each being (address, mnemonic, operands)."""
     name, body = None, []
     for line in listing:
         if line.endswith(">:\n"):
@@ -45,7 +45,7 @@ def functions(listing):
 
 
 def innermost_loops(body):
-    """What lies between a jump backwards and its target, and holds no other such jump."""
+    """Yields the code between a backward jump and its target if it contains no other such jump."""
     jumps = []
     for address, mnemonic, operands in body:
         to = JUMP.match(mnemonic) and TARGET.search(operands)

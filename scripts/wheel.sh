@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds one wheel for several versions of torch: the kernels once, with the first torch, and for each a thin
-# library, in the environment of that torch.
+# Builds one wheel for several versions of torch: the kernels once, with the first torch, and a thin
+# library for each torch, in the environment of that torch.
 #
 #   scripts/wheel.sh BUILD DIST TORCH...
 #
-# From the environment: what scripts/build.sh reads but VENV and TORCH. A torch's environment is .venv-TORCH,
-# or .venv for DEFAULT_TORCH.
+# Reads the variables of scripts/build.sh from the environment, except VENV and TORCH. The
+# environment of a torch is .venv-TORCH, or .venv for DEFAULT_TORCH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/step.sh
@@ -17,7 +17,7 @@ package=$build/python/fastact
 
 venv_of() { if [[ $1 == "$DEFAULT_TORCH" ]]; then echo .venv; else echo ".venv-$1"; fi; }
 
-# What another call has built for a torch that this one leaves out.
+# Removes libraries of an earlier call for a torch that is not in this one.
 rm -rf "$package"/lib/torch-*
 first=${torches[0]}
 for torch in "${torches[@]}"; do
@@ -26,7 +26,7 @@ for torch in "${torches[@]}"; do
   if [[ $torch == "$first" ]]; then
     scripts/build.sh "$build" -DFASTACT_KERNELS= -t fastact_package
   else
-    # The same kind of GPU code as the kernels have; there is none to compile.
+    # With the same kind of GPU code as the kernels. There is none to compile.
     scripts/build.sh "$build/torch-$torch" "-DFASTACT_KERNELS=$PWD/$build" "-DFASTACT_PACKAGE_DIR=$PWD/$package" \
       -t fastact_aten_thin
   fi
@@ -39,7 +39,8 @@ export PATH FASTACT_TORCHES="${torches[*]}" FASTACT_WHEEL_LABEL=
 rm -rf "$build/wheel"
 step "pack" python -m pip wheel . --disable-pip-version-check --quiet --no-deps --no-build-isolation \
   --wheel-dir "$build/wheel" -C cmake.source-dir=cmake/pack -C "cmake.define.FASTACT_PACKAGE_DIR=$PWD/$package"
-# The tag says from which glibc on the wheel runs; a library that is not torch's, or the system's, is an error.
+# The tag states the oldest supported glibc. Dependence on a library other than torch's and the
+# system's is an error.
 mkdir -p "$dist"
 step "tag" auditwheel repair "$build"/wheel/fastact-*.whl --wheel-dir "$dist" \
   --exclude 'libtorch*.so' --exclude 'libc10*.so' --only-plat

@@ -1,9 +1,9 @@
-"""Checks the wheels of `make wheel`: what is in them, and each in fresh environments.
+"""Checks the wheels of `make wheel`: their contents, and each one in fresh environments.
 
     python scripts/wheel_check.py DIST ENVIRONMENT...
 
 ENVIRONMENT is a virtual environment with one of the versions of torch. A new environment beside it
-borrows its packages, so nothing is downloaded: there the wheel is installed, `pip check` is asked,
+borrows its packages, so nothing is downloaded. There the wheel is installed and `pip check` runs,
 every function and module is called, a C++ program is built by find_package, and bits are verified.
 """
 
@@ -37,14 +37,14 @@ EXPECTED = (
 )
 NAME = re.compile(r"fastact-[\d.]+(\+cpu)?-py3-none-manylinux_(\d+)_(\d+)_(\w+)\.whl")
 
-# Of each library, which others of ours it needs, and where it looks for them.
+# Our other libraries that each library needs, and its search path for them.
 OWN = {
     "libfastact_kernels.so": (set(), []),
     "libfastact.so": ({"libfastact_kernels.so"}, ["$ORIGIN/.."]),
     "libfastact_aten.so": ({"libfastact.so"}, ["$ORIGIN"]),
 }
 
-# In a process that has only the installed wheel: every function and module, against torch's.
+# Runs in a process with only the installed wheel: compares every function and module with torch's.
 TRY = """
 import torch, fastact
 print(fastact.__version__, torch.__version__, fastact.library_path)
@@ -91,13 +91,13 @@ def run(*command: object, **options) -> str:
 
 
 def newest_glibc(library: Path) -> tuple[int, int]:
-    """The newest version of glibc that a symbol is asked for of."""
+    """Returns the newest version of glibc that a symbol requires."""
     found = re.findall(r"\bGLIBC_(\d+)\.(\d+)", run("readelf", "-V", library))
     return max((int(major), int(minor)) for major, minor in found)
 
 
 def inspect(wheel: Path, folder: Path) -> None:
-    """What is in the wheel; prints its size and what it needs."""
+    """Checks the contents of the wheel. Prints its size and its requirements."""
     match = NAME.fullmatch(wheel.name)
     if match is None:
         fail(f"expected a name like fastact-0.1.0-py3-none-manylinux_2_34_x86_64.whl, got {wheel}")
@@ -146,9 +146,9 @@ def inspect(wheel: Path, folder: Path) -> None:
 
 
 def install(wheel: Path, environment: Path, folder: Path) -> None:
-    """The wheel in a new environment with that one's torch."""
+    """Installs the wheel in a new environment with that environment's torch."""
     python = folder / "bin" / "python"
-    # Without a pip, whose setuptools would hide the one that torch requires.
+    # Without pip, whose setuptools would hide the one that torch requires.
     run(environment / "bin" / "python", "-m", "venv", "--without-pip", folder)
     pip = (environment / "bin" / "python", "-m", "pip", "--python", python)
     lent, own = (run(p, "-c", SITE).strip() for p in (environment / "bin" / "python", python))

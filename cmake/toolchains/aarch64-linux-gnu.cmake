@@ -1,4 +1,4 @@
-# Linux on 64-bit Arm, by Debian's cross compiler (g++-aarch64-linux-gnu); programs run in qemu-user.
+# Linux on 64-bit Arm with Debian's cross compiler (g++-aarch64-linux-gnu). Programs run in qemu-user.
 
 set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR aarch64)

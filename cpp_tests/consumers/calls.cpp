@@ -46,7 +46,7 @@ int main() {
   expect(at::equal(fastact::relu_backward(gradient, input), (input > 0).to(at::kFloat)),
          "relu_backward");
 
-  // Saves z for the backward pass, which works in every build, whatever activations it contains.
+  // Saves z for the backward pass. This must work in every build, whatever activations it contains.
   at::Tensor trained = input.clone().requires_grad_();
   fastact::fused_selu(trained, {.residual = input}).backward(gradient);
   expect(at::equal(trained.grad(), fastact::selu_backward(gradient, input + input)),

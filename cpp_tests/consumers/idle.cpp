@@ -1,3 +1,4 @@
-// An application that uses neither FastAct nor Torch by name: what it links must be found at start.
+// An application that uses neither FastAct nor Torch by name. The loader must still find the linked
+// libraries.
 
 int main() { return 0; }

@@ -1,4 +1,4 @@
-// An application that opens the library at run time, twice, which must be harmless.
+// An application that opens the library at run time, twice. The second time must be harmless.
 
 #include <dlfcn.h>
 

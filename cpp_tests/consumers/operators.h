@@ -1,4 +1,4 @@
-// Asks the dispatcher for FastAct's operators by name, as TorchScript does.
+// Calls FastAct's operators by name through the dispatcher, like TorchScript.
 
 #pragma once
 
@@ -20,7 +20,7 @@ inline at::Tensor call_selu(const at::Tensor& input) {
       .call(input);
 }
 
-// Prints what is wrong and returns false when the operators are not there or do not compute.
+// Returns true if the operators exist and compute. Otherwise prints the problem and returns false.
 inline bool operators_work() {
   for (const char* name : {"fastact::selu", "fastact::relu", "fastact::build_info"}) {
     if (!is_registered(name)) {

@@ -1,4 +1,4 @@
-// Links FastAct::aten: PyTorch's own operators run on FastAct's kernels until the override ends.
+// Links FastAct::aten: PyTorch's own operators run FastAct's kernels until the override ends.
 #include <ATen/ATen.h>
 #include <fastact/fastact.h>
 #include <fastact/override.h>

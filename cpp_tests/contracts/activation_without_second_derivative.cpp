@@ -1,4 +1,4 @@
-// Does not compile, as f'' is missing: the compiler's message has to say HasDerivative.
+// Must not compile, because f'' is missing. The compiler's message must contain HasDerivative.
 #include "ops/forms/derivative.h"
 
 namespace fastact::inline FASTACT_TARGET {

@@ -1,5 +1,5 @@
-// Does not compile, as evaluate() does not take its inputs: the compiler's message has to say
-// CanEvaluate.
+// Must not compile, because evaluate() does not accept its inputs. The compiler's message must
+// contain CanEvaluate.
 #include "ops/forms/form.h"
 
 namespace fastact::inline FASTACT_TARGET {

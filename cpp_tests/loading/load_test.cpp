@@ -1,5 +1,5 @@
-// The library is opened on several threads while others compute. A program of its own, which does
-// not link it: opening it is what is tested, and done once.
+// Opens the library on several threads while others compute. This is a separate program that does
+// not link the library, because it tests opening it, which can happen only once.
 #include <dlfcn.h>
 
 #include <array>
@@ -26,7 +26,7 @@ TEST(LoadTest, WhileOtherThreadsCompute) {
   on_threads(kThreads, [&](int thread) {
     if (thread < kLoaders) {
       if (dlopen(FASTACT_LIBRARY, RTLD_NOW | RTLD_LOCAL) == nullptr) {
-        errors[thread] = dlerror();  // NOLINT(concurrency-mt-unsafe): it is the thread's own
+        errors[thread] = dlerror();  // NOLINT(concurrency-mt-unsafe): dlerror() is per thread
       }
       ++loaded;
     }

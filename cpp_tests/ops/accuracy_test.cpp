@@ -1,5 +1,5 @@
-// How close results are to the exact ones: what the formulas' headers promise, on every instruction
-// set of this processor. Gradients are 1 unless a test says otherwise.
+// The accuracy of results on every instruction set of this processor: the bounds that the formulas'
+// headers promise. Gradients are 1 unless a test says otherwise.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,8 +10,9 @@
 namespace fastact::testing {
 namespace {
 
-// Every element of a 16-bit type; of the others every 977th float32 (a prime, so that all low bits
-// occur), or random float64, and the neighbourhoods of the branch points.
+// Returns all elements of a 16-bit type. For the other types, returns every 977th float32 (a prime,
+// so that all low bits occur) or random float64 numbers, and the neighbourhoods of the branch
+// points.
 std::vector<uint64_t> inputs_of(const Format& format, const Oracle& oracle) {
   std::vector<uint64_t> inputs;
   if (format.bytes == 2) {
@@ -50,7 +51,7 @@ class AccuracyTest : public ::testing::TestWithParam<KernelCase> {
  protected:
   static constexpr int kReported = 5;
 
-  // The first few inputs that fail, rather than four million.
+  // Reports only the first few inputs that fail, instead of up to four million.
   void fail_at(uint64_t x, uint64_t got, const std::string& expected) {
     if (++failures_ > kReported) return;
     const Format& format = GetParam().format();
@@ -64,7 +65,7 @@ class AccuracyTest : public ::testing::TestWithParam<KernelCase> {
     for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
       SCOPED_TRACE(cpu::name_of(set));
       const std::vector<uint64_t> results = run_all(kernel, set, inputs);
-      // Equal bits need no second comparison with the oracle.
+      // Results that equal the first set's need no further comparison with the oracle.
       if (results == first) continue;
       if (first.empty()) first = results;
       for (size_t i = 0; i < inputs.size(); ++i) {
@@ -97,7 +98,7 @@ TEST_P(FromResultAccuracyTest, HoldsItsPromise) {
   const Oracle& oracle = oracle_of(GetParam());
   ASSERT_NE(oracle.from_result, nullptr);
   std::vector<uint64_t> inputs = inputs_of(format, oracle);
-  // The limit, where the derivative vanishes.
+  // Around the limit, where the derivative vanishes.
   const uint64_t limit = encode_nearest(format, oracle.quick(0, -1000));
   for (uint64_t distance = 0; distance < 100; ++distance) {
     inputs.push_back(limit - distance);
@@ -112,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, FromResultAccuracyTest,
                          }))),
                          KernelCaseName());
 
-// g1 * ... * gk * f^(k)(x) with ordinary gradients: one more rounding each, in the wide type.
+// g1 * ... * gk * f^(k)(x) with ordinary gradients: each adds one rounding, in the wider type.
 class GradientAccuracyTest : public AccuracyTest {};
 
 TEST_P(GradientAccuracyTest, MultipliesGradientsInTheWideType) {

@@ -1,5 +1,5 @@
 // Strided elements are moved as integers. Here the compiler sees both these moves and the accesses
-// to the elements. It could reorder them if the two used different types.
+// to the elements. If the two used different types, it could reorder them.
 #define FASTACT_TARGET aliasing_test
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 namespace {
 
-// Each function writes an element, moves another element over it, and reads it. The stride is a
-// constant, so the compiler sees only one of the loops.
+// Each function writes an element, overwrites it with another element, and reads it. The stride is
+// a constant, so the compiler sees only one of the loops.
 template <int64_t kStride, class T>
 [[gnu::noinline]] T scattered(T* to, const T* from) {
   *to = 1;
@@ -36,7 +36,7 @@ class AliasingTest : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(AliasingTest, Types);
 
-// Strides of zero, one and two elements and other strides use different loops.
+// Strides of zero, one and two elements use special loops; all others share one.
 TYPED_TEST(AliasingTest, ScatteredElementsAreWritten) {
   TypeParam from = 2;
   TypeParam to = 0;

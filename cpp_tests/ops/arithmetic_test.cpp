@@ -1,5 +1,5 @@
-// The arithmetic of formulas: conversions from and to 16 bits for every element and for a dense
-// sample of float32, against rounding done in long double; fma.
+// The arithmetic of formulas: conversions from 16-bit types for every element, and to 16-bit types
+// for a dense sample of float32, compared with rounding in long double; and fma.
 #include "ops/math/arithmetic.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class SixteenBitTest : public ::testing::Test {
     return format_of(std::is_same_v<Element, BFloat16> ? DType::kBFloat16 : DType::kFloat16);
   }
 
-  // round_to at the float of these bits; false after a failure.
+  // Checks round_to() for the float with these bits. Returns false after a failure.
   static bool rounds_right(uint32_t bits) {
     const auto x = std::bit_cast<float>(bits);
     const uint64_t expected = encode_nearest(format(), static_cast<long double>(x));
@@ -68,8 +68,8 @@ TYPED_TEST(SixteenBitTest, RoundsASampleOfAllFloats) {
   }
 }
 
-// Halfway between two neighbours, the largest element and infinity included, and one float to
-// either side.
+// Ties between neighbours, including the largest element and infinity, and one float on either side
+// of each tie.
 TYPED_TEST(SixteenBitTest, RoundsTiesToEven) {
   const Format& format = this->format();
   for (uint64_t bits = 0; bits < format.infinity(); ++bits) {
@@ -106,10 +106,10 @@ TEST(ArithmeticTest, CanonicalNan) {
 }
 
 TEST(ArithmeticTest, FmaRoundsOnce) {
-  // Exactly -2^-104 and -2^-46: rounding the product first would give 0.
+  // The exact results are -2^-104 and -2^-46. Rounding the product first would give 0.
   EXPECT_EQ(fma(1 + 0x1p-52, 1 - 0x1p-52, -1.0), -0x1p-104);
   EXPECT_EQ(fma(1 + 0x1p-23F, 1 - 0x1p-23F, -1.0F), -0x1p-46F);
-  // With these exponents long double holds the product and the sum exactly.
+  // With these exponents, long double represents the product and the sum exactly.
   Random random = seeded(6);
   const auto draw = [&] {
     return std::ldexp(static_cast<float>(random_between(random, -0xffffff, 0xffffff)), -22);
@@ -123,7 +123,7 @@ TEST(ArithmeticTest, FmaRoundsOnce) {
   }
 }
 
-// Left as written, a * b + c rounds twice; only fma() may round once.
+// a * b + c as written must round twice. Only fma() may round once.
 TEST(ArithmeticTest, TheCompilerDoesNotContract) {
   volatile double a = 1 + 0x1p-52;
   volatile double b = 1 - 0x1p-52;

@@ -1,8 +1,8 @@
-// The CUDA engine against the CPU engine, bit for bit: every kernel in each of its forms, at every
-// length, alignment and stride, in place, and with nothing written beside the output.
+// Compares the CUDA engine with the CPU engine bit for bit: every kernel in each of its versions,
+// at every length, alignment and stride, in place, and without writing outside the output.
 //
-// Tests named CudaExhaustive take too long under compute-sanitizer and add nothing to what it looks
-// for; without them: --gtest_filter=*Cuda*-*CudaExhaustive*
+// The tests named CudaExhaustive take too long under compute-sanitizer and show it nothing new.
+// Exclude them by --gtest_filter=*Cuda*-*CudaExhaustive*
 #if FASTACT_HAS_CUDA
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kUntouched = '\x5a';
 
-// A kernel with its arithmetic.
+// A kernel and its arithmetic.
 struct CudaKernelCase : KernelCase {
   cuda::Math math = cuda::Math::kIeee;
 
@@ -40,7 +40,7 @@ struct CudaKernelCaseName {
   }
 };
 
-// Each kernel, and behind it its fast form, where it has one.
+// Returns each kernel, followed by its fast form if it has one.
 std::vector<CudaKernelCase> in_each_form(const std::vector<KernelCase>& kernels) {
   std::vector<CudaKernelCase> cases;
   for (const KernelCase& kernel : kernels) {
@@ -73,7 +73,7 @@ class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<Cu
         << kernel_.name();
   }
 
-  // Inputs (the gradients, then x) as they lie in memory.
+  // Returns the inputs (the gradients, then x) in their memory format.
   [[nodiscard]] std::vector<std::vector<char>> draw_inputs(size_t count, uint64_t seed) const {
     std::vector<std::vector<char>> memory(inputs_);
     for (int i = 0; i < inputs_; ++i) {
@@ -89,8 +89,8 @@ class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<Cu
     return result;
   }
 
-  // n elements on both engines; `offsets` are the operands' first elements, the output's first.
-  // Host and device memory correspond: [0] is the output's.
+  // Computes n elements on both engines. `offsets` are the operands' first elements, the output's
+  // first. Host and device memory correspond; [0] is the output's.
   void run_both(std::span<std::vector<char>> host, std::span<const DeviceMemory> device,
                 std::span<const int64_t> offsets, int64_t n) const {
     char* pointers[kMaxOperands];
@@ -104,7 +104,8 @@ class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<Cu
     launch(operands);
   }
 
-  // The dense kernel over the inputs from offsets in allocations that end with the last element.
+  // Runs the kernel for contiguous operands on inputs at these offsets, in allocations that end
+  // with the last element.
   void check_exact(int64_t n, std::span<const int64_t> offsets) const {
     std::vector<std::vector<char>> host(inputs_ + 1);
     for (int i = 0; i <= inputs_; ++i) {
@@ -116,7 +117,7 @@ class CudaTest : public CudaEnvironment, public ::testing::WithParamInterface<Cu
     for (int i = 1; i <= inputs_; ++i) ASSERT_EQ(device[i].download(), host[i]) << "an input";
   }
 
-  // `x` with gradients of 1, and with gradients of every kind.
+  // Checks `x` with gradients of 1, and with gradients of every kind.
   void check_values(const std::vector<uint64_t>& x) const {
     std::vector<std::vector<char>> host = draw_inputs(x.size(), 60);
     for (const bool unit : {true, false}) {
@@ -151,7 +152,7 @@ class CudaExhaustiveTest : public CudaTest {};
 
 // ---- Values
 
-// Every element of a 16-bit type, as many of every kind of the others.
+// Every element of a 16-bit type; for the other types, the same number of elements of every kind.
 TEST_P(CudaTest, SameBitsAsTheCpu) {
   std::vector<uint64_t> x(0x10000);
   if (format_.bytes == 2) {
@@ -162,7 +163,7 @@ TEST_P(CudaTest, SameBitsAsTheCpu) {
   check_values(x);
 }
 
-// CudaTest tries all inputs of a 16-bit type.
+// CudaTest tests all inputs of the 16-bit types.
 class CudaExhaustiveSampleTest : public CudaTest {};
 
 TEST_P(CudaExhaustiveSampleTest, SameBitsAsTheCpu) {
@@ -177,7 +178,7 @@ TEST_P(CudaExhaustiveSampleTest, SameBitsAsTheCpu) {
 
 // ---- Parameters
 
-// At parameters drawn at random, every kernel that has some.
+// Every kernel with parameters, at random parameters.
 class CudaDrawnParametersTest : public CudaEnvironment {};
 
 TEST_F(CudaDrawnParametersTest, SameBitsAsTheCpu) {
@@ -209,7 +210,7 @@ TEST_F(CudaDrawnParametersTest, SameBitsAsTheCpu) {
   }
 }
 
-// ---- Dense
+// ---- Contiguous
 
 TEST_P(CudaTest, LengthsAroundPacketsAndBlocksInExactAllocations) {
   for (const int64_t n : {0,    1,    2,    3,    7,    8,    9,    15,   16,    17,    31,    127,
@@ -226,8 +227,8 @@ TEST_P(CudaTest, LengthsAroundPacketsAndBlocksInExactAllocations) {
   }
 }
 
-// Every combination of offsets from a packet's boundary for the value and the first derivative; for
-// the others every equal one and a sample.
+// For the value and the first derivative, every combination of offsets from a packet boundary. For
+// the others, every combination of equal offsets, and a sample.
 TEST_P(CudaTest, EveryAlignment) {
   const int64_t per_packet = 16 / format_.bytes;
   constexpr int64_t kCount = 1100;
@@ -253,7 +254,7 @@ TEST_P(CudaTest, EveryAlignment) {
       combinations.push_back(offsets);
     }
   }
-  // One region of the output for each combination, one comparison at the end.
+  // Each combination has its own region of the output, and all are compared at the end.
   const int64_t room = kCount + 4 * per_packet;
   std::vector<std::vector<char>> host = draw_inputs(room, 71);
   host.insert(host.begin(),
@@ -281,7 +282,7 @@ TEST_P(CudaExhaustiveTest, EveryLengthAtChangingAlignments) {
   const std::vector<DeviceMemory> device = upload(host);
   for (int64_t n = 0; n <= kLengths; ++n) {
     int64_t offsets[kMaxOperands] = {starts[n]};
-    // Half of them aligned like the output, which is when packets are used.
+    // Half of them have the output's alignment, which makes the engine use packets.
     for (int i = 1; i <= inputs_; ++i) {
       offsets[i] = n % 4 < 2 ? starts[n] % 16 : (n * (2 * i + 3) + n / 16) % 16;
     }
@@ -316,7 +317,7 @@ TEST_P(CudaTest, InPlaceOnEachInput) {
 
 // ---- Strided
 
-// Where an operand's elements lie; strides in elements.
+// The place of an operand's elements. Strides are in elements.
 struct Place {
   std::vector<int64_t> strides;
   int64_t first = 0;
@@ -331,8 +332,8 @@ int64_t product_of(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-// Dimensions in a random order with gaps, no element twice; `unit` makes strides and gaps multiples
-// of a packet, beside dimension 0, which is then dense.
+// Returns dimensions in a random order with gaps, without using an element twice. Strides and gaps
+// are multiples of `unit`, except for dimension 0, which is contiguous if `unit` is a packet.
 Place random_place(Random& random, const std::vector<int64_t>& shape, int64_t unit,
                    bool broadcast) {
   std::vector<size_t> order(shape.size());
@@ -355,7 +356,8 @@ Place random_place(Random& random, const std::vector<int64_t>& shape, int64_t un
 
 class CudaStridedTest : public CudaTest {
  protected:
-  // Runs on fresh memory; with target > 0 in place on that operand, whose place is the output's.
+  // Runs on fresh memory. If `target` is above 0, runs in place on that operand, whose place is the
+  // output's.
   void check(const std::vector<int64_t>& shape, const std::vector<Place>& places, int target,
              uint64_t seed) const {
     std::vector<std::vector<char>> host(inputs_ + 1);
@@ -428,7 +430,7 @@ TEST_P(CudaStridedTest, RandomLayoutsInPlace) {
   for (int i = 0; i < 25 && !HasFatalFailure(); ++i) check_random(random, true, i);
 }
 
-// As many dimensions as the engine takes.
+// The largest number of dimensions that the engine supports.
 TEST_P(CudaStridedTest, MostDimensions) {
   std::vector<int64_t> shape(cuda::kMaxDimensions, 1);
   for (const int dimension : {1, 4, 9, 16, 20, 24}) shape[dimension] = 3;
@@ -507,7 +509,7 @@ TEST_F(CudaLaunchTest, CanBeCapturedIntoAGraph) {
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   cudaGraphExec_t executable = nullptr;
   ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
-  // What the graph reads came after the capture.
+  // The graph must read the memory's contents after the capture.
   DeviceMemory::copy(x.data(), input_.data(), input_.size(), cudaMemcpyHostToDevice);
   ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
@@ -525,7 +527,7 @@ class CudaExhaustiveLargeTest : public CudaEnvironment {
   static constexpr int64_t kSize = (int64_t{1} << 31) + 123'457;
   static constexpr size_t kChunk = size_t{64} << 20;
 
-  // False, with the reason, if the GPU has not that much memory free.
+  // Returns false and prints the reason if the GPU has less free memory.
   static bool has_memory(size_t needed) {
     size_t free_bytes = 0;
     size_t total = 0;
@@ -533,7 +535,7 @@ class CudaExhaustiveLargeTest : public CudaEnvironment {
     return free_bytes > needed + (size_t{512} << 20);
   }
 
-  // All 65,536 elements, again and again.
+  // Fills the memory with all 65,536 elements, repeatedly.
   static void fill_periodically(const DeviceMemory& memory) {
     std::vector<uint64_t> values(kPeriod);
     std::iota(values.begin(), values.end(), uint64_t{0});
@@ -546,7 +548,8 @@ class CudaExhaustiveLargeTest : public CudaEnvironment {
     }
   }
 
-  // Element i is the result for element `step` * i of the pattern, for the first kSize of them.
+  // Expects element i to be the result for element `step` * i of the pattern, for the first kSize
+  // elements.
   static void expect_results(const KernelCase& kernel, const DeviceMemory& memory, int64_t step) {
     std::vector<uint64_t> x(kChunk / 2);
     for (size_t i = 0; i < x.size(); ++i) x[i] = step * i % kPeriod;
@@ -599,7 +602,7 @@ TEST_F(CudaExhaustiveLargeTest, StridedBeyond32BitIndicesAndOffsets) {
   ASSERT_EQ(function(kernel.parameters, operands, nullptr), cudaSuccess);
   expect_results(kernel, y, 2);
 
-  // Few elements, far apart.
+  // Few elements with a large stride.
   constexpr int64_t kFew = 1000;
   const int64_t stride = 4 * kSize / kFew / 2 * 2;
   operands.size = kFew;

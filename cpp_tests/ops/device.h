@@ -1,4 +1,4 @@
-// A GPU's memory, and what skips a test where there is no GPU.
+// Memory of a GPU, and a fixture that skips tests without a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,8 +35,8 @@ class DeviceMemory {
     copy(content.data(), data_, size_, cudaMemcpyDeviceToHost);
     return content;
   }
-  // Done when it returns: cudaMemcpy() may still be copying what it was given in pageable memory,
-  // and streams that do not wait for the default one would not see it.
+  // Returns after the copy is complete. Otherwise cudaMemcpy() could still be copying pageable
+  // memory, and streams that do not wait for the default stream would not see the data.
   static void copy(void* to, const void* from, size_t size, cudaMemcpyKind kind) {
     cudaError_t error = cudaMemcpy(to, from, size, kind);
     if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);

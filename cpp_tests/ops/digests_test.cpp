@@ -1,9 +1,9 @@
-// The digests of prove/digests.json, in part, from the engine alone: no torch is needed, so they
-// hold wherever the engine runs. The inputs are prove/inputs.py's and the sum is prove/digest.py's,
-// in 64-bit integers.
+// Computes a part of the digests of prove/digests.json with the engine alone. Torch is not needed,
+// so this test runs wherever the engine runs. The inputs are those of prove/inputs.py, and the sum
+// in 64-bit integers is that of prove/digest.py.
 //
-// FASTACT_DIGEST_RESULTS=N: spaces whose part has more results are left out. 65536, the default,
-// leaves all inputs of the 16-bit types, 16777216 everything.
+// FASTACT_DIGEST_RESULTS=N omits spaces whose part has more than N results. The default, 65536,
+// keeps all inputs of the 16-bit types; 16777216 keeps everything.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -39,7 +39,7 @@ uint64_t largest_part() {
   return text == nullptr || *text == '\0' ? kResults : std::strtoull(text, nullptr, 10);
 }
 
-// ---- Words: splitmix64's increment, and two of its finalizer's rounds
+// ---- Words: the increment of splitmix64, and two rounds of its finalizer
 
 constexpr uint64_t kStep = 0x9E3779B97F4A7C15;
 
@@ -60,7 +60,7 @@ enum class Inputs : uint8_t { kPatterns, kPairs, kMixed };
 
 struct Space {
   Inputs inputs;
-  bool gradients;  // of the inputs' kind; else they are 1
+  bool gradients;  // gradients of the same kind as the inputs; otherwise they are 1
   uint64_t elements;
 };
 
@@ -84,7 +84,7 @@ void fill_patterns(Bits* to, uint64_t first, uint64_t count, int shift) {
   for (uint64_t i = 0; i < count; ++i) to[i] = static_cast<Bits>((first + i) >> shift);
 }
 
-// Pseudo-random words, of which every second stripe holds elements of ordinary size.
+// Fills memory with pseudo-random words. Every second stripe contains elements of ordinary size.
 void fill_mixed(const Format& format, char* to, int operand, uint64_t first, uint64_t count) {
   const int width = 8 * format.bytes;
   const int kept = std::min(5, width - 2 - format.fraction_bits);
@@ -143,7 +143,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-// The schema's numbers as the digest's name has them, "elu-alpha=1.0-scale=1.0".
+// Returns the schema's numbers from the name of a digest, such as "elu-alpha=1.0-scale=1.0".
 Parameters parameters_of(const Activation& activation, const std::string& id) {
   Parameters parameters;
   for (size_t i = 0; i < activation.parameters.size(); ++i) {

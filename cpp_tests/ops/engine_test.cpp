@@ -1,5 +1,5 @@
-// What is there: the catalogue, the kernels of every activation, and the choice of the instruction
-// set at load.
+// The catalogue, the kernels of every activation, and the choice of the instruction set at load
+// time.
 #include "ops/cpu/engine.h"
 
 #include <gtest/gtest.h>
@@ -145,19 +145,20 @@ TEST(EngineTest, EveryFormHasAKernelForEveryTypeOnEveryInstructionSet) {
   }
 }
 
-// The choice is made once in a process, so each of these asks a new one.
+// The choice is made once per process, so each of these tests starts a new one.
 class SelectionTest : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, kNewProcess); }
 
-  // Prints what a process with this FASTACT_CPU_ISA (null: without) selects, or the error.
+  // Prints the instruction set that a process with this FASTACT_CPU_ISA (null: unset) selects, or
+  // the error.
   [[noreturn]] static void print_selection(const char* wanted) {
     if (wanted == nullptr) {
       unsetenv("FASTACT_CPU_ISA");
     } else {
       setenv("FASTACT_CPU_ISA", wanted, 1);
     }
-    // Twice: the second call must not answer differently after an error.
+    // Twice: after an error, the second call must give the same answer.
     for (int i = 0; i < 2; ++i) {
       try {
         std::fprintf(stderr, "selected <%s>\n",

@@ -1,4 +1,5 @@
-// The calling thread's floating-point environment changes no result, and calls do not change it.
+// The calling thread's floating-point environment changes no result, and calls do not change the
+// environment.
 #include "ops/floating_point.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,7 @@ uint32_t state() {
 #endif
 }
 
-// Calls f(), and nothing else, in the environment.
+// Calls f() in the environment, and nothing else.
 template <class Function>
 void in(const Environment& environment, const Function& f) {
   std::fenv_t before;
@@ -65,7 +66,7 @@ void in(const Environment& environment, const Function& f) {
   f();
   const uint32_t left = state();
   std::fesetenv(&before);
-  // The flags of past exceptions do not belong to the environment.
+  // The flags of past exceptions are not part of the environment.
   constexpr uint32_t kFlags = 0x3f;
   EXPECT_EQ(left & ~kFlags, set & ~kFlags) << environment.name;
 }
@@ -89,7 +90,7 @@ std::vector<std::vector<char>> operands(const Format& format, int count) {
   return result;
 }
 
-// Expects run(addresses of the operands) to leave the same bits in the first operand in every
+// Expects run(addresses of the operands) to write the same bits to the first operand in every
 // environment.
 template <class Run>
 void expect_same(const std::string& name, const std::vector<std::vector<char>>& operands,

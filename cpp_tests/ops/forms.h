@@ -1,4 +1,4 @@
-// Forms that no operator has, for tests of the engines: several outputs, and operands of several
+// Forms without an operator, for tests of the engines: several outputs, and operands of several
 // types.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// Of a bfloat16 and a float: their sum as float, and their product as bfloat16.
+// The sum of a bfloat16 and a float as float, and their product as bfloat16.
 struct SumAndProduct {
   using Outputs = Elements<float, BFloat16>;
   using Inputs = Elements<BFloat16, float>;
@@ -20,7 +20,7 @@ struct SumAndProduct {
   double scale;
 };
 
-// One output that is wider than an input.
+// A form with one output that is wider than an input.
 struct WideDifference {
   using Outputs = Elements<double>;
   using Inputs = Elements<Float16, double>;

@@ -1,6 +1,6 @@
-// The CUDA engine with forms that no operator has (forms.h): several outputs and operands of
-// several types, at lengths around packets and blocks, beside their boundaries, strided, broadcast
-// and in place.
+// The CUDA engine with forms that have no operator (forms.h): several outputs and operands of
+// several types, at lengths around packets and blocks, at offsets from packet boundaries, strided,
+// broadcast and in place.
 #if FASTACT_HAS_CUDA
 
 #include "cpp_tests/ops/forms_cuda.h"
@@ -17,8 +17,7 @@ constexpr Parameters kParameters = {{0.5}};
 
 constexpr int64_t kAround = 16;
 
-// Elements of one operand, in host and device memory, with kAround more in front of and behind
-// them.
+// The elements of one operand in host and device memory, with kAround more before and after them.
 template <class Element>
 struct Operand {
   explicit Operand(int64_t count) : host(count + 2 * kAround) {
@@ -50,11 +49,11 @@ struct Operand {
   DeviceMemory device{host.size() * sizeof(Element)};
 };
 
-// A dense or strided launch: sizes of the dimensions and strides in elements, fastest first; each
-// operand's first element.
+// A contiguous or strided launch: the sizes of the dimensions and the strides in elements, fastest
+// first; and the first element of each operand.
 struct Placement {
   std::vector<int64_t> shape;
-  std::vector<std::vector<int64_t>> strides;  // none: dense
+  std::vector<std::vector<int64_t>> strides;  // none: contiguous
   std::vector<int64_t> firsts;
 
   [[nodiscard]] int64_t size() const {
@@ -62,7 +61,7 @@ struct Placement {
     for (const int64_t n : shape) product *= n;
     return product;
   }
-  // Where element `index` of the operand lies.
+  // Returns the place of element `index` of the operand.
   [[nodiscard]] int64_t at(int operand, int64_t index) const {
     if (strides.empty()) return firsts[operand] + index;
     int64_t place = firsts[operand];
@@ -92,8 +91,8 @@ struct Placement {
 
 class CudaFormsTest : public CudaEnvironment {
  protected:
-  // The outputs are compared with evaluate() here, element for element, and with what was around
-  // them before.
+  // Compares the outputs with evaluate() on the host, element by element, and the memory around
+  // them with its previous contents.
   static void check_sum_and_product(const Placement& placement) {
     constexpr int64_t kCount = 80'000;
     static Operand<float> sum(kCount);
@@ -121,8 +120,8 @@ class CudaFormsTest : public CudaEnvironment {
   }
 };
 
-// Up to a packet's and a block's length, with the operands' first elements on, beside, and at
-// different distances from a packet's boundary.
+// Lengths up to those of a packet and a block. The operands' first elements are at a packet
+// boundary, next to one, and at different distances from one.
 TEST_F(CudaFormsTest, SeveralOutputsOfSeveralTypesDense) {
   for (const std::vector<int64_t>& firsts :
        {std::vector<int64_t>{0, 0, 0, 0}, {1, 1, 1, 1}, {3, 3, 3, 3}, {1, 0, 2, 3}, {0, 1, 0, 0}}) {
@@ -144,7 +143,7 @@ TEST_F(CudaFormsTest, SeveralOutputsOfSeveralTypesStrided) {
       {{33, 5}, {{2, 80}, {1, 40}, {3, 100}, {1, 33}}, not_aligned},
       {{33, 5, 7}, {{1, 40, 200}, {7, 231, 1}, {0, 1, 5}, {1, 0, 33}}, not_aligned},
       {{1}, {{1}, {1}, {1}, {1}}, aligned},
-      // Rows in packets, some of them repeated.
+      // Rows in packets; some rows are repeated.
       {{64, 9}, {{1, 64}, {1, 128}, {1, 72}, {1, 0}}, aligned},
       {{512, 100}, {{1, 600}, {1, 520}, {1, 0}, {1, 512}}, aligned},
   };

@@ -1,4 +1,4 @@
-// The CPU engine with forms that no operator has: several outputs, and operands of several types,
+// The CPU engine with forms that have no operator: several outputs, and operands of several types,
 // at every length, strided, broadcast and in place.
 #include "cpp_tests/ops/forms.h"
 
@@ -7,19 +7,20 @@
 #include <vector>
 
 #include "ops/cpu/loop.h"
-// The engine's own copies are compiled for instruction sets; this one is for the tests' target.
+// The engine's own copies are compiled for instruction sets. This copy is for the tests' target.
 #include "ops/cpu/strided.cpp"  // NOLINT(bugprone-suspicious-include)
 
 namespace fastact::testing {
 namespace {
 
-// A form whose inputs do not say how they broadcast.
+// A form that does not define how its inputs broadcast.
 static_assert(!HasBroadcasts<WideDifference>);
 static_assert(IsForm<SumAndProduct> && IsForm<WideDifference>);
 static_assert(kOperandsOf<SumAndProduct> == 4 && kLargestOf<SumAndProduct> == 4);
 static_assert(!kSizesOf<SumAndProduct>.are_equal() && !kAllAre<WideDifference, double>);
 
-// One operand: `count` elements with `step` elements between neighbours, 0 for one that repeats.
+// One operand of `count` elements. `apart` is the distance between neighbours in elements, 0 for
+// one element that repeats.
 template <class Element>
 struct Operand {
   Operand(int64_t count, int64_t apart) : step(apart), elements(1 + (count + 1) * (step + 1)) {}
@@ -29,7 +30,7 @@ struct Operand {
   [[nodiscard]] int64_t stride() const { return step * static_cast<int64_t>(sizeof(Element)); }
 
   int64_t step;
-  std::vector<Element> elements;  // the first one is in front of the operand
+  std::vector<Element> elements;  // the first one precedes the operand
 };
 
 bool same_bits(float a, float b) { return to_bits(a) == to_bits(b); }

@@ -1,10 +1,10 @@
-// Random calls of the CPU engine, as torch's iterator makes them: any number of dimensions, any
-// strides and offsets, the range cut at any element and its pieces in any order or on threads of
-// their own. On every instruction set the bits must be those of baseline calls for one element
-// each, nothing else in memory may change, and samples are held to the oracle.
+// Random calls of the CPU engine in the form in which torch's iterator makes them: any number of
+// dimensions, any strides and offsets, the range split at any element, and its pieces in any order
+// or on separate threads. On every instruction set, the bits must equal those of baseline calls for
+// single elements, and no other memory may change. Samples are compared with the oracle.
 //
-// FASTACT_FUZZ_CASES is the number of calls, FASTACT_FUZZ_SEED the first one's seed: call i has the
-// seed FASTACT_FUZZ_SEED + i, from which everything about it follows.
+// FASTACT_FUZZ_CASES is the number of calls, FASTACT_FUZZ_SEED the seed of the first call. Call i
+// has the seed FASTACT_FUZZ_SEED + i, which determines everything about it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,9 +20,9 @@ namespace fastact::testing {
 namespace {
 
 constexpr int kMaxDimensions = 6;
-// More than two of the engine's blocks, so that a range also begins and ends inside one.
+// More than two blocks of the engine, so that a range also begins and ends inside a block.
 constexpr int64_t kMaxElements = 2600;
-// The engine's first two dimensions are always there.
+// The first two dimensions of the engine always exist.
 constexpr int kEngineDimensions = 2;
 
 using Sizes = std::vector<int64_t>;
@@ -31,8 +31,8 @@ int64_t count_of(const Sizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
-// Where an operand lies: strides in elements, and the elements of its memory, of which the element
-// at index 0 is the `first`.
+// The place of an operand: its strides in elements, and the number of elements in its memory. The
+// element at index 0 is element `first`.
 struct Layout {
   Sizes strides;
   int64_t first = 0;
@@ -43,9 +43,10 @@ struct Layout {
   }
 };
 
-// The smallest memory for these strides, and up to some elements before and after it.
+// Returns the smallest memory for these strides, plus a few elements before and after it.
 Layout place(Random& random, const Sizes& sizes, Sizes strides) {
-  // Half of the operands end where their memory ends, so that a step beyond is a step out of it.
+  // Half of the operands end where their memory ends, so that an access beyond them is out of
+  // bounds.
   const int64_t before = random_between(random, 0, 9);
   const int64_t after = random() % 2 == 0 ? 0 : random_between(random, 1, 9);
   Layout layout = {.strides = std::move(strides), .first = before, .span = before + after};
@@ -69,7 +70,7 @@ Sizes contiguous_strides(const Sizes& sizes) {
   return strides;
 }
 
-// Permuted, with gaps, backwards: no element twice.
+// Returns permuted dimensions, some with gaps, some backwards, without using an element twice.
 Sizes distinct_strides(Random& random, const Sizes& sizes) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
@@ -84,7 +85,7 @@ Sizes distinct_strides(Random& random, const Sizes& sizes) {
   return strides;
 }
 
-// The same, and expanded dimensions or windows that overlap.
+// The same, plus expanded dimensions and overlapping windows.
 Sizes input_strides(Random& random, const Sizes& sizes) {
   Sizes strides = distinct_strides(random, sizes);
   const uint64_t kind = random() % 4;
@@ -95,12 +96,13 @@ Sizes input_strides(Random& random, const Sizes& sizes) {
   return strides;
 }
 
-// From none to kMaxDimensions dimensions of 1, small and odd numbers; seldom one of 0.
+// Returns up to kMaxDimensions dimensions of size 1, of small sizes and of odd sizes; rarely a size
+// of 0.
 Sizes random_sizes(Random& random) {
   Sizes sizes(random_between(random, 0, kMaxDimensions));
   int64_t room = kMaxElements;
   for (int64_t& size : sizes) {
-    // The whole room for one dimension now and then, so that rows are longer than a block.
+    // Sometimes one dimension takes all of the room, so that rows are longer than a block.
     const int64_t largest = random() % 5 == 0 ? room : std::min<int64_t>(room, 19);
     size = random() % 4 == 0 ? 1 : random_between(random, 1, largest);
     room /= size;
@@ -115,7 +117,7 @@ struct Range {
   int64_t end = 0;
 };
 
-// [0, count) cut at up to seven places, in any order.
+// Returns [0, count) split at up to seven places, in any order.
 std::vector<Range> random_pieces(Random& random, int64_t count) {
   std::vector<int64_t> cuts = {0, count};
   for (int64_t i = random_between(random, 0, 7); i > 0; --i) {
@@ -131,12 +133,12 @@ std::vector<Range> random_pieces(Random& random, int64_t count) {
 struct FuzzCase {
   uint64_t seed = 0;
   KernelCase kernel;
-  // Whether the oracle can tell the results: gradients are 1.
+  // True if the oracle can check the results, which requires gradients of 1.
   bool told_by_oracle = false;
-  // The first dimension is the one that the engine steps along first.
+  // The first dimension is the engine's fastest one.
   Sizes sizes;
   std::vector<Layout> operands;
-  // The operand that is also the output, 0 for none.
+  // The operand that is also the output; 0 for none.
   int in_place = 0;
   std::vector<Range> pieces;
   bool on_threads = false;
@@ -167,7 +169,7 @@ std::ostream& operator<<(std::ostream& stream, const FuzzCase& fuzz) {
                 << "\n  FASTACT_FUZZ_CASES=1 FASTACT_FUZZ_SEED=" << fuzz.seed << " repeats it";
 }
 
-// Consecutive seeds go through all kernels.
+// Consecutive seeds visit all kernels.
 FuzzCase fuzz_case(uint64_t seed) {
   const std::vector<KernelCase> kernels = all_kernels();
   Random random = seeded(seed);
@@ -175,7 +177,7 @@ FuzzCase fuzz_case(uint64_t seed) {
   fuzz.seed = seed;
   fuzz.kernel = kernels[seed % kernels.size()];
   fuzz.told_by_oracle = random() % 4 == 0 && !with_oracle({fuzz.kernel}).empty();
-  // One in four at the defaults, which formulas have kernels of their own for.
+  // One call in four uses the defaults, for which some formulas have separate kernels.
   if (random() % 4 != 0) fuzz.kernel.parameters = draw_parameters(random);
   fuzz.sizes = random_sizes(random);
   const bool all_contiguous = random() % 4 == 0;
@@ -194,7 +196,7 @@ FuzzCase fuzz_case(uint64_t seed) {
   return fuzz;
 }
 
-// The index of the element that is the position-th in order.
+// Returns the index of the element at this position in order.
 Sizes index_at(const Sizes& sizes, int64_t position) {
   Sizes index(sizes.size());
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -206,7 +208,8 @@ Sizes index_at(const Sizes& sizes, int64_t position) {
 
 using Memory = std::vector<std::vector<char>>;
 
-// The calls for one piece: the rest of a row, then as many whole rows at once as follow each other.
+// Makes the calls for one piece: the rest of a row, then as many consecutive whole rows as
+// possible.
 void run_piece(const FuzzCase& fuzz, cpu::InstructionSet set, Memory& memory, Range piece) {
   const int64_t bytes = fuzz.kernel.format().bytes;
   const int operands = fuzz.kernel.operands();
@@ -255,7 +258,7 @@ void check(const FuzzCase& fuzz) {
     contents.push_back(ones ? std::vector<uint64_t>(span, format.one())
                             : mixed_values(format, span, 8 * fuzz.seed + i));
   }
-  // The output's memory as it must be: results among elements that keep what they hold.
+  // The expected memory of the output: results, between elements that keep their contents.
   std::vector<uint64_t> expected = contents[fuzz.in_place];
   for (int64_t position = 0; position < fuzz.count(); ++position) {
     const Sizes index = index_at(fuzz.sizes, position);
@@ -265,7 +268,7 @@ void check(const FuzzCase& fuzz) {
     }
     const uint64_t result =
         run_one(kernel, cpu::InstructionSet::kBaseline, std::span(elements, fuzz.inputs()));
-    // One element in sixteen: the oracle is slow where it needs 113 bits.
+    // One element in sixteen, because the oracle is slow if it needs 113 bits.
     if (fuzz.told_by_oracle && position % 16 == 0) {
       const uint64_t x = elements[fuzz.inputs() - 1];
       ASSERT_EQ(broken_promise(kernel, x, result), "")

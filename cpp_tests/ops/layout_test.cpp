@@ -1,6 +1,6 @@
-// How elements reach a form must not change a bit: every kernel on every instruction set, at
-// every length, alignment and stride, in place, and between pages that must not be touched, against
-// calls of the baseline kernel for one element each.
+// The layout of the elements must not change a bit. Every kernel on every instruction set, at every
+// length, alignment and stride, in place, and between inaccessible pages, is compared with calls of
+// the baseline kernel for single elements.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class LayoutTest : public ::testing::TestWithParam<KernelCase> {
   const Format& format_ = kernel_.format();
   const int inputs_ = kernel_.id.order + 1;
 
-  // The gradients, then x.
+  // Returns the gradients, then x.
   [[nodiscard]] std::vector<std::vector<uint64_t>> draw_inputs(size_t count, uint64_t seed) const {
     std::vector<std::vector<uint64_t>> values(inputs_);
     for (int i = 0; i < inputs_; ++i) values[i] = mixed_values(format_, count, seed + i);
@@ -51,12 +51,12 @@ class LayoutTest : public ::testing::TestWithParam<KernelCase> {
   }
 };
 
-// ---- Dense
+// ---- Contiguous
 
 constexpr int64_t kLengths = 4200;
 
-// Every length; the baseline, whose loops are not unrolled by hand, takes steps beyond two blocks,
-// and an emulated processor beyond four of the longest vectors.
+// Returns every length. For the baseline, whose loops are not unrolled by hand, lengths beyond two
+// blocks are sampled; for an emulated processor, lengths beyond four of the longest vectors.
 std::vector<int64_t> lengths_for(cpu::InstructionSet set) {
   std::vector<int64_t> lengths;
   const bool every = set != cpu::InstructionSet::kBaseline && !kSlowBuild;
@@ -78,8 +78,8 @@ TEST_P(LayoutTest, EveryLengthWithinItsPages) {
 
   for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
     SCOPED_TRACE(cpu::name_of(set));
-    // Even lengths end where a page must not be touched, odd ones begin a few elements, another
-    // number for each operand, after one.
+    // With even lengths, operands end at an inaccessible page. With odd lengths, they begin a few
+    // elements after one; the number differs for each operand.
     const size_t room = (kLengths + 64) * format_.bytes;
     std::vector<std::unique_ptr<GuardedMemory>> memory;
     for (int i = 0; i <= inputs_; ++i) memory.push_back(std::make_unique<GuardedMemory>(room));
@@ -95,7 +95,7 @@ TEST_P(LayoutTest, EveryLengthWithinItsPages) {
       }
       run_dense(kernel_, set, operands, n);
       ASSERT_TRUE(std::equal(operands[0], operands[0] + bytes, expected.data())) << n;
-      // What was written is taken back: anything else left in the pages was written beside it.
+      // The results are overwritten. Any other change in the pages was written outside the output.
       std::fill_n(operands[0], bytes, kUntouched);
       const std::span<char> pages = memory[0]->pages();
       const char* const before = std::max(pages.data(), operands[0] - 256);
@@ -130,8 +130,9 @@ TEST_P(LayoutTest, InPlaceOnEachInput) {
 
 // ---- Large
 
-// The first activation's value and derivative, in every dtype: outputs so large that they go around
-// the caches, beginning and ending off a cache line, and as large ones in place, which do not.
+// The first activation's value and derivative, in every type. The outputs are large enough for
+// non-temporal stores and begin and end inside a cache line. In-place calls of the same size use
+// ordinary stores.
 TEST(StreamedTest, SameBitsAsInParts) {
   constexpr size_t kPart = 4099;
   for (const KernelCase& kernel : all_kernels()) {
@@ -177,8 +178,8 @@ TEST(StreamedTest, SameBitsAsInParts) {
 
 // ---- Strided
 
-// The place of a size0 x size1 block in memory: strides in elements, and where its first element
-// lies so that all are inside `span` elements.
+// A size0 x size1 block in memory: its strides in elements, and its first element, chosen so that
+// all elements are within `span`.
 struct Block {
   int64_t stride0 = 0;
   int64_t stride1 = 0;
@@ -200,7 +201,7 @@ Block place(int64_t size0, int64_t size1, int64_t stride0, int64_t stride1) {
   return block;
 }
 
-// Rows, columns, with gaps, backwards: no element twice.
+// Returns rows or columns, some with gaps, some backwards, without using an element twice.
 Block random_output(Random& random, int64_t size0, int64_t size1) {
   const int64_t gap = random_between(random, 1, 3);
   const int64_t pad = random_between(random, 0, 5);
@@ -215,7 +216,7 @@ Block random_output(Random& random, int64_t size0, int64_t size1) {
   return place(size0, size1, stride0, stride1);
 }
 
-// The same, and broadcast or overlapping rows too.
+// The same, plus broadcast and overlapping rows.
 Block random_input(Random& random, int64_t size0, int64_t size1) {
   switch (random() % 6) {
     case 0:
@@ -250,7 +251,7 @@ StridedCall random_call(Random& random, int operands) {
   const bool dense_rows = random() % 3 == 0;
   for (int i = 0; i < operands; ++i) {
     if (dense_rows) {
-      // Rows with gaps between them: the dense loop, row by row.
+      // Rows with gaps between them use the contiguous loop for each row.
       call.blocks[i] = place(call.size0, call.size1, 1, call.size0 + random_between(random, 0, 9));
     } else {
       call.blocks[i] = i == 0 ? random_output(random, call.size0, call.size1)
@@ -262,8 +263,8 @@ StridedCall random_call(Random& random, int operands) {
 
 class StridedTest : public LayoutTest {
  protected:
-  // Runs the call on fresh memory with every operand against a page's end; with in_place > 0 on
-  // that operand, whose block must then be the output's.
+  // Runs the call on fresh memory, with every operand ending at an inaccessible page. If `in_place`
+  // is above 0, runs in place on that operand, whose block must be the output's.
   void check(const StridedCall& call, cpu::InstructionSet set, uint64_t seed, int in_place = 0) {
     SCOPED_TRACE(cpu::name_of(set));
     std::vector<std::unique_ptr<GuardedMemory>> memory;
@@ -305,7 +306,8 @@ class StridedTest : public LayoutTest {
     }
   }
 
-  // Of each kernel other ones: what moves the elements is compiled once for all forms.
+  // Different layouts for each kernel, because the code that moves the elements is shared by all
+  // forms.
   Random layouts(unsigned first) const {
     const DerivativeId& id = kernel_.id;
     const unsigned kind =

@@ -1,5 +1,5 @@
-// What activations are, for the tests: the definition in long double, and in 113 bits where that
-// leaves a doubt. Nothing here is shared with the library. A new activation adds one row.
+// The definitions of the activations for the tests: in long double, and in 113 bits where long
+// double leaves a doubt. Nothing here is shared with the library. A new activation adds one row.
 #pragma once
 
 #include <cfloat>
@@ -14,14 +14,15 @@
 
 namespace fastact::testing {
 
-// At least 106 correct bits: the compiler's own 128-bit type, or long double where it is that wide.
+// A type with at least 106 correct bits: the compiler's 128-bit type, or long double if it is that
+// wide.
 #if defined(__SIZEOF_FLOAT128__) && LDBL_MANT_DIG < 113
 using Quad = __float128;
 #else
 using Quad = long double;
 #endif
 
-// A constant from its decimal digits, "1.0507...".
+// Returns a constant from its decimal digits, such as "1.0507...".
 template <class Real>
 Real decimal(std::string_view digits) {
   Quad numerator = 0;
@@ -38,7 +39,7 @@ Real decimal(std::string_view digits) {
   return static_cast<Real>(numerator / denominator);
 }
 
-// e^x and e^x - 1. In long double by the C library; in Quad by Taylor's series.
+// e^x and e^x - 1: in long double by the C library, in Quad by the Taylor series.
 template <class Real>
 Real taylor_exponential_minus_one(Real r) {
   Real sum = 0;
@@ -66,16 +67,16 @@ Real exponential_minus_one(Real x) {
   }
 }
 
-// What a row promises of its kernels' accuracy; in every case the gradients are 1.
+// The accuracy that a row promises for its kernels with gradients of 1.
 struct Promise {
-  // Derivatives up to this order are correctly rounded in the 16-bit types, for every input.
+  // Orders up to this one are correctly rounded in the 16-bit types, for every input.
   int exact_16bit_orders = kTopOrder;
   // ULP; 0.5 means correctly rounded.
   long double float32_value = 0.5L;
   long double float32_first = 0.501L;
-  // The first derivative with any gradient, away from underflow.
+  // The first derivative with any gradient, except close to underflow.
   long double float32_products = 0.51L;
-  long double float32_derivatives = 0.501L;  // the others
+  long double float32_derivatives = 0.501L;  // the other derivatives
   long double float64 = 1.5L;
 };
 
@@ -84,10 +85,10 @@ struct Oracle {
   // f^(order)(x).
   long double (*quick)(int order, long double x);
   Quad (*precise)(int order, Quad x);
-  // d^(order - 1)(y) for d(y) = f'(f^-1(y)); null where the library has no such kernel.
+  // d^(order - 1)(y) for d(y) = f'(f^-1(y)). Null if the library has no such kernel.
   long double (*from_result)(int order, long double y);
   Promise promise;
-  // Where the formula changes: tests look closely there.
+  // Points where the formula changes. Tests examine their neighbourhoods.
   std::vector<double> branch_points;
 };
 
@@ -123,8 +124,8 @@ struct SeluDefinition {
     return lambda_alpha<Real>() * exponential(x);
   }
 
-  // y = lambda alpha (e^x - 1), so lambda alpha e^x = y + lambda alpha. Never below zero: a result
-  // may have been rounded below its limit.
+  // y = lambda alpha (e^x - 1), so lambda alpha e^x = y + lambda alpha. Never below zero, although
+  // y may have been rounded below its limit.
   static long double derivative_from_result(int order, long double y) {
     if (std::isnan(y)) return y;
     if (order == 1) {
@@ -149,8 +150,8 @@ Oracle oracle_row(std::string_view name, const std::vector<double>& branch_point
   return oracle;
 }
 
-// One row an activation. The branch points of SELU are where e^x starts to be reduced and where a
-// result reaches its limit or the subnormal numbers, in one format or another.
+// One row for each activation. The branch points of SELU are the points where the reduction of e^x
+// begins, and where a result reaches its limit or the subnormal numbers, in one of the formats.
 inline const std::vector<Oracle>& oracles() {
   static const std::vector<Oracle> kOracles = {
       oracle_row<ReluDefinition>("relu", {0}),
@@ -169,12 +170,12 @@ inline const Oracle& oracle_of(const KernelCase& kernel) {
   throw std::out_of_range("no oracle for " + std::string(kernel.info().name));
 }
 
-// Bounds of the relative errors of `quick` and `precise`; oracle_test.cpp holds them to it. Quad's
-// is that of the constants' 31 digits after the point.
+// Bounds of the relative errors of `quick` and `precise`, which oracle_test.cpp checks. The bound
+// of `precise` follows from the 31 decimals of the constants.
 inline constexpr long double kQuickError = 0x1p-60L;
 inline constexpr long double kPreciseError = 0x1p-98L;
 
-// Those of the kernels whose activation has a row here. The others are held to python_tests alone.
+// Returns the kernels whose activation has a row here. Only python_tests check the others.
 inline std::vector<KernelCase> with_oracle(std::vector<KernelCase> kernels) {
   std::erase_if(kernels, [](const KernelCase& kernel) {
     return std::ranges::none_of(
@@ -183,7 +184,7 @@ inline std::vector<KernelCase> with_oracle(std::vector<KernelCase> kernels) {
   return kernels;
 }
 
-// f^(order)(x), rounded to nearest even; nothing if a tie is closer than the oracle can tell.
+// Returns f^(order)(x), rounded to nearest even, or nothing if a tie is too close for the oracle.
 inline std::optional<uint64_t> correctly_rounded(const Oracle& oracle, int order,
                                                  const Format& format, long double x) {
   const long double y = oracle.quick(order, x);
@@ -192,7 +193,8 @@ inline std::optional<uint64_t> correctly_rounded(const Oracle& oracle, int order
   const uint64_t low = encode_nearest(format, y - margin);
   const uint64_t high = encode_nearest(format, y + margin);
   if (low == high) return low;
-  // Two neighbours; neither is infinite, as the exact largest element would have to be a result.
+  // The two neighbours. Neither is infinite: the exact value would have to exceed the largest
+  // element.
   const long double tie = (decode(format, low) + decode(format, high)) / 2;
   const Quad distance = oracle.precise(order, x) - static_cast<Quad>(tie);
   const Quad doubt = static_cast<Quad>(std::fabs(tie) * kPreciseError);
@@ -201,7 +203,7 @@ inline std::optional<uint64_t> correctly_rounded(const Oracle& oracle, int order
   return std::nullopt;
 }
 
-// What the row promises of a kernel with gradients of 1, in ULP.
+// Returns the bound in ULP that the row promises for a kernel with gradients of 1.
 inline long double promised_ulp(const KernelCase& kernel) {
   const Promise& promise = oracle_of(kernel).promise;
   if (kernel.format().bytes == 8) return promise.float64;
@@ -213,24 +215,24 @@ inline long double promised_ulp(const KernelCase& kernel) {
   return kernel.id.order <= promise.exact_16bit_orders ? 0.5L : 0.501L;
 }
 
-// Empty if the result of a kernel from the result y (gradients of 1) is close enough to the exact
-// one, else what was expected. The error is that of one addition in the wide type, which
-// is absolute, and of one rounding.
+// Checks the result of a kernel that computes from the result y, with gradients of 1. Returns an
+// empty string, or the expected value if the error is too large. The bound is the absolute error of
+// one addition in the wider type, plus one rounding.
 inline std::string broken_promise_from_result(const KernelCase& kernel, uint64_t y,
                                               uint64_t result) {
   const Format& format = kernel.format();
   const long double exact = oracle_of(kernel).from_result(kernel.id.order, decode(format, y));
   if (std::isnan(exact) && result == format.canonical_nan()) return "";
   if (exact == 0) return result == 0 ? "" : "+0";
-  // The largest derivative is below 2: one unit of its last place in float, or in double.
+  // The largest derivative is below 2, so this is one unit in its last place in float or double.
   const long double addition = format.bytes == 2 ? 0x1p-23L : 0x1p-52L;
   const long double unit = std::ldexp(1.0L, last_place_exponent(format, exact));
   const long double error = std::fabs(decode(format, result) - exact);
   return error <= 0.501L * unit + addition ? "" : std::to_string(exact);
 }
 
-// Empty if the kernel's result at x (gradients of 1) is what its row promises, else what was
-// expected. Half an ULP means correctly rounded, to the bit.
+// Checks a kernel's result at x, with gradients of 1, against the promise of its row. Returns an
+// empty string, or the expected value. Half a ULP means correctly rounded, to the bit.
 inline std::string broken_promise(const KernelCase& kernel, uint64_t x, uint64_t result) {
   if (kernel.id.from_result) return broken_promise_from_result(kernel, x, result);
   const Format& format = kernel.format();
@@ -243,7 +245,7 @@ inline std::string broken_promise(const KernelCase& kernel, uint64_t x, uint64_t
     return result == *exact ? "" : hex(format, *exact);
   }
   const long double exact = oracle.quick(kernel.id.order, input);
-  // A zero's sign is exact too.
+  // The sign of a zero must be exact, too.
   if (exact == 0 && result != encode_nearest(format, exact)) {
     return hex(format, encode_nearest(format, exact));
   }

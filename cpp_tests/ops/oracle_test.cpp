@@ -1,4 +1,4 @@
-// The oracle is held to its own promises first: known digits, and 64 bits against 113.
+// Checks the oracle itself first: known digits, and 64 bits against 113.
 #include "cpp_tests/ops/oracle.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(OracleTest, FormatsAreThoseOfTheProcessor) {
   }
 }
 
-// mpmath, 50 digits.
+// Computed by mpmath with 50 digits.
 TEST(OracleTest, KnownDigits) {
   struct Known {
     double x;

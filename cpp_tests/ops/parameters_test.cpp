@@ -1,7 +1,7 @@
-// Parameters drawn at random: every instruction set gives the baseline's bits, for numbers of any
-// size and sign, zeros, infinities and NaN. What the exact results are, python_tests know.
+// Random parameters: every instruction set gives the baseline's bits, for parameters of any size
+// and sign, zeros, infinities and NaN. python_tests check the exact results.
 //
-// FASTACT_SETTINGS is their number for each kernel, FASTACT_SETTINGS_SEED what they are drawn from.
+// FASTACT_SETTINGS is the number of parameter sets for each kernel, FASTACT_SETTINGS_SEED the seed.
 #include <gtest/gtest.h>
 
 #include <vector>

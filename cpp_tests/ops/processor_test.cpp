@@ -1,5 +1,5 @@
-// The choice of an instruction set asks for every feature that its code may use: one that a virtual
-// machine masks is a SIGILL else.
+// The choice of an instruction set requires every feature that its code may use. Otherwise, a
+// feature that a virtual machine masks would cause a SIGILL.
 #include "ops/cpu/processor.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ constexpr ProcessorFeatures kEverything = {.leaf1_ecx = ~0u,
 
 struct Feature {
   std::string name;
-  ProcessorFeatures masked;  // all but this one
+  ProcessorFeatures masked;  // all features except this one
 };
 
 template <class Member>
@@ -37,7 +37,7 @@ Feature without(const std::string& name, Member member, uint32_t bit) {
   return feature;
 }
 
-// The psABI's list.
+// The features in the psABI's list.
 std::vector<Feature> level3() {
   const auto leaf1 = &ProcessorFeatures::leaf1_ecx;
   const auto leaf7 = &ProcessorFeatures::leaf7_ebx;
@@ -79,7 +79,7 @@ TEST(ProcessorTest, NeedsEveryFeatureOfItsLevel) {
   }
 }
 
-// The compiler's own detection, which knows fewer of them.
+// The compiler's own detection, which knows fewer features.
 TEST(ProcessorTest, ReadsWhatTheProcessorSays) {
   const ProcessorFeatures features = cpu::processor_features();
   if (runs(InstructionSet::kAvx2, features)) {

@@ -1,5 +1,5 @@
-// The quotient by a reciprocal, as GPUs divide, where formulas take it: equal to IEEE division's at
-// every float32 input.
+// The quotient by a reciprocal, which GPUs compute where formulas divide: equal to the IEEE
+// division at every float32 input.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -13,8 +13,8 @@
 namespace fastact::testing {
 namespace {
 
-// For sizes from 2^-26, below which the denominator is 1 or 2 and either way exact, to `end`, where
-// the formula clamps them.
+// Compares sizes from 2^-26 to `end`, where the formula clamps them. Below 2^-26, the denominator
+// is 1 or 2 and both divisions are exact.
 template <class Denominator>
 void expect_ieee_quotients(float end, Denominator denominator) {
   constexpr uint32_t kStep = kSlowBuild ? 9'973 : 1;

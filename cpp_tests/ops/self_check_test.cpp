@@ -1,5 +1,5 @@
-// A device's comparison of its approximate instructions with IEEE arithmetic: what it finds, that a
-// difference is found, and which form serves then.
+// A device's comparison of its approximate instructions with IEEE arithmetic: its findings, the
+// detection of a planted difference, and the form that is used afterwards.
 #if FASTACT_HAS_CUDA
 
 #include "ops/cuda/self_check.h"
@@ -87,13 +87,13 @@ TEST(CudaMathTest, OnlySmoothFunctionsHaveAFastForm) {
         piecewise.contains(kernel.info().name)) {
       EXPECT_FALSE(fast) << kernel.name();
     } else if (kernel.info().name == "silu") {
-      // Its first derivative is in segments.
+      // Its first derivative is computed in segments.
       EXPECT_EQ(fast, kernel.id.order != 1 || kernel.id.dtype != DType::kFloat32) << kernel.name();
     }
   }
 }
 
-// ---- With one
+// ---- With a GPU
 
 class CudaSelfCheckTest : public CudaEnvironment {
  protected:
@@ -118,7 +118,7 @@ class CudaSelfCheckTest : public CudaEnvironment {
     cudaGraphDestroy(graph);
   }
 
-  // compare_all(), counted.
+  // compare_all(), with a count of the calls.
   static cudaError_t counted(cudaStream_t stream, Findings& findings) {
     ++comparisons;
     return cuda::compare_all(stream, findings);
@@ -128,8 +128,8 @@ class CudaSelfCheckTest : public CudaEnvironment {
   cudaStream_t stream_ = nullptr;
 };
 
-// What the documentation says of compute capability 9.0. That IEEE arithmetic serves on another one
-// would be no fault.
+// The documentation promises this for compute capability 9.0. On other GPUs, using IEEE arithmetic
+// is not a fault.
 TEST_F(CudaSelfCheckTest, NothingDiffersOnHopper) {
   int major = 0;
   ASSERT_EQ(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), cudaSuccess);
@@ -141,7 +141,7 @@ TEST_F(CudaSelfCheckTest, NothingDiffersOnHopper) {
   EXPECT_EQ((findings.results - (uint64_t{12} << 23)) % 0x20000, 0);
 }
 
-// Every significand comes again with every exponent: what differs, differs below 2^11.
+// Every significand recurs with every exponent, so any difference also occurs below 2^11.
 TEST_F(CudaSelfCheckTest, EveryReciprocalOfTheContract) {
   SelfCheck check(&cuda::compare_all);
   Findings findings;
@@ -166,7 +166,7 @@ TEST_F(CudaSelfCheckTest, OnceForADevice) {
   SelfCheck check(&counted);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(check.fast_serves(0, kValue, 0, stream_));
   EXPECT_EQ(comparisons, 1);
-  // A second device's findings are its own. It need not exist, as the current device compares.
+  // A second device has its own findings. It need not exist, because the current device compares.
   EXPECT_TRUE(check.fast_serves(0, kValue, 1, stream_));
   EXPECT_EQ(comparisons, 2);
   cudaGetLastError();
@@ -183,7 +183,7 @@ TEST_F(CudaSelfCheckTest, OnceForManyThreads) {
   EXPECT_EQ(served, 16);
 }
 
-// A planted difference is found, and only what it concerns is no longer fast.
+// A planted difference is found, and only the affected forms stop being fast.
 TEST_F(CudaSelfCheckTest, AReciprocalThatDiffers) {
   SelfCheck check(&compare_unrefined_reciprocals);
   EXPECT_FALSE(check.fast_serves(0, kValue, 0, stream_));
@@ -224,7 +224,8 @@ TEST_F(CudaSelfCheckTest, NotInACapture) {
   end_capture();
 }
 
-// A capture of another stream forbids much to this thread or to all, and is not disturbed.
+// The capture of another stream forbids many calls to this or all threads. The comparison must not
+// disturb it.
 TEST_F(CudaSelfCheckTest, BesideACapture) {
   cudaStream_t other = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), cudaSuccess);
@@ -244,7 +245,7 @@ TEST_F(CudaSelfCheckTest, BesideACapture) {
   cudaStreamDestroy(other);
 }
 
-// The legacy default stream cannot be asked while another one is captured.
+// The legacy default stream cannot be queried while another stream is being captured.
 TEST_F(CudaSelfCheckTest, TheDefaultStreamBesideACapture) {
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
@@ -253,7 +254,7 @@ TEST_F(CudaSelfCheckTest, TheDefaultStreamBesideACapture) {
   EXPECT_FALSE(check.fast_serves(0, kValue, 0, nullptr));
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   cudaGraph_t graph = nullptr;
-  cudaStreamEndCapture(blocking, &graph);  // whether asking ends the capture is CUDA's
+  cudaStreamEndCapture(blocking, &graph);  // CUDA decides whether the query ends the capture
   cudaGetLastError();
   if (graph != nullptr) cudaGraphDestroy(graph);
   cudaStreamDestroy(blocking);

@@ -1,5 +1,5 @@
-// NaN, infinities, zeros and subnormal numbers, by the written rules: bits, in every format, on
-// every instruction set.
+// NaN, infinities, zeros and subnormal numbers follow the documented rules: to the bit, in every
+// format, on every instruction set.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,7 +17,8 @@ int activation_named(std::string_view name) {
   throw std::out_of_range("no activation " + std::string(name));
 }
 
-// One element alone, and as each of 67 among others: in vector code, and in what is left over.
+// Returns the results of one element alone, and of each of 67 elements: in vector code, and in the
+// remainder loop.
 std::vector<uint64_t> results_of(const KernelCase& kernel, cpu::InstructionSet set,
                                  std::span<const uint64_t> inputs) {
   constexpr size_t kCount = 67;
@@ -57,7 +58,7 @@ class SpecialValuesTest : public ::testing::TestWithParam<KernelCase> {
     return values;
   }
 
-  // The exact derivative at an element, by the oracle.
+  // Returns the exact derivative at an element, computed by the oracle.
   [[nodiscard]] long double exact(uint64_t x) const {
     const Oracle& oracle = oracle_of(kernel_);
     const long double value = decode(format_, x);
@@ -65,7 +66,7 @@ class SpecialValuesTest : public ::testing::TestWithParam<KernelCase> {
   }
 };
 
-// Whatever its sign and payload, signalling or quiet, whatever the gradients.
+// For any sign and payload, signalling or quiet, and any gradients.
 TEST_P(SpecialValuesTest, NanInputGivesTheCanonicalNan) {
   for (const uint64_t nan : nans()) {
     for (const uint64_t gradient : special_values(format_)) {
@@ -117,7 +118,7 @@ TEST_P(SpecialGradientsTest, InfiniteGradientTimesASlopeIsInfinite) {
     expect_bits(kernel_, inputs, format_.infinity());
     inputs[0] |= format_.sign();
     expect_bits(kernel_, inputs, format_.infinity() | format_.sign());
-    // An infinity and a zero among the gradients are a NaN, as in any product.
+    // An infinite and a zero gradient give NaN, like any product of the two.
     if (order_ > 1) {
       inputs[1] = 0;
       expect_bits(kernel_, inputs, format_.canonical_nan());
@@ -125,7 +126,7 @@ TEST_P(SpecialGradientsTest, InfiniteGradientTimesASlopeIsInfinite) {
   }
 }
 
-// From the result, accuracy_test.cpp bounds them.
+// accuracy_test.cpp bounds the derivatives computed from the result.
 class SpecialInputsTest : public SpecialValuesTest {};
 
 TEST_P(SpecialInputsTest, AreAsExactAsOthers) {
@@ -152,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, SpecialInputsTest,
                          }))),
                          KernelCaseName());
 
-// The rules again as literal bits, so that no mistake of the oracle can hide one.
+// The rules again as literal bits, so that an error in the oracle cannot hide a wrong result.
 struct Bits {
   uint64_t nan, negative_infinity, infinity, one, negative_zero, subnormal;
   // selu(-inf) = -lambda alpha, selu'(0) = lambda alpha, selu'(1) = lambda.
@@ -184,7 +185,7 @@ TEST_P(LiteralBitsTest, Selu) {
   expect("selu", 0, {bits_.infinity}, bits_.infinity);
   expect("selu", 0, {bits_.nan}, bits_.nan);
   expect("selu", 0, {bits_.one}, bits_.lambda);
-  // lambda * 1 unit rounds to 1 unit, lambda alpha * 1 unit to 2.
+  // lambda * 1 unit rounds to 1 unit, and lambda alpha * 1 unit rounds to 2.
   expect("selu", 0, {bits_.subnormal}, bits_.subnormal);
   expect("selu", 0, {bits_.subnormal | bits_.negative_zero}, 2 | bits_.negative_zero);
   expect("selu", 1, {bits_.one, 0}, bits_.selu_slope_at_zero);

@@ -1,5 +1,5 @@
-// On ordinary numbers no kernel computes with a subnormal one: an fma of an Intel processor takes
-// some 150 cycles for it. Any processor's flag of a subnormal operand shows it.
+// For ordinary numbers, no kernel computes with a subnormal operand: an fma on an Intel processor
+// then takes some 150 cycles. The processor's flag for subnormal operands detects it.
 #if defined(__SSE2__)
 #include <gtest/gtest.h>
 #include <xmmintrin.h>
@@ -15,13 +15,14 @@ namespace {
 constexpr unsigned kExceptionFlags = 0x3f;
 constexpr unsigned kSubnormalOperand = 0x02;
 
-// A sum with one takes no longer, and is what breaks bfloat16's ties below float's normal range.
+// A sum with a subnormal operand is not slower. It breaks bfloat16's ties below float's normal
+// range.
 bool adds_one(const KernelCase& kernel) {
   return kernel.id.order == 0 && kernel.id.dtype == DType::kBFloat16 &&
          (kernel.info().name == "hardswish" || kernel.info().name == "leaky_relu");
 }
 
-// From 1/8 to 8 in either sign, and gradients of 1.
+// Inputs from 1/8 to 8 with either sign, and gradients of 1.
 bool meets_a_subnormal(const KernelCase& kernel, cpu::InstructionSet set) {
   constexpr int kCount = 256;
   const Format& format = kernel.format();
@@ -50,7 +51,7 @@ bool meets_a_subnormal(const KernelCase& kernel, cpu::InstructionSet set) {
 TEST(SubnormalTest, OrdinaryNumbersMeetNone) {
   int kernels = 0;
   for (const KernelCase& kernel : all_kernels()) {
-    // The operators that people call most; float64's tails are beyond an ordinary number's.
+    // The most common operators. float64's tails are beyond ordinary numbers.
     if (kernel.id.order > 1 || kernel.id.from_result) continue;
     ++kernels;
     for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {

@@ -1,5 +1,5 @@
-// What the tests of this folder share: element formats to the last bit, memory between pages that
-// must not be touched, inputs, and the list of all kernels.
+// Shared by the tests of this folder: element formats to the last bit, memory between inaccessible
+// pages, inputs, and the list of all kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@
 
 namespace fastact::testing {
 
-// Unoptimised and instrumented builds look for other mistakes than wrong bits, and take samples; so
-// does an emulated processor.
+// Unoptimised, instrumented and emulated builds use samples. The first two look for other mistakes
+// than wrong bits.
 #if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
     defined(FASTACT_EMULATED)
 inline constexpr bool kSlowBuild = true;
@@ -37,8 +37,8 @@ inline constexpr bool kSlowBuild = true;
 inline constexpr bool kSlowBuild = false;
 #endif
 
-// How a test gets a process that has not called the engine: an emulated program cannot be started
-// anew, but forks (such tests come first in theirs).
+// How a test gets a process that has not called the engine yet. An emulated program cannot be
+// restarted, but it can fork; such tests come first in their process.
 #if defined(FASTACT_EMULATED)
 inline constexpr const char* kNewProcess = "fast";
 #else
@@ -58,7 +58,7 @@ struct Format {
   [[nodiscard]] constexpr uint64_t infinity() const {
     return sign() - (uint64_t{1} << fraction_bits);
   }
-  // FastAct's only NaN result: quiet, sign +, every payload bit set.
+  // FastAct's canonical NaN: quiet, positive sign, every payload bit set.
   [[nodiscard]] constexpr uint64_t canonical_nan() const { return sign() - 1; }
   [[nodiscard]] constexpr uint64_t one() const {
     return static_cast<uint64_t>(bias()) << fraction_bits;
@@ -115,7 +115,8 @@ inline constexpr Format kFormats[kNumDTypes] = {{DType::kFloat32, "float32", 4, 
 
 inline const Format& format_of(DType dtype) { return kFormats[static_cast<int>(dtype)]; }
 
-// The value of an element: exact, as long double has every format's range and precision.
+// Returns the value of an element. It is exact, because long double has the range and precision of
+// every format.
 inline long double decode(const Format& format, uint64_t bits) {
   const uint64_t magnitude = bits & (format.sign() - 1);
   const auto exponent = static_cast<int>(magnitude >> format.fraction_bits);
@@ -136,26 +137,27 @@ inline long double decode(const Format& format, uint64_t bits) {
   return (bits & format.sign()) != 0 ? -value : value;
 }
 
-// The exponent of y's last place in the format, also below its normal range.
+// Returns the exponent of y's last place in the format, also below its normal range.
 inline int last_place_exponent(const Format& format, long double y) {
   const int exponent = y == 0 ? format.min_exponent() : std::ilogb(y);
   return std::max(exponent, format.min_exponent()) - format.fraction_bits;
 }
 
-// y rounded to nearest even; the canonical NaN for a NaN.
+// Returns y rounded to nearest even, or the canonical NaN for a NaN.
 inline uint64_t encode_nearest(const Format& format, long double y) {
   if (std::isnan(y)) return format.canonical_nan();
   const uint64_t sign = std::signbit(y) ? format.sign() : 0;
   if (std::isinf(y)) return sign | format.infinity();
   const int place = last_place_exponent(format, y);
   const auto units = static_cast<uint64_t>(std::nearbyint(std::ldexp(std::fabs(y), -place)));
-  // The hidden bit of a normal number, or a carry, increments the exponent by itself.
+  // The hidden bit of a normal number, or a carry, increments the exponent.
   const auto exponent = static_cast<uint64_t>(place + format.fraction_bits - format.min_exponent());
   const uint64_t magnitude = units + (exponent << format.fraction_bits);
   return sign | std::min(magnitude, format.infinity());
 }
 
-// The distance of an element to the exact value, in units of the exact value's last place.
+// Returns the distance of an element from the exact value, in units of the exact value's last
+// place.
 inline long double ulp_error(const Format& format, uint64_t bits, long double exact) {
   const long double value = decode(format, bits);
   if (std::isnan(exact) || std::isinf(value) || std::isnan(value)) {
@@ -175,7 +177,7 @@ inline std::string hex(const Format& format, uint64_t bits) {
 
 // ---- Memory
 
-// `size` bytes that end (or begin) at a page which may not be touched, in either direction.
+// `size` bytes between inaccessible pages. They end (or begin) exactly at one.
 class GuardedMemory {
  public:
   enum class Edge { kEnd, kBegin };
@@ -197,7 +199,7 @@ class GuardedMemory {
   GuardedMemory& operator=(const GuardedMemory&) = delete;
 
   [[nodiscard]] char* data() const { return data_; }
-  // All that may be touched: data() and what is left of its pages.
+  // Returns all accessible memory: data() and the rest of its pages.
   [[nodiscard]] std::span<char> pages() const { return {base_ + page_, inner_}; }
 
  private:
@@ -209,13 +211,13 @@ class GuardedMemory {
 
 // ---- Inputs
 
-// A number that an environment variable may set.
+// Returns a number that an environment variable may set.
 inline uint64_t from_environment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing writes it
   return text == nullptr || *text == '\0' ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// Seeded by each test, so that every run tries the same.
+// Each test has its own seed, so that every run uses the same numbers.
 using Random = std::mt19937_64;
 inline Random seeded(uint64_t seed) { return Random(seed); }
 
@@ -237,7 +239,8 @@ inline std::vector<uint64_t> special_values(const Format& format) {
   return values;
 }
 
-// Elements of every kind: half are between -16 and 16, the others any bits, specials among them.
+// Returns elements of every kind. Half are between -16 and 16; the others are random bits,
+// including special values.
 inline std::vector<uint64_t> mixed_values(const Format& format, size_t count, uint64_t seed) {
   Random random = seeded(seed);
   std::uniform_real_distribution<double> ordinary(-16, 16);
@@ -256,7 +259,7 @@ inline std::vector<uint64_t> mixed_values(const Format& format, size_t count, ui
   return values;
 }
 
-// Elements as they lie in memory.
+// Returns the elements in their memory format.
 inline std::vector<char> pack(const Format& format, std::span<const uint64_t> values) {
   std::vector<char> memory(values.size() * format.bytes);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -267,7 +270,7 @@ inline std::vector<char> pack(const Format& format, std::span<const uint64_t> va
 
 // ---- Parameters
 
-// The schema's defaults; 0.5, 0.25, ... where it has none.
+// Returns the schema's defaults, or 0.5, 0.25, ... for parameters without one.
 inline Parameters default_parameters(const Activation& activation) {
   Parameters parameters;
   for (size_t i = 0; i < activation.parameters.size(); ++i) {
@@ -277,7 +280,7 @@ inline Parameters default_parameters(const Activation& activation) {
   return parameters;
 }
 
-// A number of ordinary size, or one that is tiny, huge, zero, subnormal or not finite.
+// Returns a number of ordinary size, or one that is tiny, huge, zero, subnormal or not finite.
 inline double draw_parameter(Random& random) {
   const auto size = [&](double low, double high) {
     return std::exp2(std::uniform_real_distribution<double>(low, high)(random));
@@ -313,13 +316,13 @@ inline Parameters draw_parameters(Random& random) {
 
 // ---- Kernels
 
-// A derivative's kernel as the engines know it.
+// Identifies a derivative's kernel, in the terms of the engines.
 struct DerivativeId {
   int order = 0;
   bool from_result = false;
   DType dtype = DType::kFloat32;
 
-  // NOLINTNEXTLINE(google-explicit-constructor): it is one
+  // NOLINTNEXTLINE(google-explicit-constructor): a DerivativeId is a KernelId
   operator KernelId() const { return {derivative_form(order, from_result), dtype}; }
 };
 
@@ -332,7 +335,7 @@ struct KernelCase {
   [[nodiscard]] const Activation& info() const { return activations()[activation]; }
   [[nodiscard]] const Format& format() const { return format_of(id.dtype); }
   [[nodiscard]] int operands() const { return id.order + 2; }
-  // "selu_order1_from_result_bfloat16"
+  // Returns a name such as "selu_order1_from_result_bfloat16".
   [[nodiscard]] std::string name() const {
     return std::string(info().name) + "_order" + std::to_string(id.order) +
            (id.from_result ? "_from_result_" : "_") + format().name;
@@ -341,7 +344,7 @@ struct KernelCase {
 
 inline void PrintTo(const KernelCase& kernel, std::ostream* stream) { *stream << kernel.name(); }
 
-// With its parameters, which a name has no room for.
+// Returns the name and the parameters, for which the name has no room.
 inline std::string described(const KernelCase& kernel) {
   std::string text = kernel.name() + " at";
   for (const double value : kernel.parameters.values) text += ' ' + std::to_string(value);
@@ -362,7 +365,7 @@ inline std::vector<KernelCase> all_kernels() {
   return kernels;
 }
 
-// The kernels whose results depend on parameters, each at `count` drawn ones.
+// Returns the kernels whose results depend on parameters, each with `count` random sets.
 inline std::vector<KernelCase> kernels_at_drawn_parameters(int count, uint64_t seed) {
   std::vector<KernelCase> kernels;
   Random random = seeded(seed);
@@ -389,7 +392,7 @@ struct KernelCaseName {
   }
 };
 
-// The kernel on n dense elements: output, gradients, x.
+// Runs the kernel on n contiguous elements of the output, the gradients and x.
 inline void run_dense(const KernelCase& kernel, cpu::InstructionSet set,
                       std::span<char* const> operands, int64_t n) {
   int64_t strides[2 * kMaxOperands] = {};
@@ -398,7 +401,7 @@ inline void run_dense(const KernelCase& kernel, cpu::InstructionSet set,
                                                       n, 1);
 }
 
-// The kernel's result for one element: `inputs` are the gradients, then x.
+// Returns the kernel's result for one element. `inputs` are the gradients, then x.
 inline uint64_t run_one(const KernelCase& kernel, cpu::InstructionSet set,
                         std::span<const uint64_t> inputs) {
   alignas(8) char elements[kMaxOperands][8] = {};
@@ -411,8 +414,7 @@ inline uint64_t run_one(const KernelCase& kernel, cpu::InstructionSet set,
   return kernel.format().load(elements[0]);
 }
 
-// The kernel on whole vectors of elements: the gradients, then x. Gradients that are left out
-// are 1.
+// Runs the kernel on vectors of elements: the gradients, then x. Omitted gradients are 1.
 inline std::vector<uint64_t> run_all(const KernelCase& kernel, cpu::InstructionSet set,
                                      std::span<const uint64_t> x,
                                      std::span<const std::vector<uint64_t>> gradients = {}) {

@@ -1,5 +1,5 @@
-// Several threads in the engine at once: first calls, shared inputs, ranges of one output. Made for
-// ThreadSanitizer, which sees what torch's own threads hide from it.
+// Several threads use the engine at once: first calls, shared inputs, parts of one output. Written
+// for ThreadSanitizer, which cannot see accesses by torch's own threads.
 #include "cpp_tests/threads.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kThreads = 4;
 
-// The bits of every kernel's result at 0.5 with gradients of 1, found as a first call finds them.
+// Returns the bits of every kernel's result at 0.5 with gradients of 1. The kernels are looked up
+// as in a first call.
 std::vector<uint64_t> results_of_selected_kernels() {
   std::vector<uint64_t> results;
   for (const KernelCase& kernel : all_kernels()) {
@@ -27,7 +28,7 @@ std::vector<uint64_t> results_of_selected_kernels() {
   return results;
 }
 
-// What is made at the first call is made once in a process, so this one runs in a new one.
+// First calls initialise objects once per process, so this test starts a new one.
 TEST(EngineFirstUseDeathTest, OnSeveralThreadsAtOnce) {
   GTEST_FLAG_SET(death_test_style, kNewProcess);
   const auto first_use = [] {
@@ -45,7 +46,7 @@ TEST_P(EngineThreadsTest, SharedInputsAndPiecesOfOneOutput) {
   const KernelCase& kernel = GetParam();
   const int64_t bytes = kernel.format().bytes;
   constexpr int64_t kCount = 1031;
-  // Neither vectors nor cache lines begin at these.
+  // These positions are not aligned to vectors or cache lines.
   constexpr std::array<int64_t, kThreads + 1> kCuts = {0, 257, 515, 774, kCount};
 
   std::vector<std::vector<char>> memory(kernel.operands());

@@ -1,4 +1,4 @@
-// The public header: each function against the operator of the same name, and against ATen's
+// The public header: compares each function with the operator of the same name and with ATen's
 // values.
 #include <fastact/fastact.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -10,7 +10,7 @@
 namespace fastact::testing {
 namespace {
 
-// The functions of one activation, and what ATen has for it.
+// The functions of one activation, and their counterparts in ATen.
 struct Functions {
   const char* name;
   at::Tensor (*functional)(const at::Tensor&);
@@ -97,7 +97,7 @@ TEST_P(ApiTest, OutOfAnotherTypeIsCastTo) {
   for (const at::ScalarType type : kTypes) {
     at::Tensor out = at::empty(x.sizes(), type);
     f_.out(out, x);
-    // NaNs of a cast are torch's, not ours.
+    // The cast's NaNs are torch's.
     EXPECT_TRUE(at::allclose(out, f_.functional(x).to(type), 0, 0, true)) << type;
   }
 }
@@ -183,7 +183,7 @@ TEST(ApiTypesTest, BackwardPromotesMixedTypes) {
     const at::Tensor gradient = at::ones({13}, type);
     EXPECT_EQ(fastact::selu_backward(gradient, x).scalar_type(),
               at::promote_types(type, at::kFloat));
-    // A 0-dimensional tensor does not decide the type.
+    // A 0-dimensional tensor does not determine the type.
     EXPECT_EQ(fastact::selu_backward(gradient.select(0, 0), x).scalar_type(), at::kFloat);
   }
 }
@@ -213,10 +213,11 @@ TEST(PreluTest, FunctionGivesAtensValuesAndGradients) {
 
 at::Tensor page_input() { return at::linspace(-4, 4, 18).view({2, 3, 3}); }
 
-// After the calls of a page: x is what its in-place call made of page_input().
+// Checks a documentation page after its calls: its in-place call has changed x, which was
+// page_input().
 void expect_called(const at::Tensor& x, const at::Tensor& y, const std::string& name) {
   EXPECT_FALSE(same_bits(y, page_input()));
-  if (name == "prelu") {  // which has no in-place form
+  if (name == "prelu") {  // prelu has no in-place form
     EXPECT_TRUE(same_bits(x, page_input()));
   } else {
     EXPECT_TRUE(same_bits(x, y));
@@ -241,7 +242,7 @@ TEST(BuildInfoTest, SaysWhatTheLibraryWasBuiltFor) {
 #endif
 }
 
-// ---- Fused operators, each against its operations one by one
+// ---- Fused operators, each compared with its separate operations
 
 TEST(FusedApi, OperandsAndParametersReachTheOperator) {
   const at::Tensor x = inputs(at::kDouble, 24).reshape({2, 3, 4}).nan_to_num(1, 2, -2).clamp(-9, 9);
@@ -302,7 +303,7 @@ TEST(FusedApi, ClampedSwiglu) {
 TEST(FusedApi, SeluAlphaDropout) {
   const at::Tensor x = at::linspace(-4, 4, 1000, at::kFloat);
   EXPECT_TRUE(same_bits(selu_alpha_dropout(x, 0.5, false), fastact::selu(x)));
-  // All that is dropped has one value, the smallest.
+  // All dropped elements have the same value, which is the smallest.
   const at::Tensor result = selu_alpha_dropout(x, 0.5, true);
   const auto dropped = (result == result.min()).sum().item<int64_t>();
   EXPECT_GT(dropped, 400);

@@ -1,5 +1,5 @@
-// Autograd from C++: the ladder of derivatives, in place, on views, what is kept and what is
-// refused.
+// Autograd from C++: derivatives of all orders, in place, on views; saved tensors and refused
+// calls.
 #include <ATen/ATen.h>
 #include <fastact/fastact.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -21,7 +21,7 @@ at::Tensor leaf(at::ScalarType type = at::kDouble) {
   return at::linspace(-3, 3, 61, at::kDouble).to(type).requires_grad_();
 }
 
-// lambda alpha e^x below zero, `beyond` above: every derivative of SELU.
+// Returns lambda alpha e^x below zero and `beyond` above: every derivative of SELU.
 at::Tensor selu_derivative(const at::Tensor& x, double beyond) {
   const at::Tensor value = x.detach();
   return at::where(value > 0, at::full_like(value, beyond),

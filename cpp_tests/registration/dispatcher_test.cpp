@@ -1,4 +1,4 @@
-// What the dispatcher knows: every schema to the letter, its tags, and a kernel for every key.
+// The dispatcher's view: every schema to the letter, its tags, and a kernel for every key.
 #include <string>
 #include <vector>
 

@@ -1,4 +1,5 @@
-// Errors: class and words. Every message names the operator, what was expected and what came.
+// Errors: their class and text. Every message names the operator, what was expected and what it
+// got.
 #include <fastact/fastact.h>
 
 #include <string>

@@ -1,4 +1,4 @@
-// fastact::optimize() as a C++ program calls it. python_tests/test_optimize.py has the patterns.
+// fastact::optimize() called from C++. python_tests/test_optimize.py tests the patterns.
 #include <c10/util/Exception.h>
 #include <fastact/optimize.h>
 

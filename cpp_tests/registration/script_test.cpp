@@ -1,4 +1,4 @@
-// TorchScript: source text that calls torch.ops.fastact, compiled, run, saved, loaded and run
+// TorchScript: source text that calls torch.ops.fastact is compiled, run, saved, loaded and run
 // again.
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/frontend/resolver.h>
@@ -29,7 +29,8 @@ def info(self) -> str:
     return torch.ops.fastact.build_info()
 )";
 
-// What the name torch means in the source: in Python its compiler knows, in C++ one says it.
+// The meaning of the name torch in the source. The compiler knows it in Python; in C++ it must be
+// defined.
 struct OperatorNamespaces : torch::jit::SugaredValue {
   [[nodiscard]] std::string kind() const override { return "torch.ops"; }
   std::shared_ptr<torch::jit::SugaredValue> attr(const torch::jit::SourceRange& /*location*/,
@@ -76,7 +77,7 @@ at::Tensor expected(const at::Tensor& x) {
 
 TEST(ScriptTest, RunsAsTheOperatorsDo) {
   torch::jit::Module module = compile();
-  // Several times: the first runs only profile.
+  // Several times, because the first runs only profile.
   for (int i = 0; i < 4; ++i) {
     const at::Tensor x = at::linspace(-3 - i, 3, 101);
     EXPECT_TRUE(same_bits(module.forward({x}).toTensor(), expected(x)));

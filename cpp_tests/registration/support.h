@@ -1,4 +1,4 @@
-// What the tests of this folder share: operators by name, as TorchScript and torch.ops find them,
+// Shared by the tests of this folder: operators by name, as TorchScript and torch.ops look them up,
 // and comparisons to the last bit.
 #pragma once
 
@@ -24,7 +24,7 @@ inline constexpr const char* kActivations[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIV
 inline constexpr std::array<at::ScalarType, 4> kTypes = {at::kFloat, at::kDouble, at::kBFloat16,
                                                          at::kHalf};
 
-// The distance from 1 to the next larger number.
+// Returns the distance from 1 to the next larger number.
 inline double epsilon_of(at::ScalarType type) {
   if (type == at::kDouble) return 0x1p-52;
   if (type == at::kFloat) return 0x1p-23;
@@ -40,8 +40,8 @@ decltype(auto) call(const char* name, const char* overload, Arguments&&... argum
       .call(std::forward<Arguments>(arguments)...);
 }
 
-// The same for any activation's operator: the tensors, then the schema's defaults, or 0.25 where a
-// parameter has none.
+// The same for any activation's operator: passes the tensors, then the schema's defaults, or 0.25
+// for parameters without one.
 inline at::Tensor call_with_defaults(const std::string& name,
                                      const std::vector<at::Tensor>& tensors) {
   const c10::OperatorHandle handle =
@@ -55,7 +55,7 @@ inline at::Tensor call_with_defaults(const std::string& name,
   return stack.front().toTensor();
 }
 
-// What a program does with every activation: values, in place, and gradients.
+// Uses every activation like a program: values, in place, and gradients.
 inline std::vector<at::Tensor> use_every_activation(const at::Tensor& x) {
   std::vector<at::Tensor> results;
   for (const std::string name : kActivations) {
@@ -71,11 +71,11 @@ inline std::vector<at::Tensor> use_every_activation(const at::Tensor& x) {
 using Unary = at::Tensor(const at::Tensor&);
 using InPlace = at::Tensor&(at::Tensor&);
 using UnaryOut = at::Tensor&(const at::Tensor&, at::Tensor&);
-// Derivatives of the first order, of an activation without and with is_result.
+// The signatures of first derivatives, for activations without and with is_result.
 using Backward = at::Tensor(const at::Tensor&, const at::Tensor&);
 using BackwardFlag = at::Tensor(const at::Tensor&, const at::Tensor&, bool);
 
-// The elements' bits, whatever the strides.
+// Returns the bits of the elements, whatever the strides.
 inline at::Tensor bits_of(const at::Tensor& tensor) {
   const at::ScalarType integer = tensor.element_size() == 2   ? at::kShort
                                  : tensor.element_size() == 4 ? at::kInt
@@ -83,7 +83,7 @@ inline at::Tensor bits_of(const at::Tensor& tensor) {
   return tensor.detach().contiguous().view(integer);
 }
 
-// Same type, shape and bits: unlike at::equal, tells -0 from 0 and compares NaNs.
+// Compares type, shape and bits. Unlike at::equal, it distinguishes -0 from 0 and compares NaNs.
 inline ::testing::AssertionResult same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type()) {
     return ::testing::AssertionFailure() << a.scalar_type() << " is not " << b.scalar_type();
@@ -105,7 +105,8 @@ inline bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Te
       a, b, [](const at::Tensor& x, const at::Tensor& y) { return bool{same_bits(x, y)}; });
 }
 
-// The message of the exception that f throws, without torch's trace of calls; "" if none.
+// Returns the message of the exception that f throws, without torch's backtrace, or "" if it throws
+// none.
 template <class Exception, class Function>
 std::string message_of(const Function& f) {
   try {
@@ -116,7 +117,8 @@ std::string message_of(const Function& f) {
   return "";
 }
 
-// Ordinary numbers, both branches, and the special ones in every vector's middle and end.
+// Returns ordinary numbers on both branches, with special values in the middle and at the end of
+// vectors.
 inline at::Tensor inputs(at::ScalarType type, int64_t count = 1009) {
   at::Tensor x = at::linspace(-9, 9, count, at::kDouble).to(type);
   const double infinity = std::numeric_limits<double>::infinity();

@@ -1,4 +1,4 @@
-// Several threads at once: first calls, calls, backward passes.
+// Several threads at once: first calls, further calls, and backward passes.
 #include "cpp_tests/threads.h"
 
 #include <fastact/fastact.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kThreads = 8;
 
-// What is made at the first call is made once in a process, so this one runs in a new one.
+// First calls initialise objects once per process, so this test starts a new one.
 TEST(FirstUseDeathTest, OnSeveralThreadsAtOnce) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto first_use = [] {
@@ -24,7 +24,7 @@ TEST(FirstUseDeathTest, OnSeveralThreadsAtOnce) {
     std::array<std::vector<at::Tensor>, kThreads> results;
     std::array<std::string, kThreads> infos;
     on_threads(kThreads, [&](int thread) {
-      // Some ask for the information first, which chooses the instruction set too.
+      // Some threads ask for build_info() first, which also chooses the instruction set.
       if (thread % 2 == 0) infos[thread] = build_info();
       results[thread] = use_every_activation(x);
       if (thread % 2 != 0) infos[thread] = build_info();
@@ -39,7 +39,7 @@ TEST(FirstUseDeathTest, OnSeveralThreadsAtOnce) {
 }
 
 TEST(ThreadsTest, CallsAtOnceGiveTheSameBits) {
-  // Small calls stay on their thread, large ones use torch's own threads too.
+  // Small calls stay on their thread; large ones also use torch's threads.
   for (const int64_t count : {100, 200'003}) {
     const at::Tensor x = inputs(at::kFloat, count);
     const std::vector<at::Tensor> expected = use_every_activation(x);

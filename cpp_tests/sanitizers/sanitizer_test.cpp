@@ -1,6 +1,6 @@
-// Only in builds with FASTACT_SANITIZE: the sanitizers see into the kernels of every instruction
-// set. Each test breaks the engine's contract, and the report must come from the kernel's own code:
-// without it, a run that finds nothing would say nothing.
+// Only in builds with FASTACT_SANITIZE. The sanitizers must report errors inside the kernels of
+// every instruction set. Each test breaks the engine's contract, and the report must name the
+// kernel's own code. Otherwise, a run without findings would prove nothing.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,8 @@ bool built_with(std::string_view sanitizer) {
   return std::string_view(FASTACT_SANITIZE).find(sanitizer) != std::string_view::npos;
 }
 
-// Runs the first activation's float32 kernel on kCount elements, of which every stride-th is used.
+// Runs the first activation's float32 kernel on kCount elements, using every stride-th element of
+// x.
 void run_kernel(cpu::InstructionSet set, char* out, std::vector<float>& x, int64_t stride) {
   char* operands[] = {out, reinterpret_cast<char*>(x.data())};
   const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
@@ -30,7 +31,7 @@ void run_kernel(cpu::InstructionSet set, char* out, std::vector<float>& x, int64
   cpu::find_kernel(0, {}, set)({}, operands, strides, kCount, 1);
 }
 
-// The instruction set and the stride: 1 for the dense loop, 2 for the strided one.
+// The instruction set and the stride: 1 for the contiguous loop, 2 for the strided one.
 class SanitizerDeathTest
     : public ::testing::TestWithParam<std::tuple<cpu::InstructionSet, int64_t>> {
  protected:
@@ -41,7 +42,7 @@ class SanitizerDeathTest
     out_.resize(stride_ * kCount);
   }
 
-  // Where the output is written.
+  // Returns the file that writes the output.
   [[nodiscard]] std::string file() const {
     return stride_ == 1 ? "ops/cpu/dense.h" : "ops/cpu/strided.cpp";
   }
@@ -54,7 +55,7 @@ class SanitizerDeathTest
 
 TEST_P(SanitizerDeathTest, AnElementBeyondTheOutput) {
   if (!built_with("address")) GTEST_SKIP() << "not built with AddressSanitizer";
-  // Room for all elements but the last one.
+  // Memory for all elements except the last one.
   std::vector<float> less(stride_ * (kCount - 1));
   EXPECT_DEATH(run_kernel(set_, reinterpret_cast<char*>(less.data()), x_, stride_),
                "heap-buffer-overflow.*\n(.*\n)*.*" + file());
@@ -92,7 +93,7 @@ TEST(LeakDeathTest, LostMemory) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   if (!built_with("address")) GTEST_SKIP() << "not built with AddressSanitizer";
   const auto leak = [] {
-    // Several, as the last one's address may still be in a register.
+    // Leaks several blocks, because the last address may still be in a register.
     static char* last = nullptr;
     for (int i = 0; i < 16; ++i) last = new char[64];
     std::exit(last == nullptr ? 1 : 0);

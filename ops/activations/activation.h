@@ -1,18 +1,19 @@
-// What an activation is: the contract between the mathematics in this folder and the kernels that
-// ops/forms/derivative.h makes of it. A part that is missing or has another form fails to compile
-// with the name of its concept.
+// The contract between an activation, whose mathematics is in this folder, and the kernels that
+// ops/forms/derivative.h makes from it. A missing or malformed part fails to compile, with the name
+// of its concept in the message.
 //
-// The header's comment holds the contract that `make prove` and the tests read, with gradients of 1
-// and default parameters: the largest error in ULP by type and order, 0.5 for correctly rounded.
+// The comment at the top of an activation's header contains the accuracy contract that `make prove`
+// and the tests read: the largest error in ULP by type and order, with gradients of 1 and default
+// parameters. 0.5 means correctly rounded.
 //
 //   // Accuracy (ULP):  f    f'     f''    f'''
 //   //   bfloat16       0.5  0.5    0.5    0.5
 //   //   ...
 //
-// Where float64's terms cancel next to a zero of a derivative, a line names these derivatives:
-// where one is below 1/16 and |x| < 10, its bound is in ULP of 1/16. There a 16-bit type's product
-// with gradients may be off by 2^-14 of the type's epsilon times the gradients, beyond its
-// rounding.
+// If the terms of a derivative cancel next to one of its zeros in float64, a line names the
+// derivative. Where such a derivative is below 1/16 and |x| < 10, its bound is in ULP of 1/16.
+// There, the product with gradients in a 16-bit type may have an additional error of 2^-14 of the
+// type's epsilon times the gradients.
 //
 //   // Terms cancel (float64): f', f''
 #pragma once
@@ -31,44 +32,46 @@ namespace fastact {
 // The highest derivative that every activation provides.
 inline constexpr int kTopOrder = 3;
 
-// What the functional form keeps for its backward pass; never more bytes than PyTorch keeps.
+// What the functional form saves for its backward pass; never more bytes than PyTorch saves.
 enum class Saves : uint8_t {
   kInput,
-  // The result, which serves in the input's place: f^(k)(f(x)) = f^(k)(x) for k >= 1.
+  // The result, used in place of the input: f^(k)(f(x)) = f^(k)(x) for k >= 1.
   kResultAsInput,
-  // The result, of which the derivative is a function: d(y) = f'(f^-1(y)). The derivative operators
-  // take `output` instead of `self`, and derivative_from_result() gives d, d', d'' for Order 1..3.
+  // The result. The derivative is a function of it: d(y) = f'(f^-1(y)). The derivative operators
+  // take `output` instead of `self`, and derivative_from_result() returns d, d', d'' for Order
+  // 1..3.
   kOutput,
 };
 
 struct Traits {
   Saves saves = Saves::kInput;
-  // The first derivative is also a function of the result, d(y) = f'(f^-1(y)): in-place calls then
-  // keep no copy of the input. derivative_from_result() gives d, d', d'' for Order 1..3, and the
+  // The first derivative is also a function of the result, d(y) = f'(f^-1(y)), so in-place calls
+  // save no copy of the input. derivative_from_result() returns d, d', d'' for Order 1..3, and the
   // backward operators take is_result.
   bool gradient_from_result = false;
-  // The highest of the orders that divide in float, by reciprocal(): of all types but float64,
-  // where they are not in segments. -1 for none.
+  // The highest order that divides in float, by reciprocal(); -1 for none. It applies to all types
+  // except float64, and only to orders that are not computed in segments.
   int last_division = -1;
-  // f(0) is 0, of which a 16-bit formula makes a tiny number that breaks ties next to it. It is
-  // rounded away, but not where 16 bits are rounded later (without_tie() in ops/forms/fused.h).
+  // f(0) is 0, but the 16-bit formula returns a tiny number that breaks ties near 0. Rounding to 16
+  // bits removes it. If the rounding comes later, without_tie() in ops/forms/fused.h removes it.
   bool breaks_ties_at_zero = false;
 };
 
-// A number of the operator's schema. Those without a default come first.
+// A number in the operator's schema. Parameters without a default come first.
 struct Parameter {
   std::string_view name;
   std::optional<double> default_value = std::nullopt;
 };
 
-// What one of the parameters has to be. An error reads "expected lambd to be at least 0, but got
+// A requirement on one of the parameters. The error reads "expected lambd to be at least 0, but got
 // -1".
 struct Requirement {
   int parameter;  // its position
   const char* expected;
-  // Of all parameters: an expectation may be about two.
+  // Takes all parameters, because a requirement may relate two of them.
   bool (*holds)(const double* parameters);
-  // torch.nn.functional raises a ValueError where it checks, ATen's operators a RuntimeError.
+  // torch.nn.functional raises a ValueError for the checks it makes; ATen's operators raise a
+  // RuntimeError.
   bool is_value_error = false;
 };
 
@@ -76,22 +79,24 @@ struct Requirement {
 
 namespace fastact::inline FASTACT_TARGET {
 
-// ---- What every activation has
+// ---- Requirements on every activation
 
 // static constexpr Traits kTraits = {...};
 template <class A>
 concept HasTraits = std::same_as<decltype(A::kTraits), const Traits>;
 
-// FASTACT_INLINE explicit A(const double* parameters), the schema's numbers in their order.
+// FASTACT_INLINE explicit A(const double* parameters): takes the schema's numbers in their order.
 template <class A>
 concept TakesParameters = std::constructible_from<A, const double*>;
 
-// Whether float32's f^(Order) is in segments (segments.h): a table for it, segment<Order>(x), which
-// is where x lies in it, and derivative_in<Order>(segment, x).
+// Returns true if float32's f^(Order) is computed in segments (segments.h). Such an activation has
+// a table, segment<Order>(x), which returns the index of x's segment, and
+// derivative_in<Order>(segment, x).
 template <class A, class Element, int Order>
 constexpr bool has_segments() {
   if constexpr (std::is_same_v<Element, float> && requires { A::template kSegmentTable<Order>; }) {
-    // Without a reference: nvcc 13.0 gives GCC 13 decltype((table)), whatever is written here.
+    // decltype without a reference: nvcc 13.0 passes decltype((table)) to GCC 13, whatever is
+    // written here.
     using Table = std::remove_cvref_t<decltype(A::template kSegmentTable<Order>)>;
     return !std::is_null_pointer_v<Table>;
   } else {
@@ -99,8 +104,8 @@ constexpr bool has_segments() {
   }
 }
 
-// backward<Element>(g1, ..., gk, x) = g1 * ... * gk * f^(k)(x): where it is quicker than the
-// product with derivative<Element, k>(), or closer to the exact one.
+// backward<Element>(g1, ..., gk, x) = g1 * ... * gk * f^(k)(x). Defined if it is faster or more
+// accurate than the product with derivative<Element, k>().
 template <class A, class Element, int Order>
 concept HasBackward = (Order == 1 && requires(const A a, OpMath<Element> x) {
                         a.template backward<Element>(x, x);
@@ -110,22 +115,22 @@ concept HasBackward = (Order == 1 && requires(const A a, OpMath<Element> x) {
                         a.template backward<Element>(x, x, x, x);
                       });
 
-// derivative<Element, Order>(x): f, f', f'', f'''. It may return a wider type than it takes: the
-// engine multiplies the gradients in that type and rounds once. NaN for NaN, and any NaN will do,
-// as round_to() makes it the one NaN. Where a derivative is zero it returns exactly 0, which stands
-// for "no gradient" whatever the gradient is.
+// derivative<Element, Order>(x) returns f, f', f'' or f'''. It may return a wider type than its
+// operand; the engine multiplies by the gradients in that type and rounds once. NaN gives any NaN,
+// which round_to() makes canonical. Where a derivative is zero, it returns exactly 0, which means
+// "no gradient" for any incoming gradient.
 template <class A, class Element, int Order>
 concept HasDerivative =
     has_segments<A, Element, Order>() || HasBackward<A, Element, Order> ||
     requires(const A a, OpMath<Element> x) { a.template derivative<Element, Order>(x); };
 
-// derivative_from_result<Element, Order>(y): d, d', d'', of which the next one is zero.
+// derivative_from_result<Element, Order>(y) returns d, d' or d''. The next derivative is zero.
 template <class A, class Element, int Order>
 concept HasDerivativeFromResult = requires(const A a, OpMath<Element> y) {
   a.template derivative_from_result<Element, Order>(y);
 };
 
-// backward_from_result<Element>(g1, ..., gk, y): optional, as backward() is.
+// backward_from_result<Element>(g1, ..., gk, y): optional, like backward().
 template <class A, class Element, class... Gradients>
 concept HasBackwardFromResult = requires(const A a, Gradients... gradients, OpMath<Element> y) {
   a.template backward_from_result<Element>(gradients..., y);
@@ -145,50 +150,50 @@ template <class A>
 concept Differentiable = HasEveryDerivative<A, float> && HasEveryDerivative<A, double> &&
                          HasEveryDerivative<A, BFloat16> && HasEveryDerivative<A, Float16>;
 
-// With Saves::kOutput the derivative operators take the result always, not by is_result.
+// With Saves::kOutput, the derivative operators always take the result and have no is_result.
 template <class A>
 concept SavesOneThing = A::kTraits.saves != Saves::kOutput || !A::kTraits.gradient_from_result;
 
 template <class A>
 concept IsActivation = HasTraits<A> && TakesParameters<A> && SavesOneThing<A> && Differentiable<A>;
 
-// ---- What an activation may have
+// ---- Optional parts of an activation
 
-// static constexpr Parameter kParameters[] = {{"alpha", 1.0}, ...}: the schema's numbers.
+// static constexpr Parameter kParameters[] = {{"alpha", 1.0}, ...}: the numbers in the schema.
 template <class A>
 concept HasParameters = requires { std::span<const Parameter>(A::kParameters); };
 
-// static constexpr Requirement kRequirements[] = {...}: else calls raise an error.
+// static constexpr Requirement kRequirements[] = {...}: a call that violates one raises an error.
 template <class A>
 concept HasRequirements = requires { std::span<const Requirement>(A::kRequirements); };
 
-// With which parameters the gradient can come from the result, as kTraits says; with others the
-// input is kept. Without it, with all.
+// Returns true if the gradient can be computed from the result with these parameters, as kTraits
+// states. With other parameters, the input is saved. Without this function, any parameters will do.
 template <class A>
 concept HasResultCondition = requires(const double* parameters) {
   { A::result_suffices(parameters) } -> std::same_as<bool>;
 };
 
-// f'''' in PyTorch's operators on float64 (differentiable.h), for PyTorch to differentiate to any
-// order. Not where f''' is zero, nor with Saves::kOutput.
+// f'''' in PyTorch's operators on float64 (differentiable.h), which PyTorch differentiates to any
+// order. Not defined if f''' is zero or with Saves::kOutput.
 template <class A, class Tensor>
 concept HasFourthDerivative = requires(const A a, const Tensor x) {
   { a.fourth_derivative(x) } -> std::convertible_to<Tensor>;
 };
 
-// f for 16-bit types with a GPU's approximate instructions (approximate.h), where approximates()
-// says that it holds for these parameters, as it does for `static constexpr double
-// kApproximated[]`, which an activation without parameters does not need. ops/catalogue.h names
-// these activations.
+// approximate_value(): f for 16-bit types with a GPU's approximate instructions (approximate.h). It
+// is valid for parameters for which approximates() returns true, such as `static constexpr double
+// kApproximated[]`; an activation without parameters omits this array. ops/catalogue.h lists these
+// activations.
 template <class A, class Element>
 concept HasApproximation = kIs16Bit<Element> && requires(const A a, float x) {
   { a.approximates() } -> std::same_as<bool>;
   { A::template approximate_value<Element>(x) } -> std::same_as<float>;
 };
 
-// unrounded<Element>(x): f for 16-bit types where the result stays float, as ops/forms/unrounded.h
-// says: for any float x, and shorter by what only a rounding to 16 bits needs. A zero may have
-// either sign, and NaN is any NaN.
+// unrounded<Element>(x): f for 16-bit types if the result stays float (ops/forms/unrounded.h). It
+// accepts any float x and omits steps that only prepare a rounding to 16 bits. A zero may have
+// either sign, and a NaN need not be canonical.
 template <class A, class Element>
 concept HasUnrounded = kIs16Bit<Element> && requires(const A a, float x) {
   { a.template unrounded<Element>(x) } -> std::same_as<float>;
@@ -200,9 +205,9 @@ concept HasApproximateUnrounded = HasUnrounded<A, Element> && requires(float x) 
   { A::template approximate_unrounded<Element>(x) } -> std::same_as<float>;
 };
 
-// An activation that takes the place of this one for the parameters that people use: is_default()
-// says for which, and Default::stands_in<Element, Order, FromResult>() in which kernels. It may
-// have another one in turn.
+// An activation that replaces this one for common parameters. is_default() returns true for these
+// parameters, and Default::stands_in<Element, Order, FromResult>() for the kernels in which it
+// replaces this one. The Default may have a Default in turn.
 template <class A>
 concept HasDefault = requires(const double* parameters) {
   typename A::Default;

@@ -9,16 +9,16 @@
 //   float32        0.5  0.8    0.501  0.501
 //   float64        1.5  1.5    1.5    1.5
 //
-// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 where one of the
-// two is next to underflow. With another alpha than 1 it is within 0.51.
+// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 if one of the two
+// is close to underflow. If alpha is not 1, it is within 0.51.
 //
-// From the result (in-place calls), f' = (y + alpha) / alpha carries the rounding of y and of the
-// sum. Together they are about an ULP of alpha. This error is absolute: where f' is small, it is
-// large beside f'. With an alpha that is not from 2^-100 to 2^100 in size, the in-place form keeps
-// its input.
+// From the result (in-place calls), f' = (y + alpha) / alpha includes the rounding errors of y and
+// of the sum. Together they are about one ULP of alpha. This error is absolute: where f' is small,
+// it is large relative to f'. If |alpha| is not from 2^-100 to 2^100, the in-place form saves its
+// input.
 //
-// The bounds are the default's. With any other finite alpha the 16-bit types and float32 are within
-// 0.51, float64 within twice the bound.
+// These bounds hold for the default alpha. With any other finite alpha, the 16-bit types and
+// float32 are within 0.51, and float64 is within twice the bound.
 //
 // Source: Barron, "Continuously Differentiable Exponential Linear Units", 2017.
 #pragma once
@@ -59,7 +59,7 @@ struct Celu : ExponentialLinear {
       : Celu(parameters[0], inverse_of(scaled(parameters[0]))) {}
 
  private:
-  // A subnormal alpha has an inverse beyond double's range.
+  // The inverse of a subnormal alpha is beyond the range of double.
   FASTACT_INLINE Celu(double alpha, const ScaledSum& inverse)
       : ExponentialLinear(1.0, alpha, inverse) {}
 };

@@ -9,18 +9,19 @@
 //   float32        0.5  0.8    0.501  0.501
 //   float64        1.5  1.5    1.5    1.5
 //
-// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 where one of the
-// two is next to underflow. With other parameters than the defaults it is within 0.51.
+// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 if one of the two
+// is close to underflow. If a parameter is not the default, it is within 0.51.
 //
-// From the result (in-place calls), f' = input_scale (y + scale alpha) carries the rounding of y
-// and of the sum. Together they are about an ULP of scale alpha. This error is absolute: where f'
-// is small, it is large beside f'. With a negative scale, or with alpha and input_scale of
-// different signs, the sign of the result does not tell that of the input. Then the in-place form
-// keeps its input. It also keeps it with numbers that are neither 0 nor from 2^-100 to 2^100 in
-// size.
+// From the result (in-place calls), f' = input_scale (y + scale alpha) includes the rounding errors
+// of y and of the sum. Together they are about one ULP of scale alpha. This error is absolute:
+// where f' is small, it is large relative to f'. With a negative scale, or with alpha and
+// input_scale of different signs, the sign of the result does not determine the sign of the input.
+// Then the in-place form saves its input. It also does so if a parameter is neither 0 nor from
+// 2^-100 to 2^100 in magnitude.
 //
-// The bounds are the defaults'. With any other finite numbers the 16-bit types and float32 are
-// within 0.51, float64 within twice the bound, which has room for the rounding of scale alpha.
+// These bounds hold for the defaults. With any other finite parameters, the 16-bit types and
+// float32 are within 0.51. float64 is within twice the bound, which includes the rounding of scale
+// alpha.
 //
 // Source: Clevert, Unterthiner and Hochreiter, "Fast and Accurate Deep Network Learning by
 // Exponential Linear Units", 2015; the scales are ATen's.
@@ -46,7 +47,7 @@ struct Elu : ExponentialLinear {
   using Default = OrdinaryElu;
   static constexpr double kApproximated[] = {1.0, 1.0, 1.0};
 
-  // alpha, scale, input_scale
+  // parameters: alpha, scale, input_scale
   static constexpr bool is_default(const double* parameters) {
     return OrdinaryElu::is_ordinary(parameters[1], parameters[0] * parameters[1], parameters[2]);
   }

@@ -1,7 +1,9 @@
-// GELU: f(x) = x Phi(x), Phi the normal distribution's cumulative function.
+// GELU: f(x) = x Phi(x), where Phi is the cumulative distribution function of the normal
+// distribution.
 //
-// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
-// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0. The far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1 and f'(-inf) = 0; the higher derivatives are
+// 0 at both infinities.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
@@ -11,14 +13,14 @@
 //
 // Terms cancel (float64): f'
 //
-// Next to the zero of f', where it is below 1/16 for |x| < 10, float64's bound is in ULP of 1/16:
-// an absolute one, as terms cancel there. f'' and f''' are products, and keep theirs. float32's
-// holds everywhere: f' is computed in segments with a center at its zero, the higher ones in
-// double.
+// Next to the zero of f', terms cancel. Where f' is below 1/16 and |x| < 10, the bound of float64
+// is absolute: it is in ULP of 1/16. f'' and f''' are products and keep their bounds. The bounds of
+// float32 hold everywhere: f' is computed in segments with a center at its zero, the higher
+// derivatives in double.
 //
-// Source: the definition (Hendrycks and Gimpel, 2016); error_function.h says how Phi is computed in
-// double, segments.h how f and f' are in float32. The 16-bit types' coefficients leave none of the
-// 65,536 inputs misrounded.
+// Source: the definition (Hendrycks and Gimpel, 2016). error_function.h describes how Phi is
+// computed in double, segments.h how f and f' are computed in float32. The coefficients for the
+// 16-bit types misround none of the 65,536 inputs.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -80,7 +82,7 @@ struct Gelu {
 
   template <class Element>
   FASTACT_INLINE static float approximate_value(float x) {
-    // x Phi(x) = max(x, 0) - a e^(-a^2/2) G(1 / (a + 3)) with a = |x|.
+    // x Phi(x) = max(x, 0) - a e^(-a^2/2) G(1 / (a + 3)), where a = |x|.
     constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
     const float a = clamp_magnitude(x, kBFloat16 ? 14.0f : 6.5f);
     const float e = approximate_exp2(fma(a * a, -0.5f * kLog2E<float>, kBFloat16 ? 20.0f : 0.0f));
@@ -91,35 +93,35 @@ struct Gelu {
     } else {
       g = polynomial<kMillsFloat16>(v);
     }
-    // Half of a tiny odd x is a tie, of which the exact value is on the upper side.
+    // Half of a tiny odd x is a tie; the exact value is above it.
     const float tail = fma(a, e, kBFloat16 ? -0x1p-127f : -0x1p-40f);
     return with_sign_of(fma(-tail, g, clamp_below(x, 0.0f)), x);
   }
 
  private:
-  // Phi(-a) e^(a^2 / 2), Mills' ratio times phi(0), by 1 / (a + 3) for 0 <= a <= 14, to 2^-18.9 of
-  // itself (scripts/fit_polynomials.py).
+  // Phi(-a) e^(a^2 / 2), which is Mills' ratio times phi(0), by 1 / (a + 3) for 0 <= a <= 14, to
+  // 2^-18.9 of itself (scripts/fit_polynomials.py).
   static constexpr Coefficients kMillsBFloat16{-0x1.04c366p-14f, 0x1.9c879p-2f,  0x1.18121cp+0f,
                                                0x1.29ae86p+2f,   -0x1.3efbbp+2f, 0x1.1e1458p+6f,
                                                -0x1.27f90cp+7f,  0x1.70cc06p+6f};
   static constexpr auto kUnguardedMillsBFloat16 = kUnguard16<BFloat16> * kMillsBFloat16;
-  // The same for 0 <= a <= 6.5, to 2^-25.0 of itself: the value's.
+  // The same for 0 <= a <= 6.5, to 2^-25.0 of itself. For the value.
   static constexpr Coefficients kMillsFloat16{
       -0x1.5a2a66p-15f, 0x1.9a613ep-2f, 0x1.2a3deap+0f,  0x1.b853aap+1f, 0x1.c27926p+2f,
       -0x1.0270e2p+1f,  0x1.0952f6p+7f, -0x1.16c932p+9f, 0x1.a095ap+9f,  -0x1.c4d5bep+8f};
-  // The first derivative's, to 2^-20.0 of itself.
+  // For the first derivative, to 2^-20.0 of itself.
   static constexpr Coefficients kSlopeMillsFloat16{
       -0x1.5a390ap-15f, 0x1.9a614ap-2f, 0x1.2a3e3ap0f,  0x1.b8538ap1f, 0x1.c27866p2f,
       -0x1.0271bp1f,    0x1.0952bcp7f,  -0x1.16c912p9f, 0x1.a095aap9f, -0x1.c4d3e4p8f};
-  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-26.8 of e^r: the value's.
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-26.8 of e^r. For the value.
   static constexpr Coefficients kValueExponentialFloat16{
       0x1p0f, 0x1p-1f, 0x1.55547ap-3f, 0x1.55546cp-5f, 0x1.124002p-7f, 0x1.6daa9p-10f};
-  // The first derivative's, to 2^-20.5 of e^r.
+  // For the first derivative, to 2^-20.5 of e^r.
   static constexpr Coefficients kSlopeExponentialFloat16{0x1.ffffbp-1f,  0x1.fffeb2p-2f,
                                                          0x1.555b46p-3f, 0x1.555434p-5f,
                                                          0x1.123f1ep-7f, 0x1.6dafb4p-10f};
 
-  // |x| from where on the far tail is 0.
+  // From this |x| on, the far tail is 0.
   template <class T>
   static constexpr T kEnd = sizeof(T) == 4 ? T{14.6f} : T{39};
   // The same for derivatives: x^2 / 2 is kDerivativeEnd.
@@ -134,7 +136,7 @@ struct Gelu {
     const double square_rest = fma(size, size, -square);
     const Exponential e = exponential<Element>(-0.5 * square, -0.5 * square_rest);
     if constexpr (Order == 1) {
-      // Both terms of Phi(-a) / e - a phi(0) in two parts, as they cancel.
+      // Both terms of Phi(-a) / e - a phi(0) in two parts, because they cancel.
       const auto [ratio, ratio_rest] = normal_ratio(size, reciprocal_for<Element>(size + 4.0));
       const double inverse = reciprocal_for<Element>(ratio);
       const double inverse_rest = inverse * fma(-ratio_rest, inverse, fma(-ratio, inverse, 1.0));
@@ -147,7 +149,7 @@ struct Gelu {
       return e.guarded * kNormalDensity * fma(-size, size, 2.0) * kDerivativeUnguard<Element>;
     } else {
       const double sign = x < 0.0 ? -1.0 : 1.0;
-      // In this order, so that no part of it is subnormal.
+      // In this order, no partial product is subnormal.
       return sign * e.guarded * kNormalDensity * size * fma(size, size, -4.0) *
              kDerivativeUnguard<Element>;
     }
@@ -162,7 +164,7 @@ struct Gelu {
       size = clamp_magnitude(x, 14.27f);
       e = gaussian_16<Element, kExponentialBFloat16>(size * size);
       const float v = reciprocal(size + 3.0f);
-      // The value's unguarding factor is a power of two: either way gives the same bits.
+      // The value's unguarding factor is a power of two, so both branches give the same bits.
       if constexpr (Order == 0 && factor_goes_into_coefficients()) {
         mills = polynomial<kUnguardedMillsBFloat16>(v);
       } else {

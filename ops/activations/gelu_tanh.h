@@ -1,8 +1,9 @@
-// GELU by tanh: f(x) = x / (1 + e^-w) with w = 2 sqrt(2 / pi) (x + 0.044715 x^3), which is
-// x (1 + tanh(w / 2)) / 2.
+// GELU, tanh approximation: f(x) = x / (1 + e^-w) with w = 2 sqrt(2 / pi) (x + 0.044715 x^3). This
+// equals x (1 + tanh(w / 2)) / 2.
 //
-// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
-// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0. The far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1 and f'(-inf) = 0; the higher derivatives are
+// 0 at both infinities.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
@@ -12,13 +13,13 @@
 //
 // Terms cancel (float64): f', f'', f'''
 //
-// Next to a zero of a derivative terms cancel. Where the derivative is below 1/16 and |x| < 10, the
-// bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f' is
-// computed in segments with a center at its zero, the higher derivatives in double.
+// Next to a zero of a derivative, terms cancel. Where the derivative is below 1/16 and |x| < 10,
+// the bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f'
+// is computed in segments with a center at its zero, the higher derivatives in double.
 //
-// Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; logistic.h says how it is
-// computed, segments.h how f' is in float32. The 16-bit types' coefficients leave none of the
-// 65,536 inputs misrounded.
+// Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016. logistic.h describes the
+// computation, segments.h that of f' in float32. The coefficients for the 16-bit types misround
+// none of the 65,536 inputs.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -50,7 +51,7 @@ struct GeluTanh {
     }
   }
 
-  // Of |x|, clamped.
+  // `size` is |x|, clamped.
   FASTACT_INLINE static ShortLogisticTail tail_of(float size) {
     const auto [negative, scale] = reduced(-size);
     const OnePlusScale sum = one_plus(scale);
@@ -95,7 +96,7 @@ struct GeluTanh {
 
   template <class Element>
   FASTACT_INLINE static float approximate_value(float x) {
-    // -w log2(e), where it is bounded the tail is 0.
+    // The exponent is -w log2(e). Where it is bounded, the tail is 0.
     if constexpr (std::is_same_v<Element, BFloat16>) {
       constexpr float kLinear = -kC0Float * kLog2E<float>;
       constexpr float kCubic = -(kC0Float * 0.044715f) * kLog2E<float>;
@@ -113,7 +114,7 @@ struct GeluTanh {
   }
 
  private:
-  // e^w.
+  // Reduces e^w.
   FASTACT_INLINE static Reduced<float> reduced(double x) {
     return reduce_to_float(x * fma(kC1 * x, x, kC0));
   }
@@ -123,24 +124,24 @@ struct GeluTanh {
     return CanonicalOnGpu{gate(x, size, tail_of(size))};
   }
 
-  // |x| from where on the far tail is 0.
+  // From this |x| on, the far tail is 0.
   static constexpr double kEnd = 22.0;
   static constexpr float kEndFloat = 11.0f;
   // The same for derivatives: w is kDerivativeEnd.
   template <class Element>
   static constexpr double kDerivativeStop = std::is_same_v<Element, double> ? 22.0 : 21.1535;
-  // w = x (c0 + c1 x^2) with c0 = 2 sqrt(2 / pi) = 4 / sqrt(2 pi) and c1 = 0.044715 c0.
+  // w = x (c0 + c1 x^2), where c0 = 2 sqrt(2 / pi) = 4 / sqrt(2 pi) and c1 = 0.044715 c0.
   static constexpr double kC0 = 4.0 * kNormalDensity;
   static constexpr double kC1 = 0x1.2444f2a4d8b4bp-4;
   static constexpr auto kC0Float = static_cast<float>(kC0);
   static constexpr auto kC1Float = static_cast<float>(kC1);
 
-  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-20.3 of e^r: the value's in float16
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-20.3 of e^r. For the value in float16
   // (scripts/fit_polynomials.py).
   static constexpr Coefficients kValueExponentialFloat16{0x1.ffffe4p-1f, 0x1.ffff44p-2f,
                                                          0x1.555b1ap-3f, 0x1.556a38p-5f,
                                                          0x1.12e0fp-7f,  0x1.6da034p-10f};
-  // The same of the first derivative, to 2^-19.5 of e^r.
+  // The same for the first derivative, to 2^-19.5 of e^r.
   static constexpr Coefficients kSlopeExponentialFloat16{0x1.00000ep0f,  0x1.000158p-1f,
                                                          0x1.55586cp-3f, 0x1.5558a6p-5f,
                                                          0x1.123d36p-7f, 0x1.6da79ap-10f};
@@ -150,7 +151,8 @@ struct GeluTanh {
     double low;
   };
 
-  // w for x = a. c0's first part is short, so that its sum with c1 a^2 loses nothing unseen.
+  // Returns w for x = a. The first part of c0 has few digits, so its sum with c1 a^2 has a known
+  // rounding error.
   FASTACT_INLINE static Sum exponent(double a) {
     constexpr double kC0High = 0x1.988453p0;
     constexpr double kC0Low = (kC0 - kC0High) + 4.0 * kNormalDensityRest;

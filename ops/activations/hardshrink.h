@@ -1,7 +1,7 @@
 // Hardshrink: f(x) = 0 for |x| <= lambd, else x.
 //
-// Range: every input. hardshrink(-0.0) = +0.0. lambd is rounded to float32 for all types but
-// float64; below zero it shrinks nothing.
+// Range: every input. hardshrink(-0.0) = +0.0. Except in float64, lambd is rounded to float32. A
+// negative lambd shrinks nothing.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
 //   bfloat16       0.5  0.5  0.5  0.5
@@ -9,8 +9,8 @@
 //   float32        0.5  0.5  0.5  0.5
 //   float64        0.5  0.5  0.5  0.5
 //
-// f'(x) = 0 for |x| <= lambd, else 1, NaN for NaN (where PyTorch passes the gradient on); f'' and
-// f''' are 0. The result serves in the input's place: it is the input or 0.
+// f'(x) = 0 for |x| <= lambd, else 1. f'(NaN) = NaN, where PyTorch passes the gradient on. f'' and
+// f''' are 0. Derivatives can be computed from the result, which is either the input or 0.
 //
 // Source: torch.nn.Hardshrink's definition (hard thresholding in Donoho and Johnstone, 1994).
 #pragma once

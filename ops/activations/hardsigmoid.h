@@ -8,7 +8,7 @@
 //   float32        1.1  0.5  0.5  0.5
 //   float64        1.5  0.5  0.5  0.5
 //
-// f'(x) = 1/6 for -3 < x < 3, 0 elsewhere and at the bounds, NaN for NaN; f'' and f''' are 0.
+// f'(x) = 1/6 for -3 < x < 3, 0 elsewhere and at the bounds. f'(NaN) = NaN. f'' and f''' are 0.
 //
 // Source: torch.nn.Hardsigmoid's definition (Courbariaux et al., "BinaryConnect", 2015, with the
 // slope of Howard et al., "Searching for MobileNetV3", 2019).
@@ -38,7 +38,7 @@ struct Hardsigmoid {
           return Canonical<T>{(clamp_below(clamp_above(x, 3.0f), -3.0f) + 3.0f) * kSixth};
         } else {
           const T below = x > T{3} ? T{3} : x;
-          const T clamped = below > T{-3} ? below : T{-3};  // of a NaN, too
+          const T clamped = below > T{-3} ? below : T{-3};  // NaN stays NaN
           return canonical_positive(x, (clamped + T{3}) * kSixth);
         }
       }

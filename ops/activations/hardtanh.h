@@ -1,7 +1,7 @@
 // Hardtanh: f(x) = min_val for x < min_val, max_val for x > max_val, else x.
 //
-// Range: every input. A zero that is not beyond a bound keeps its sign, even where the bound is 0,
-// as PyTorch's. The bounds are rounded to the tensor's type. min_val > max_val is an error, as in
+// Range: every input. A zero within the bounds keeps its sign, even if a bound is 0, as in PyTorch.
+// The bounds are rounded to the tensor's type. min_val > max_val is an error, as in
 // torch.nn.functional.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
@@ -10,8 +10,8 @@
 //   float32        0.5  0.5  0.5  0.5
 //   float64        0.5  0.5  0.5  0.5
 //
-// f'(x) = 1 for min_val < x < max_val, 0 elsewhere and at the bounds, NaN for NaN (where PyTorch
-// passes the gradient on); f'' and f''' are 0.
+// f'(x) = 1 for min_val < x < max_val, 0 elsewhere and at the bounds. f'(NaN) = NaN, where PyTorch
+// passes the gradient on. f'' and f''' are 0.
 //
 // Source: the definition (Collobert, 2004).
 #pragma once

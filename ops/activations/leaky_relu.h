@@ -8,13 +8,13 @@
 //   float32        1    0.5  0.5  0.5
 //   float64        0.5  0.5  0.5  0.5
 //
-// The float32 error is above 0.51 only where the result is subnormal. The slope is a sum of two
-// floats, and there the product with the second one is rounded as well.
+// The float32 error is above 0.51 only if the result is subnormal. The slope is a sum of two
+// floats, and for subnormal results the product with the second one is rounded as well.
 //
-// f'(x) = 1 for x > 0, negative_slope for x <= 0, NaN for NaN; f'' and f''' are 0. From the result
-// (in-place calls): the same, if the slope is at least 0. A negative slope maps both sides of zero
-// to positive results, which do not tell where the input was. Then the in-place form keeps its
-// input.
+// f'(x) = 1 for x > 0, negative_slope for x <= 0. f'(NaN) = NaN. f'' and f''' are 0. From the
+// result (in-place calls), f' is the same if the slope is at least 0. A negative slope maps both
+// sides of zero to positive results, which do not determine the sign of the input. Then the
+// in-place form saves its input.
 //
 // Source: Maas, Hannun and Ng, "Rectifier Nonlinearities Improve Neural Network Acoustic Models",
 // 2013.
@@ -25,7 +25,7 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// With a slope of ordinary size, of which float holds the first digits as a normal number.
+// A slope of ordinary size, whose first digits fit into a normal float.
 struct OrdinaryLeakyRelu {
   static constexpr Traits kTraits = {
       .saves = Saves::kInput, .gradient_from_result = true, .breaks_ties_at_zero = true};
@@ -36,11 +36,11 @@ struct OrdinaryLeakyRelu {
   }
 
   double slope;
-  // The same as a sum of one sign.
+  // The slope as a sum of two floats with the same sign.
   float high;
   float low;
-  // For 16 bits: the float next to the slope, further from zero, and the least float with its sign;
-  // the slope itself and a zero, if it is a float.
+  // For 16-bit types. If the slope is a float: the slope itself and a zero. Otherwise: the
+  // neighbouring float further from zero, and the smallest float with its sign.
   float beyond;
   float least;
 
@@ -92,7 +92,7 @@ struct OrdinaryLeakyRelu {
   }
 
  private:
-  // Of magnitudes, neighbours are next to each other as bits.
+  // Neighbouring floats of the same sign have neighbouring bit patterns.
   FASTACT_INLINE static float towards_zero(double x) {
     const float nearest = static_cast<float>(x);
     return magnitude(nearest) > magnitude(x) ? from_bits(to_bits(nearest) - 1) : nearest;
@@ -102,7 +102,7 @@ struct OrdinaryLeakyRelu {
     return magnitude(slope) > magnitude(high) ? from_bits(to_bits(high) + 1) : high;
   }
 
-  // x, or the zero with its sign: no product of a zero with an infinity.
+  // Returns x, or if `condition` is true the zero with its sign. This avoids 0 times infinity.
   FASTACT_INLINE static float only_sign_if(bool condition, float x) {
     return from_bits(to_bits(x) & (condition ? 0x80000000u : 0xffffffffu));
   }
@@ -117,16 +117,17 @@ struct OrdinaryLeakyRelu {
       return beyond * x;
     } else {
       // 0.01 x is within 2^-55 of a tie for many x whose result is subnormal, always on the side
-      // away from zero: there is the product with a slightly larger slope as well. Below float's
-      // range that product is rounded to a tie; the least float moves it on.
-      // As a sum: with a subnormal operand an fma is slow on Intel's processors (docs/tuning.md).
+      // away from zero. The product with a slightly larger slope is on the same side. Below the
+      // range of float, that product is rounded to a tie, and the smallest float moves it off. The
+      // step is added by a sum: an fma with a subnormal operand is slow on Intel processors
+      // (docs/tuning.md).
       const uint32_t sign = to_bits(x) & 0x80000000u;
       return beyond * x + from_bits(to_bits(least) ^ sign);
     }
   }
 };
 
-// With any slope, by products in double.
+// Any slope, by products in double.
 struct LeakyRelu {
   static constexpr Traits kTraits = {
       .saves = Saves::kInput, .gradient_from_result = true, .breaks_ties_at_zero = true};

@@ -1,7 +1,8 @@
 // Log-sigmoid: f(x) = -log(1 + e^-x).
 //
-// Range: every input. f(-inf) = -inf and f(inf) = -0.0; the far positive tail keeps its relative
-// accuracy down to the subnormal numbers. f'(-inf) = 1; f'(inf) and the higher ones at both are 0.
+// Range: every input. f(-inf) = -inf and f(inf) = -0.0. The far positive tail keeps its relative
+// accuracy down to the subnormal numbers. f'(-inf) = 1 and f'(inf) = 0; the higher derivatives are
+// 0 at both infinities.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
@@ -9,8 +10,8 @@
 //   float32        1.5   1.7   0.501 0.501
 //   float64        0.85  3     5     8
 //
-// Source: the definition; logarithm.h says how it is computed in double, segments.h how f is in
-// float32, logistic.h how f' is.
+// Source: the definition. logarithm.h describes the computation in double, segments.h that of f in
+// float32, logistic.h that of f' in float32.
 #pragma once
 
 #include "ops/activations/activation.h"

@@ -1,7 +1,8 @@
 // Mish: f(x) = x tanh(log(1 + e^x)) = x n / (n + 2) with n = e^2x + 2 e^x.
 //
-// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
-// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0. The far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1 and f'(-inf) = 0; the higher derivatives are
+// 0 at both infinities.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
@@ -11,13 +12,13 @@
 //
 // Terms cancel (float64): f', f'', f'''
 //
-// Next to a zero of a derivative terms cancel. Where the derivative is below 1/16 and |x| < 10, the
-// bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f' is
-// computed in segments with a center at its zero, the higher derivatives in double.
+// Next to a zero of a derivative, terms cancel. Where the derivative is below 1/16 and |x| < 10,
+// the bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f'
+// is computed in segments with a center at its zero, the higher derivatives in double.
 //
 // Source: Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019. logistic.h
-// says how f is computed in float32, segments.h how f' is. The 16-bit types' coefficients leave
-// none of the 65,536 inputs misrounded but five of float16, which are corrected.
+// describes how f is computed in float32, segments.h how f' is. The coefficients for the 16-bit
+// types misround none of the 65,536 inputs except five in float16, which are corrected.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -68,7 +69,7 @@ struct Mish {
     const Tensor one = 1.0 + r * r;
     const Tensor share = 4.0 * r * r * s / one;
     const Tensor slope = share / one;
-    // The logarithmic derivative of `share`, and those of it.
+    // The logarithmic derivative of `share`, and its derivatives.
     const Tensor rate = r - 2.0 * s + 0.5 * share;
     const Tensor share_slope = share * rate;
     const Tensor rate_slope = 0.5 * share_slope - 3.0 * r * s;
@@ -88,7 +89,7 @@ struct Mish {
     const float above = clamp_below(x, kBFloat16 ? -101.0f : -30.0f);
     const float bounded = clamp_above(above, 20.0f);
     if constexpr (kBFloat16) {
-      // 2^20 times too large, so that the far tail is no subnormal number.
+      // Scaled by 2^20, so that the far tail is not subnormal.
       const float w = approximate_exp2(fma(bounded, kLog2E<float>, 20.0f));
       const float n = w * fma(w, 0x1p-20f, 2.0f);
       const float y = above * ((n * 0x1p-20f) * approximate_reciprocal(fma(n, 0x1p-20f, 2.0f)));
@@ -103,20 +104,20 @@ struct Mish {
   }
 
  private:
-  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-16.1 of e^r: of the first derivative in bfloat16
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-16.1 of e^r. For the first derivative in bfloat16
   // (scripts/fit_polynomials.py).
   static constexpr Coefficients kSlopeExponentialBFloat16{
       0x1.fffea8p-1f, 0x1.ffe5b8p-2f, 0x1.551d78p-3f, 0x1.56f5bcp-5f, 0x1.12797ep-7f};
-  // Of the value in float16, to 2^-20.6 of e^r.
+  // For the value in float16, to 2^-20.6 of e^r.
   static constexpr Coefficients kValueExponentialFloat16{0x1.fffffcp-1f, 0x1.0000d4p-1f,
                                                          0x1.5558bcp-3f, 0x1.54c04p-5f,
                                                          0x1.1188f8p-7f, 0x1.6dd5d4p-10f};
-  // Of the first derivative in float16, to 2^-20.4 of e^r.
+  // For the first derivative in float16, to 2^-20.4 of e^r.
   static constexpr Coefficients kSlopeExponentialFloat16{0x1.000018p0f,  0x1.ffff1ep-2f,
                                                          0x1.555332p-3f, 0x1.55ef88p-5f,
                                                          0x1.10e208p-7f, 0x1.6e4688p-10f};
 
-  // x q / (1 + q) with q = w + w^2 / 2, w = e^x; from 14 on that is x.
+  // Returns x q / (1 + q) with q = w + w^2 / 2 and w = e^x. From x = 14 on, this equals x.
   FASTACT_INLINE static auto value(float x) {
     const float above = clamp_below(x, -kLogisticEnd<float>);
     // w = s (1 + power), and q = s (1 + part).
@@ -129,8 +130,8 @@ struct Mish {
     return CanonicalOnGpu{x > 14.0f ? x : y};
   }
 
-  // x n / (n + 2) with n = w^2 + 2w, w = e^x. With a = |x|, s = 2^n and m = e^r or e^-r for w = m /
-  // s or s m: n s^2 = m (m + 2s) or n / s = m (s m + 2).
+  // Returns x n / (n + 2) with n = w^2 + 2w and w = e^x. With a = |x| and s = 2^n, m is e^r or e^-r
+  // such that w = m / s or w = s m. Then n s^2 = m (m + 2s) or n / s = m (s m + 2).
   FASTACT_INLINE static double value(double x) {
     const Pieces<double> a = reduce_in_pieces(clamp_magnitude(x, kLogisticEnd<double>));
     const bool negative = x < 0.0;
@@ -144,7 +145,7 @@ struct Mish {
     const double m_low = fma(r * r, exponential_tail(r), linear);
     const double m = one + m_low;
     const double m_rest = m_low - (m - one);
-    // The sum beside it, and their product.
+    // The sum m + 2s or s m + 2, and its product with m.
     const double factor = negative ? s : 1.0;
     const double constant = negative ? 2.0 : s + s;
     const double sum = fma(factor, m, constant);
@@ -170,8 +171,8 @@ struct Mish {
   }
 
   // With tau = n / (n + 2) = tanh(log(1 + w)): tau' = 4 w (1 + w) / (n + 2)^2, tau'' = tau' l and
-  // tau''' = tau' (l^2 + l') with l = 1 + sigma - 4 h, h = w (1 + w) / (n + 2) and
-  // l' = sigma (1 - sigma) - 4 h (1 + sigma - 2 h). Everything from e = e^-|x|.
+  // tau''' = tau' (l^2 + l'), where l = 1 + sigma - 4 h, h = w (1 + w) / (n + 2) and l' = sigma (1
+  // - sigma) - 4 h (1 + sigma - 2 h). All terms are computed from e = e^-|x|.
   template <class Element, int Order>
   FASTACT_INLINE static double derivative_in_double(double x) {
     const bool negative = x < 0.0;
@@ -185,8 +186,8 @@ struct Mish {
     const double inverse = reciprocal_for<Element>(denominator);
     const double one_e = 1.0 + e;
     if constexpr (Order == 1) {
-      // (n (n + 2) + 4 x w (1 + w)) / (n + 2)^2. For a negative x its terms cancel, and are summed
-      // as w (4 + 4x + w (6 + 4x + w (4 + w))).
+      // (n (n + 2) + 4 x w (1 + w)) / (n + 2)^2. For negative x the terms cancel, so they are
+      // summed as w (4 + 4x + w (6 + 4x + w (4 + w))).
       const double four_x = 4.0 * bounded;
       const double canceling = fma(e, fma(e, e + 4.0, 6.0) + four_x, 4.0 + four_x);
       const double numerator = negative ? canceling : fma(four_x * square, one_e, n * denominator);
@@ -221,7 +222,7 @@ struct Mish {
     } else {
       guarded = exponential_16<Element, kSlopeExponentialFloat16>(bounded);
     }
-    // n / (n + 2) = 1 - 2 / (n + 2) is better as the difference where it is not small.
+    // Where n / (n + 2) is not small, it is more accurate as the difference 1 - 2 / (n + 2).
     const bool small = x < -1.0f;
     const float w = guarded * kUnguard16<Element>;
     const float half_n = guarded * fma(w, 0.5f, 1.0f);
@@ -236,7 +237,8 @@ struct Mish {
       }
       return with_sign_of(y, x);
     } else {
-      // tau + x tau' with tau' = w (1 + w) inverse^2. A bfloat16 near a tie takes the 1 just below.
+      // tau + x tau' with tau' = w (1 + w) inverse^2. In bfloat16, the number just below 1 replaces
+      // 1, for an input near a tie.
       constexpr float kOne = 1.0f / kUnguard16<Element>;
       constexpr float kBase = std::is_same_v<Element, BFloat16> ? 0x1.fffffep19f : 1.0f;
       const float bend = bounded * fma(guarded, w, guarded);

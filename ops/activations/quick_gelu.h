@@ -1,7 +1,8 @@
 // Quick GELU: f(x) = x / (1 + e^(-1.702 x)).
 //
-// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
-// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0. The far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1 and f'(-inf) = 0; the higher derivatives are
+// 0 at both infinities.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
@@ -11,13 +12,13 @@
 //
 // Terms cancel (float64): f', f'', f'''
 //
-// Next to a zero of a derivative terms cancel. Where the derivative is below 1/16 and |x| < 10, the
-// bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f' is
-// computed in segments with a center at its zero, the higher derivatives in double.
+// Next to a zero of a derivative, terms cancel. Where the derivative is below 1/16 and |x| < 10,
+// the bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f'
+// is computed in segments with a center at its zero, the higher derivatives in double.
 //
 // Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; 1.702 is exactly that decimal
-// number. logistic.h says how it is computed, segments.h how f' is in float32. The 16-bit
-// types' coefficients leave none of the 65,536 inputs misrounded but one of float16's f', which is
+// number. logistic.h describes the computation, segments.h that of f' in float32. The coefficients
+// for the 16-bit types misround none of the 65,536 inputs except one of f' in float16, which is
 // corrected.
 #pragma once
 
@@ -49,11 +50,11 @@ struct QuickGelu {
     }
   }
 
-  // Of |x|, clamped.
+  // `size` is |x|, clamped.
   FASTACT_INLINE static ShortLogisticTail tail_of(float size) {
-    // |x| = r - n ln2 / 1.702: nothing is rounded off a product.
+    // x| = r - n ln2 / 1.702. No product is rounded.
     constexpr double kPeriod = kLn2<double> / kFactor;
-    constexpr double kPeriodHigh = 0x1.a108p-2;  // short, so that n times it is exact
+    constexpr double kPeriodHigh = 0x1.a108p-2;  // few digits, so that n times it is exact
     const auto [n, scale] = nearest_power(size, -static_cast<float>(1.0 / kPeriod));
     const OnePlusScale sum = one_plus(scale);
     const float low = fma(n, static_cast<float>(kPeriod - kPeriodHigh),
@@ -101,7 +102,7 @@ struct QuickGelu {
   }
 
  private:
-  // 1.702 as the sum of two.
+  // 1.702 as the sum of two doubles.
   static constexpr double kFactor = 0x1.b3b645a1cac08p0;
   static constexpr double kFactorRest = 0x1.89374bc6a7efap-55;
   // (e^(1.702 r) - 1) / r.
@@ -111,18 +112,18 @@ struct QuickGelu {
     for (float& value : quotient.values) value = static_cast<float>((power *= kFactor) * value);
     return quotient;
   }();
-  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.8 of e^r, for bfloat16 (scripts/fit_polynomials.py).
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.8 of e^r. For bfloat16 (scripts/fit_polynomials.py).
   static constexpr Coefficients kExponentialBFloat16{0x1.ffffb8p-1f, 0x1.fffe4ap-2f, 0x1.555424p-3f,
                                                      0x1.5711bap-5f, 0x1.126f12p-7f};
-  // The value's in float16, to 2^-21.8 of e^r.
+  // For the value in float16, to 2^-21.8 of e^r.
   static constexpr Coefficients kValueExponentialFloat16{0x1.000008p0f,  0x1.00001p-1f,
                                                          0x1.55556ep-3f, 0x1.55539ep-5f,
                                                          0x1.123e56p-7f, 0x1.6da892p-10f};
-  // The first derivative's in float16, to 2^-18.9 of e^r.
+  // For the first derivative in float16, to 2^-18.9 of e^r.
   static constexpr Coefficients kSlopeExponentialFloat16{0x1.fffffcp-1f, 0x1.0000a4p-1f,
                                                          0x1.55662ep-3f, 0x1.55d57cp-5f,
                                                          0x1.121bdcp-7f, 0x1.6dcad2p-10f};
-  // |x| from where on the far tail is 0.
+  // From this |x| on, the far tail is 0.
   static constexpr double kEnd = 448.0;
   static constexpr float kEndFloat = 66.0f;
 

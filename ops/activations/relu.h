@@ -1,6 +1,6 @@
 // ReLU: f(x) = max(x, 0).
 //
-// Range: every input. relu(-0.0) = -0.0, as PyTorch's on the CPU; relu(NaN) = NaN.
+// Range: every input. relu(-0.0) = -0.0, as in PyTorch on the CPU. relu(NaN) = NaN.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
 //   bfloat16       0.5  0.5  0.5  0.5
@@ -8,9 +8,9 @@
 //   float32        0.5  0.5  0.5  0.5
 //   float64        0.5  0.5  0.5  0.5
 //
-// f'(x) = 1 for x > 0, 0 for x <= 0, NaN for NaN (where PyTorch passes the gradient on); f'' and
-// f''' are 0. The result is positive exactly where the input is, so it serves in the input's place
-// in every derivative.
+// f'(x) = 1 for x > 0, 0 for x <= 0. f'(NaN) = NaN, where PyTorch passes the gradient on. f'' and
+// f''' are 0. The result is positive exactly where the input is, so every derivative can be
+// computed from the result.
 //
 // Source: the definition (Nair and Hinton, 2010).
 #pragma once

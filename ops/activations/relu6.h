@@ -1,6 +1,6 @@
 // ReLU6: f(x) = min(max(x, 0), 6).
 //
-// Range: every input. relu6(-0.0) = -0.0, as PyTorch's.
+// Range: every input. relu6(-0.0) = -0.0, as in PyTorch.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
 //   bfloat16       0.5  0.5  0.5  0.5
@@ -8,8 +8,8 @@
 //   float32        0.5  0.5  0.5  0.5
 //   float64        0.5  0.5  0.5  0.5
 //
-// f'(x) = 1 for 0 < x < 6, 0 elsewhere and at the bounds, NaN for NaN (where PyTorch passes the
-// gradient on); f'' and f''' are 0.
+// f'(x) = 1 for 0 < x < 6, 0 elsewhere and at the bounds. f'(NaN) = NaN, where PyTorch passes the
+// gradient on. f'' and f''' are 0.
 //
 // Source: the definition (Krizhevsky, "Convolutional Deep Belief Networks on CIFAR-10", 2010).
 #pragma once

@@ -9,12 +9,12 @@
 //   float32        0.5  0.85   0.501  0.501
 //   float64        1.5  1.5    1.5    1.5
 //
-// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 where one of the
-// two is next to underflow.
+// The float32 gradient is within 1 ULP for any incoming gradient, and within 1.3 if one of the two
+// is close to underflow.
 //
-// From the result (in-place calls), f' = y + lambda alpha carries the rounding of y and of the sum.
-// Together they are less than an ULP of lambda alpha. This error is absolute: where f' is small, it
-// is large beside f'.
+// From the result (in-place calls), f' = y + lambda alpha includes the rounding errors of y and of
+// the sum. Together they are less than one ULP of lambda alpha. This error is absolute: where f' is
+// small, it is large relative to f'.
 //
 // Source of the constants: the closed form for mean 0 and variance 1 in Klambauer et al.,
 // "Self-Normalizing Neural Networks", 2017, equation 14, evaluated to 30 digits.
@@ -30,8 +30,8 @@ struct Selu {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
 
   // lambda = 1.0507009873554804934193349852946, lambda alpha = 1.7580993408473768599402175208123,
-  // each as the sum of two doubles. The first part of lambda is a unit in the last place below the
-  // nearest: its rest is positive, and inf * rest stays +inf.
+  // each as the sum of two doubles. The first part of lambda is one unit in the last place below
+  // the nearest double, so that its rest is positive and inf * rest is +inf.
   static constexpr double kLambda = 0x1.0cfabd6a91132p0;
   static constexpr double kLambdaHigh = 0x1.0cfabd6a91131p0;
   static constexpr double kLambdaLow = 0x1.2df8fa4e5e4d3p-52;
@@ -39,8 +39,9 @@ struct Selu {
   static constexpr double kLambdaAlphaLow = 0x1.05161b045a1fep-56;
   static constexpr auto kLambdaAlphaFloat = static_cast<float>(kLambdaAlpha);
 
-  // f' underflows below: the first number of T for which lambda alpha e^x is at least half the
-  // smallest subnormal (of float, in which 16-bit types compute, or of double).
+  // f' underflows below this number. It is the first number of T for which lambda alpha e^x is at
+  // least half the smallest subnormal number (of float, in which 16-bit types compute, or of
+  // double).
   template <class T>
   static constexpr T kVanishing =
       static_cast<T>(sizeof(T) == 4 ? -0x1.a2252ep6 : -0x1.74d9461ed854cp9);
@@ -57,7 +58,7 @@ struct Selu {
     } else {
       const T beyond_zero = Order == 1 ? static_cast<T>(kLambda) : T{0};
       const T below_zero = derivative_below_zero<Element>(x);
-      // A NaN goes the way of the negative, which keeps it.
+      // The branch for negative x keeps a NaN.
       return x > OpMath<Element>{0} ? beyond_zero : below_zero;
     }
   }
@@ -65,7 +66,7 @@ struct Selu {
   template <class Element>
   FASTACT_INLINE auto backward(OpMath<Element> g, OpMath<Element> x) const {
     using T = OpMath<Element>;
-    // Where f' underflows, whatever g is: zero times any factor is +0.
+    // Where f' underflows, the result is +0 for any g, because zero times any factor is +0.
     const T kept = x < kVanishing<T> ? T{0} : g;
     if constexpr (std::is_same_v<Element, float>) {
       return canonical(x, split_derivative(x).times(kept));
@@ -75,8 +76,8 @@ struct Selu {
     }
   }
 
-  // d(y) = y + lambda alpha below zero, lambda beyond. Never negative, also where y was rounded to
-  // or below -lambda alpha.
+  // d(y) = y + lambda alpha below zero, lambda above. Never negative, even if y was rounded to or
+  // below -lambda alpha.
   template <class Element, int Order>
   FASTACT_INLINE Wider<Element> derivative_from_result(OpMath<Element> y) const {
     using T = Wider<Element>;
@@ -100,16 +101,15 @@ struct Selu {
   }
 
  private:
-  // Polynomials for |r| <= ln2 / 2 with lambda alpha folded into them
+  // Polynomials for |r| <= ln2 / 2 that include the factor lambda alpha
   // (scripts/fit_polynomials.py).
 
-  // lambda alpha (e^r - 1) / r, to 2^-47.4 of itself: none of the 2^31 negative inputs is
-  // misrounded.
+  // lambda alpha (e^r - 1) / r, to 2^-47.4 of itself. Misrounds none of the 2^31 negative inputs.
   static constexpr Coefficients kExpm1Float{
       0x1.c212cc640f02fp0,  0x1.c212cc640efd7p-1, 0x1.2c0c8842b0fd9p-2,  0x1.2c0c8842c1925p-4,
       0x1.e0140d582d352p-7, 0x1.400d5df608da3p-9, 0x1.6dc5c2afa573cp-12, 0x1.6dc6859519e14p-15,
       0x1.460600983cb1p-18, 0x1.041b7aba757b1p-21};
-  // The shortest one that leaves 0 of the 65,536 inputs misrounded, to 2^-20.9 of itself.
+  // The shortest polynomial that misrounds none of the 65,536 inputs, to 2^-20.9 of itself.
   static constexpr Coefficients kExpm1BFloat16{0x1.c212cep0f, 0x1.c21154p-1f, 0x1.2c0b70p-2f,
                                                0x1.2d9100p-4f, 0x1.e28166p-7f};
   // To 2^-24.7 of itself.
@@ -120,7 +120,7 @@ struct Selu {
       0x1.c212cc640e816p0,  0x1.c212cc63e6854p0,   0x1.c212cc6511851p-1,
       0x1.2c0c8888c5af4p-2, 0x1.2c0c870933491p-4,  0x1.e01308e923eacp-7,
       0x1.400f253ddc4dep-9, 0x1.6f2b023f90c98p-12, 0x1.6ca7cbfd64fe3p-15};
-  // lambda alpha (e^r - 1 - r) / r^2, to 2^-27.7 of e^r: minimax.
+  // lambda alpha (e^r - 1 - r) / r^2, to 2^-27.7 of e^r. Minimax.
   static constexpr Coefficients kTail{0x1.c212c8p-1f, 0x1.2c0bdcp-2f, 0x1.2c0fb6p-4f,
                                       0x1.e21e4ep-7f, 0x1.3e56f2p-9f};
 
@@ -129,14 +129,14 @@ struct Selu {
     if constexpr (std::is_same_v<Element, double>) {
       return fma(x, kLambdaHigh, x * kLambdaLow);
     } else {
-      // double: one rounding, and far enough from a tie that the second one, to float, is right
-      // (every significand was checked).
+      // In double the product is rounded once, and it is far enough from a tie that the second
+      // rounding, to float, is correct (every significand was checked).
       return static_cast<Wider<Element>>(x) * static_cast<Wider<Element>>(kLambda);
     }
   }
 
-  // For x <= 0; what it gives beyond is not used. lambda alpha (e^x - 1) = s r P(r) + (s - 1)
-  // lambda alpha, with lambda alpha folded into P.
+  // Returns lambda alpha (e^x - 1) = s r P(r) + (s - 1) lambda alpha for x <= 0, where P includes
+  // lambda alpha. The result for positive x is not used.
   template <class Element>
   FASTACT_INLINE static Wider<Element> value_below_zero(OpMath<Element> x) {
     if constexpr (std::is_same_v<Element, double>) {
@@ -162,7 +162,8 @@ struct Selu {
     }
   }
 
-  // lambda alpha e^x, which is every derivative for x <= 0; what it gives beyond is not used.
+  // Returns lambda alpha e^x, which is every derivative for x <= 0. The result for positive x is
+  // not used.
   template <class Element>
   FASTACT_INLINE static Wider<Element> derivative_below_zero(OpMath<Element> x) {
     if constexpr (std::is_same_v<Element, double>) {
@@ -170,8 +171,8 @@ struct Selu {
       const double p = fma(r * r, exponential_tail(r), r);
       return (kLambdaAlpha + fma(kLambdaAlpha, p, kLambdaAlphaLow)) * scale * 0x1p-200;
     } else if constexpr (std::is_same_v<Element, float>) {
-      // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
-      // float32's needs it to be from far above on.
+      // At the lower bound, n is -1023 and the bits of the scale are those of 0, and so the result
+      // is 0. float32 results are 0 far above this bound already.
       const auto [r, scale] = reduce_short(static_cast<double>(clamp_below(x, -709.125f)));
       const double p = polynomial<kExponentialFloat>(r);
       return p * scale;
@@ -192,7 +193,7 @@ struct Selu {
     const auto [high, low, late] =
         split_exponential<kTail>(clamp_negative(x, kVanishing<float>), kLambdaAlphaFloat,
                                  static_cast<float>(kLambdaAlpha - kLambdaAlphaFloat));
-    constexpr float kHigh = 0x1.0cfabcp0f;  // of lambda, from below: as kLambdaHigh
+    constexpr float kHigh = 0x1.0cfabcp0f;  // of lambda, below it like kLambdaHigh
     constexpr auto kLow = static_cast<float>(kLambda - kHigh);
     return {x > 0.0f ? kHigh : high, x > 0.0f ? kLow : low, late};
   }

@@ -1,6 +1,6 @@
 // Sigmoid: f(x) = 1 / (1 + e^-x).
 //
-// Range: every input. f(-inf) = 0 and f(inf) = 1; the far negative tail keeps its relative accuracy
+// Range: every input. f(-inf) = 0 and f(inf) = 1. The far negative tail keeps its relative accuracy
 // down to the subnormal numbers.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
@@ -9,11 +9,11 @@
 //   float32        1.7   0.5   0.501 0.5
 //   float64        0.8   1.5   0.5   0.5
 //
-// The derivatives are functions of the result y, and their bounds those of d(y) = y (1 - y) and its
-// derivatives for any y.
+// The derivatives are functions of the result y. Their bounds are those of d(y) = y (1 - y) and its
+// derivatives, for any y.
 //
-// Source: the definition; logistic.h says how it is computed. float16's coefficients leave none of
-// the 65,536 inputs misrounded.
+// Source: the definition. logistic.h describes the computation. The coefficients for float16
+// misround none of the 65,536 inputs.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -39,18 +39,18 @@ struct Sigmoid {
     }
   }
 
-  // d(y) = y (1 - y), d' = 1 - 2y, d'' = -2. For any y: an infinite one makes no NaN.
+  // d(y) = y (1 - y), d' = 1 - 2y, d'' = -2. For any y; an infinite y gives no NaN.
   template <class Element, int Order>
   FASTACT_INLINE auto derivative_from_result(OpMath<Element> y) const {
     using T = Wider<Element>;
     const auto wide = static_cast<T>(y);
     if constexpr (Order == 1 && std::is_same_v<Element, BFloat16>) {
-      // Far beyond [0, 1] y^2 may be a tie, which the y that float cannot add decides.
+      // Far outside [0, 1], y^2 may be a tie. The y that a float sum drops decides the rounding.
       const float size = clamp_ordered_magnitude(y, 0x1p100f);
       const bool far = to_compare(magnitude(y), size) > 0x1p20f;
       return y * fma(far ? size : 0.0f, 0x1p-22f, 1.0f - y);
     } else if constexpr (Order == 1 && std::is_same_v<Element, float>) {
-      // The addend finite: an infinity less itself would be a NaN.
+      // The addend is clamped to a finite number, because infinity minus infinity is NaN.
       return fma(-y, y, clamp_ordered(y, -0x1.fffffep127f, 0x1.fffffep127f));
     } else if constexpr (Order == 1) {
       return wide * (T{1} - wide);
@@ -65,7 +65,7 @@ struct Sigmoid {
   template <class Element>
   FASTACT_INLINE static float approximate_value(float x) {
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      // 2^9 times too large, so that the far tail is no subnormal number.
+      // Scaled by 2^9, so that the far tail is not subnormal.
       const float scaled = approximate_exp2(clamp_above(fma(-x, kLog2E<float>, -9.0f), 125.99f));
       const float y = approximate_reciprocal(0x1.fffffcp-10f + scaled) * 0x1p-9f;
       return corrected_at(x, 0x1p-7f, y, -0x1p-11f);
@@ -84,7 +84,7 @@ struct Sigmoid {
   template <class Element>
   FASTACT_INLINE static float approximate_unrounded(float x) {
     if constexpr (std::is_same_v<Element, BFloat16>) {
-      // 2^16 times too large, so that the far tail is no subnormal number.
+      // Scaled by 2^16, so that the far tail is not subnormal.
       const float scaled = approximate_exp2(fma(-x, kLog2E<float>, -16.0f));
       return approximate_reciprocal(0x1p-16f + scaled) * 0x1p-16f;
     } else {

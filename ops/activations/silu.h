@@ -1,7 +1,8 @@
 // SiLU (swish): f(x) = x / (1 + e^-x).
 //
-// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0; the far negative tail keeps its relative
-// accuracy down to the subnormal numbers. f'(inf) = 1; f'(-inf) and the higher ones at both are 0.
+// Range: every input. f(-0.0) = -0.0 and f(-inf) = -0.0. The far negative tail keeps its relative
+// accuracy down to the subnormal numbers. f'(inf) = 1 and f'(-inf) = 0; the higher derivatives are
+// 0 at both infinities.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
@@ -11,13 +12,13 @@
 //
 // Terms cancel (float64): f', f'', f'''
 //
-// Next to a zero of a derivative terms cancel. Where the derivative is below 1/16 and |x| < 10, the
-// bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f' is
-// computed in segments with a center at its zero, the higher derivatives in double.
+// Next to a zero of a derivative, terms cancel. Where the derivative is below 1/16 and |x| < 10,
+// the bound of float64 is absolute: it is in ULP of 1/16. The bounds of float32 hold everywhere: f'
+// is computed in segments with a center at its zero, the higher derivatives in double.
 //
-// Source: the definition (Hendrycks and Gimpel, 2016); logistic.h says how it is computed,
-// segments.h how f' is in float32. The 16-bit types' coefficients leave none of the 65,536 inputs
-// misrounded.
+// Source: the definition (Hendrycks and Gimpel, 2016). logistic.h describes the computation,
+// segments.h that of f' in float32. The coefficients for the 16-bit types misround none of the
+// 65,536 inputs.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -52,7 +53,7 @@ struct Silu {
     }
   }
 
-  // Of |x|, clamped.
+  // `size` is |x|, clamped.
   FASTACT_INLINE static ShortLogisticTail tail_of(float size) { return short_logistic_tail(size); }
 
   template <int Order>
@@ -89,12 +90,12 @@ struct Silu {
   }
 
  private:
-  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-20.6 of e^r: the value's in float16
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-20.6 of e^r. For the value in float16
   // (scripts/fit_polynomials.py).
   static constexpr Coefficients kValueExponentialFloat16{0x1.ffffe4p-1f, 0x1.000024p-1f,
                                                          0x1.55548cp-3f, 0x1.55547ep-5f,
                                                          0x1.123fc8p-7f, 0x1.6daa36p-10f};
-  // The same of the first derivative, to 2^-20.8 of e^r.
+  // The same for the first derivative, to 2^-20.8 of e^r.
   static constexpr Coefficients kSlopeExponentialFloat16{0x1.fffffp-1f,  0x1.fffdcp-2f,
                                                          0x1.555462p-3f, 0x1.5605eep-5f,
                                                          0x1.123234p-7f, 0x1.6d92a4p-10f};

@@ -1,9 +1,9 @@
-// Softplus: f(x) = log(1 + e^(beta x)) / beta, and x where beta x > threshold.
+// Softplus: f(x) = log(1 + e^(beta x)) / beta for beta x <= threshold, else x.
 //
-// Range: every input. f(-inf) = 0; the far negative tail keeps its relative accuracy down to the
-// subnormal numbers. beta x is rounded to the element's type (16 bits: to float) where it is
-// compared with the threshold, as in PyTorch. f'(inf) = 1; f'(-inf) and the higher ones at both are
-// 0.
+// Range: every input. f(-inf) = 0. The far negative tail keeps its relative accuracy down to the
+// subnormal numbers. For the comparison with the threshold, beta x is rounded to the element's type
+// (16-bit types: to float), as in PyTorch. f'(inf) = 1 and f'(-inf) = 0; the higher derivatives are
+// 0 at both infinities.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
@@ -11,11 +11,11 @@
 //   float32        1.5   1.7   0.501 0.501
 //   float64        0.85  3     5     8
 //
-// With another beta than 1 float32's value is good to 2 ULP, the 16-bit types' results to 0.51,
-// float64's to twice the bound.
+// If beta is not 1, float32's value is within 2 ULP, the results of the 16-bit types are within
+// 0.51, and those of float64 within twice the bound.
 //
-// Source: the definition (Dugas et al., 2001); logarithm.h says how it is computed in double,
-// segments.h how f is in float32, logistic.h how f' is.
+// Source: the definition (Dugas et al., 2001). logarithm.h describes the computation in double,
+// segments.h that of f in float32, logistic.h that of f' in float32.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -26,8 +26,8 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// With a beta of 1, and where what is beyond the threshold rounds to x in any case: float32's f and
-// f' without all that a beta takes.
+// For a beta of 1 and a threshold above which the result rounds to x in any case. float32's f and
+// f' then need no operations for beta.
 struct SoftplusOfOne : LogarithmInSegments {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
 
@@ -49,8 +49,8 @@ struct SoftplusOfOne : LogarithmInSegments {
   }
 };
 
-// With a beta of ordinary size: none for which 1 / beta or beta^2 lifts what the types' arithmetic
-// takes for 0 above their smallest number.
+// For a beta of ordinary size: neither 1 / beta nor beta^2 lifts a result that the arithmetic
+// flushes to 0 above the smallest number of its type.
 struct OrdinarySoftplus {
   static constexpr Traits kTraits = SoftplusOfOne::kTraits;
   using Default = SoftplusOfOne;
@@ -73,7 +73,7 @@ struct OrdinarySoftplus {
         inverse_high_(static_cast<float>(inverse_)),
         unguarded_high_(inverse_high_ * kUnguard<float>),
         unguarded_low_(static_cast<float>(inverse_ - inverse_high_) * kUnguard<float>),
-        // An infinite x beta is beyond any threshold, which is infinite in float, too.
+        // The largest finite float bounds the threshold, so that an infinite x beta exceeds it.
         threshold_float_(
             static_cast<float>(threshold_ > 0x1.fffffep127 ? 0x1.fffffep127 : threshold_)) {}
 
@@ -117,7 +117,7 @@ struct OrdinarySoftplus {
     return CanonicalOnGpu{z > threshold_float_ ? x : value};
   }
 
-  // For the default parameters; beyond the threshold the result rounds to x.
+  // True for the default parameters, with which the result rounds to x above the threshold.
   FASTACT_INLINE bool approximates() const { return beta_ == 1.0 && threshold_ == 20.0; }
 
   template <class Element>
@@ -131,7 +131,7 @@ struct OrdinarySoftplus {
   FASTACT_INLINE float threshold(float) const { return threshold_float_; }
   FASTACT_INLINE double threshold(double) const { return threshold_; }
 
-  // |x beta| = size + rest, clamped; z is x beta, rounded.
+  // x beta| = size + rest, clamped. z is x beta, rounded.
   struct SplitMagnitude {
     float size;
     float rest;
@@ -144,7 +144,7 @@ struct OrdinarySoftplus {
     return {size, magnitude(z) < kLogisticEnd<float> ? rest : 0.0f};
   }
 
-  // What z lacks of x beta, where z is not clamped.
+  // Returns the rounding error of z = x beta, or 0 if z is clamped.
   FASTACT_INLINE static double rest_of(double z, double rest) {
     return magnitude(z) < kLogisticEnd<double> ? rest : 0.0;
   }
@@ -187,8 +187,8 @@ struct OrdinarySoftplus {
   float threshold_float_;
 };
 
-// With any beta, in double for every type. An infinite one gives what IEEE arithmetic gives for the
-// definition; 0 gives log(2) / 0, at the infinities too.
+// For any beta, in double for every type. An infinite beta gives the IEEE result of the definition.
+// A beta of 0 gives log(2) / 0, also at the infinities.
 struct Softplus {
   static constexpr Traits kTraits = SoftplusOfOne::kTraits;
   static constexpr Parameter kParameters[] = {{"beta", 1.0}, {"threshold", 20.0}};
@@ -204,7 +204,7 @@ struct Softplus {
         threshold(parameters[1]),
         rate(scaled(beta)),
         inverse(inverse_of(rate).value),
-        // Of an infinite inverse only the sign counts.
+        // Only the sign of an infinite inverse matters.
         inverse_of_rest(beta == 0.0 ? 0.0 : inverse.significand) {}
 
   template <class Element, int Order>
@@ -233,13 +233,13 @@ struct Softplus {
   template <class Tensor>
   Tensor fourth_derivative(const Tensor& x) const {
     const Tensor z = beta * x;
-    // A factor after the other: beta^3 may be infinite.
+    // One factor at a time, because beta^3 may be infinite.
     const Tensor slope = beta * (beta * (beta * LogisticDerivatives<Tensor>(z).third()));
     return where(z > threshold, 0.0, slope);
   }
 
  private:
-  // From here on e^-z is nothing beside 1.
+  // From here on, e^-z is negligible beside 1.
   static constexpr double kSaturated = 60.0;
 
   double beta;
@@ -251,7 +251,7 @@ struct Softplus {
   FASTACT_INLINE double value_below_threshold(const ScaledArgument& z) const {
     const auto [high, low] = log_1p_exponential(z.value, z.rest);
     const double near = fma(high, inverse.significand, low * inverse_of_rest);
-    // log(1 + e^z) = e^z.
+    // Here log(1 + e^z) = e^z.
     const auto [n, p, rest] = scaled_exponential(z.value, z.rest);
     const double far = fma(p, inverse.significand, inverse.significand);
     const bool is_far = z.value < -kSaturated;
@@ -265,7 +265,7 @@ struct Softplus {
       return logistic<double>(z.value, clamp_magnitude(z.value, kDerivativeEnd<double>),
                               z.value < 0.0 ? -z.rest : z.rest);
     } else {
-      // e^-|z| = 2^n (1 + p), and p t for the logistic function's p and t at |z|.
+      // e^-|z| = 2^n (1 + p). p t is the product for the logistic function's p and t at |z|.
       const auto [n, p, rest] =
           scaled_exponential(-magnitude(z.value), z.value < 0.0 ? z.rest : -z.rest);
       const double scale = power_of_two(clamp_below(n, -kSaturated));
@@ -274,7 +274,7 @@ struct Softplus {
       if constexpr (Order == 2)
         return times_power_of_two(slope * rate.significand, n + rate.exponent);
       const double squared = rate.significand * rate.significand;
-      // Of a tiny z t is -|z| / 2.
+      // For tiny z, t is -|z| / 2.
       const double t = fma(scale, p, scale - 1.0) * share;
       const double y = z.is_tiny() ? -0.125 * squared * rate.significand * z.size
                                    : slope * squared * (z.value < 0.0 ? -t : t);

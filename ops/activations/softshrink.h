@@ -9,7 +9,7 @@
 //   float32        0.5  0.5  0.5  0.5
 //   float64        0.5  0.5  0.5  0.5
 //
-// f'(x) = 0 for |x| <= lambd, else 1, NaN for NaN (where PyTorch passes the gradient on); f'' and
+// f'(x) = 0 for |x| <= lambd, else 1. f'(NaN) = NaN, where PyTorch passes the gradient on. f'' and
 // f''' are 0.
 //
 // Source: torch.nn.Softshrink's definition (soft thresholding in Donoho and Johnstone, 1994).

@@ -1,6 +1,6 @@
 // Softsign: f(x) = x / (1 + |x|).
 //
-// Range: every input. softsign(-0.0) = -0.0, softsign(+-inf) = +-1 (PyTorch: NaN).
+// Range: every input. softsign(-0.0) = -0.0. softsign(+-inf) = +-1, where PyTorch returns NaN.
 //
 // Accuracy (ULP):  f      f'     f''    f'''
 //   bfloat16       0.5    0.5    0.5    0.5
@@ -8,8 +8,8 @@
 //   float32        1.5    0.501  0.501  0.501
 //   float64        1.5    1.5    1.5    1.5
 //
-// f'(x) = 1 / (1 + |x|)^2, f''(x) = -2 sign(x) / (1 + |x|)^3 with f''(0) = 0 as PyTorch's, f'''(x)
-// = 6 / (1 + |x|)^4.
+// f'(x) = 1 / (1 + |x|)^2, f''(x) = -2 sign(x) / (1 + |x|)^3 with f''(0) = 0 as in PyTorch, and
+// f'''(x) = 6 / (1 + |x|)^4.
 //
 // Source: the definition (Turian, Bergstra and Bengio, 2009).
 #pragma once
@@ -28,7 +28,7 @@ struct Softsign {
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {
     using T = Wider<Element>;
     if constexpr (Order == 0 && !std::is_same_v<Element, double>) {
-      // A division keeps a zero's sign, the quotient by a reciprocal does not.
+      // A division keeps the sign of a zero; a quotient by a reciprocal does not.
       if constexpr (kApproximate) {
         const float a = clamp_magnitude(x, kOne);
         return with_sign_of(refined_quotient(a, 1.0f + a), x);
@@ -37,7 +37,7 @@ struct Softsign {
         return bounded / (1.0f + magnitude(bounded));
       }
     } else if constexpr (Order == 1 && kIs16Bit<Element>) {
-      // Three roundings to float misround none of the 65,536 results: nothing to make up for.
+      // Three roundings to float misround none of the 65,536 results, so no correction is needed.
       const float t = 1.0f / (1.0f + magnitude(x));
       return t * t;
     } else {
@@ -63,11 +63,11 @@ struct Softsign {
   }
 
  private:
-  // So large that the value is 1 and the derivatives are 0, and finite.
+  // Large enough that the value is 1 and the derivatives are 0, but finite.
   template <class T>
   static constexpr T kLargest = sizeof(T) == 4 ? 0x1p120 : 0x1p1000;
 
-  // So large that a float's value is 1.
+  // Large enough that the value in float is 1.
   static constexpr float kOne = 0x1p30f;
 
   template <int Order, class T>
@@ -79,7 +79,7 @@ struct Softsign {
     if constexpr (Order == 0) {
       return bounded / sum;
     } else {
-      // t = 1 / (1 + a), and what its rounding and the sum's have cut off.
+      // t = 1 / (1 + a), and the rounding errors of t and of the sum.
       const T rounded = sum - T{1};
       const T rest_of_sum = (T{1} - (sum - rounded)) + (a - rounded);
       const T t = T{1} / sum;

@@ -24,7 +24,8 @@ struct SquaredRelu {
 
   template <class Element, int Order>
   FASTACT_INLINE auto derivative(OpMath<Element> x) const {
-    // A square is rounded once in any type; 2x times a gradient needs float's range to be larger.
+    // A square is rounded once in any type. 2x times a gradient needs a range larger than that of
+    // float.
     if constexpr (Order == 0) {
       const auto positive = clamp_below(x, OpMath<Element>{0});  // or a zero of either sign
       return positive * positive;

@@ -8,8 +8,8 @@
 //   float32        0.75  0.5   0.5   0.5
 //   float64        0.8   0.5   0.5   0.5
 //
-// The derivatives are functions of the result y, and their bounds those of d(y) = 1 - y^2 and its
-// derivatives for any y.
+// The derivatives are functions of the result y. Their bounds are those of d(y) = 1 - y^2 and its
+// derivatives, for any y.
 //
 // Source: in double the definition, as (1 - e) / (1 + e) with e = e^-2|x|; in float32 segments
 // (segments.h).
@@ -90,13 +90,13 @@ struct Tanh {
   static constexpr Coefficients kExpm1Float16{0x1p0f,         0x1p-1f,        0x1.55547ap-3f,
                                               0x1.55546ep-5f, 0x1.124002p-7f, 0x1.6daa9p-10f};
 
-  // (1 - e) / (1 + e) with e = e^-2a = s e^-r for a power of two s. Numerator and denominator,
-  // which is 2 less the numerator, are sums of two, so that the quotient keeps its relative
-  // accuracy down to a = 0, where s is 1 and the numerator almost r.
+  // (1 - e) / (1 + e) with e = e^-2a = s e^-r for a power of two s. The denominator is 2 minus the
+  // numerator. Both are sums of two doubles, so the quotient keeps its relative accuracy down to a
+  // = 0, where s is 1 and the numerator is almost r.
   FASTACT_INLINE static double value_of_magnitude(double a) {
     const Pieces<double> x = reduce_in_pieces(a + a);
     const double s = x.scale * kUnguard<double>;
-    // e^-r = linear + rest, with what r's rounding takes from r^2 / 2.
+    // e^-r = linear + rest, including the effect of r's rounding error on r^2 / 2.
     const double linear = 1.0 - x.high;
     const double lost = fma(x.r, (x.high - x.r) + x.low, ((1.0 - linear) - x.high) - x.low);
     const double rest = fma(x.r * x.r, exponential_tail(-x.r), lost);
@@ -113,7 +113,7 @@ struct Tanh {
 
   template <class Element>
   FASTACT_INLINE static float value_16(float x) {
-    // tanh(a) = -m / (2 + m) with m = e^-2a - 1.
+    // tanh(a) = -m / (2 + m), where m = e^-2a - 1.
     const float size = clamp_magnitude(x, 15.0f);
     const auto [r, scale] = reduce<Element>(-2.0f * size);
     float p;

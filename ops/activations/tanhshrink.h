@@ -1,7 +1,7 @@
 // Tanhshrink: f(x) = x - tanh(x).
 //
-// Range: every input. f(-0.0) = -0.0; near zero x^3 / 3 with full relative accuracy. f'(inf) =
-// f'(-inf) = 1; the higher ones there are 0.
+// Range: every input. f(-0.0) = -0.0. Near zero f(x) is x^3 / 3, with full relative accuracy.
+// f'(inf) = f'(-inf) = 1; the higher derivatives are 0 there.
 //
 // Accuracy (ULP):  f     f'    f''   f'''
 //   bfloat16       0.5   0.5   0.5   0.5
@@ -11,13 +11,14 @@
 //
 // Terms cancel (float64): f'''
 //
-// Next to the zeros of f''' but 0, where it is below 1/16 for |x| < 10, float64's bound is in ULP
-// of 1/16: an absolute one, as terms cancel there. float32's holds everywhere: the float32 numbers
-// next to the zeros were all tried.
+// Next to the zeros of f''' other than 0, terms cancel. Where f''' is below 1/16 and |x| < 10, the
+// bound of float64 is absolute: it is in ULP of 1/16. The bound of float32 holds everywhere: all
+// float32 numbers next to the zeros were tested.
 //
-// Source: the definition. Near zero float64 has a polynomial that interpolates at Chebyshev's
-// points to 2^-59; float32's f and f' are computed in segments (segments.h). The 16-bit types'
-// coefficients leave none of the 65,536 inputs misrounded but one pair of float16's f', corrected.
+// Source: the definition. Near zero, float64 uses a polynomial that interpolates at the Chebyshev
+// nodes to 2^-59. float32's f and f' are computed in segments (segments.h). The coefficients for
+// the 16-bit types misround none of the 65,536 inputs except one pair of f' in float16, which is
+// corrected.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -57,7 +58,7 @@ struct Tanhshrink {
     const float size = clamp_magnitude(x, 20.0f);
     const auto [high, low] = in_segment_closely(segment, size);
     if constexpr (Order == 0) {
-      // x^2 times x (1 - tanh(x) / x) / x^2, both in two parts. Beyond 9 tanh is 1.
+      // x^2 times x (1 - tanh(x) / x) / x^2, both in two parts. Above 9, tanh is 1.
       const float square = size * size;
       const float square_rest = fma(size, size, -square);
       const float linear = size * high;
@@ -88,8 +89,8 @@ struct Tanhshrink {
   }
 
  private:
-  // ((1 - tanh(x) / x) / x^2 - 1/3) / x^2 by x^2 for |x| < 0.55, to 2^-59.3: interpolated at
-  // Chebyshev's points (scripts/fit_polynomials.py).
+  // ((1 - tanh(x) / x) / x^2 - 1/3) / x^2 by x^2 for |x| < 0.55, to 2^-59.3. Interpolated at the
+  // Chebyshev nodes (scripts/fit_polynomials.py).
   static constexpr Coefficients kNearZero{
       -0x1.1111111111111p-3,  0x1.ba1ba1ba1ba0fp-5,  -0x1.664f4882c019ap-6,  0x1.226e355df5191p-7,
       -0x1.d6d3d0a5b44d2p-9,  0x1.7da35b7c4ac19p-10, -0x1.35574f3441d8cp-11, 0x1.f562d9b3265f7p-13,
@@ -98,28 +99,28 @@ struct Tanhshrink {
   static constexpr Coefficients kNearZeroBFloat16{0x1.555544p-2f, -0x1.1107a2p-3f,
                                                   0x1.b859eap-5f, -0x1.5672cep-6f,
                                                   0x1.bbf2a6p-8f, -0x1.44b04ap-10f};
-  // To 2^-20.6 of itself.
+  // For float16, to 2^-20.6 of itself.
   static constexpr Coefficients kNearZeroFloat16{0x1.555556p-2f,  -0x1.111016p-3f, 0x1.b9d5ecp-5f,
                                                  -0x1.62e49ep-6f, 0x1.0d5cfep-7f,  -0x1.49329ap-9f,
                                                  0x1.b97ccap-12f};
   // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-18.8 of itself.
   static constexpr Coefficients kExpm1BFloat16{0x1.ffffdp-1f, 0x1.fffe4cp-2f, 0x1.555478p-3f,
                                                0x1.570f4p-5f, 0x1.1272dcp-7f};
-  // To 2^-18.7 of itself.
+  // For float16, to 2^-18.7 of itself.
   static constexpr Coefficients kExpm1Float16{0x1.00000ap0f,  0x1.0000c8p-1f, 0x1.5557dp-3f,
                                               0x1.551334p-5f, 0x1.13c7ecp-7f, 0x1.6cf4dep-10f};
 
-  // A 16-bit x - 1 may lie halfway between two numbers, and x - tanh(x) is just above that: so far
-  // out x is taken for one of float's last places more.
+  // A 16-bit x - 1 may be halfway between two numbers, and x - tanh(x) is just above it. Above this
+  // number, the formula computes with an x that is one unit in float's last place larger.
   static constexpr float kFar = 32.0f;
-  // Of e^2x, as a power of two: 1 - 2 / (e^2x + 1) is then 1 less one of float's last places at the
-  // largest such x, 2^9 and 2^12.
+  // The power of two that bounds e^2x. With it, 1 - 2 / (e^2x + 1) is one unit in float's last
+  // place below 1 at the largest such x, which is 2^9 or 2^12.
   template <class Element>
   static constexpr float kAlmostOneExponent16 = std::is_same_v<Element, BFloat16> ? 16.0f : 13.0f;
 
   FASTACT_INLINE static double value(double x) {
     const double size = magnitude(x);
-    // The series, all in two parts: (1 - tanh(x) / x) / x^2 = p + p_rest by x^2.
+    // The series in two parts: (1 - tanh(x) / x) / x^2 = p + p_rest by x^2.
     const double square = size * size;
     const double square_rest = fma(size, size, -square);
     constexpr double kThird = 1.0 / 3.0;
@@ -130,7 +131,7 @@ struct Tanhshrink {
     const double product = square * p;
     const double product_rest = fma(square, p, -product) + fma(square, p_rest, square_rest * p);
     const double near_zero = fma(size, product, size * product_rest);
-    // tanh in two parts, taken from |x|.
+    // tanh in two parts, subtracted from |x|.
     const double bounded = clamp_magnitude(x, 20.0);
     const auto logistic = logistic_tail(bounded + bounded);
     const double q = logistic.inverse * (logistic.scale * (2.0 * kUnguard<double>));
@@ -143,8 +144,8 @@ struct Tanhshrink {
     return with_sign_of(size < 0.55 ? near_zero : rest, x);
   }
 
-  // f' = t^2, f'' = 2 t (1 - t^2), f''' = 2 (1 - t^2) (1 - 3 t^2) with t = tanh(|x|) and
-  // 1 - t^2 = 4 e / (1 + e)^2, e = e^(-2 |x|).
+  // f' = t^2, f'' = 2 t (1 - t^2), f''' = 2 (1 - t^2) (1 - 3 t^2), where t = tanh(|x|), 1 - t^2 = 4
+  // e / (1 + e)^2 and e = e^(-2 |x|).
   template <class Element, int Order>
   FASTACT_INLINE static double derivative_in_double(double x) {
     const double size = clamp_magnitude(x, 0.5 * kDerivativeEnd<Element>);
@@ -161,7 +162,7 @@ struct Tanhshrink {
     }
   }
 
-  // |x| - tanh(|x|) below 1.
+  // Returns |x| - tanh(|x|) for |x| below 1.
   template <class Element>
   FASTACT_INLINE static float near_zero_16(float size) {
     const float square = size * size;
@@ -176,7 +177,7 @@ struct Tanhshrink {
 
   template <class Element, int Order>
   FASTACT_INLINE static float derivative_16(float x) {
-    // tanh(a) = -m / (2 + m) with m = e^-2a - 1.
+    // tanh(a) = -m / (2 + m), where m = e^-2a - 1.
     const float size = magnitude(x);
     const float bounded = size > 15.0f ? 15.0f : size;
     const auto [r, scale] = reduce<Element>(-2.0f * bounded);
@@ -189,7 +190,7 @@ struct Tanhshrink {
     const float m = fma(scale * r, p, scale - 1.0f);
     if constexpr (Order == 1) {
       const float t = m * reciprocal(2.0f + m);
-      // Below x^2 also where float cannot tell: for tiny x that may be a tie.
+      // Stays below x^2, even if float cannot tell the difference: for tiny x, x^2 may be a tie.
       const float y = t * (t * 0x1.fffffep-1f);
       return std::is_same_v<Element, Float16> ? corrected_at(size, 0x1.14cp-6f, y, -0x1p-30f) : y;
     } else {

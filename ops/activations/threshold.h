@@ -1,6 +1,6 @@
 // Threshold: f(x) = x for x > threshold, value for x <= threshold.
 //
-// Range: every input; NaN stays. The threshold is rounded to float32 for all types but float64.
+// Range: every input; NaN stays NaN. Except in float64, the threshold is rounded to float32.
 //
 // Accuracy (ULP):  f    f'   f''  f'''
 //   bfloat16       0.5  0.5  0.5  0.5
@@ -8,10 +8,10 @@
 //   float32        0.5  0.5  0.5  0.5
 //   float64        0.5  0.5  0.5  0.5
 //
-// f'(x) = 1 for x > threshold, 0 for x <= threshold, NaN for NaN (where PyTorch passes the gradient
-// on); f'' and f''' are 0. The result does not tell where the input was if value > threshold. After
-// its rounding it does not tell it either if the two are close. So the in-place form keeps its
-// input, as PyTorch's does.
+// f'(x) = 1 for x > threshold, 0 for x <= threshold. f'(NaN) = NaN, where PyTorch passes the
+// gradient on. f'' and f''' are 0. If value > threshold, the result does not determine on which
+// side of the threshold the input was. If the two are close, rounding hides it as well. So the
+// in-place form saves its input, as in PyTorch.
 //
 // Source: torch.nn.Threshold's definition.
 #pragma once
@@ -37,7 +37,7 @@ struct Threshold {
     const T above = Order == 0 ? x : T{0};
     const T result = x <= static_cast<T>(threshold) ? below : above;
     if constexpr (Order == 0) {
-      return result;  // of a NaN itself
+      return result;  // keeps a NaN
     } else {
       return is_nan(x) ? x : result;
     }

@@ -7,7 +7,8 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 namespace {
 
-// A vector's words of each round lie together, so that the compiler makes vectors of them.
+// Writes random words so that the words of each round are contiguous, which lets the compiler
+// vectorise the loop.
 void fill(uint64_t seed, int64_t counter, int64_t count, uint32_t* to) {
   for (int64_t i = 0; i < count; ++i) {
     const RandomBits bits = philox(seed, static_cast<uint64_t>(counter + i));

@@ -8,9 +8,9 @@
 
 namespace fastact::cpu {
 
-// Runs it over elements `first` .. `first` + n of operands that lie densely; `first` is a multiple
-// of kAlphaDropoutBlock. `data` are the first elements of the output and the inputs, which are the
-// output itself or do not overlap it.
+// Computes elements [first, first + n) of contiguous operands. `first` is a multiple of
+// kAlphaDropoutBlock. `data` points to the first elements of the output and of the inputs. Each
+// input is the output itself or does not overlap it.
 inline constexpr int64_t kAlphaDropoutBlock = 1024;
 using AlphaDropoutKernel = InDefaultFloatingPoint<void (*)(
     double p, uint64_t seed, char* const* data, int64_t first, int64_t n)>;

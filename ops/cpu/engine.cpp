@@ -15,7 +15,7 @@
 
 namespace fastact::cpu {
 
-// Each instruction set's, see fused.cpp and alpha_dropout.cpp.
+// Kernels of each instruction set, defined in fused.cpp and alpha_dropout.cpp.
 namespace baseline {
 FusedKernels fused_kernels(DType dtype);
 AlphaDropoutKernel alpha_dropout_kernel(AlphaDropoutForm form, DType dtype);

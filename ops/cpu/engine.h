@@ -1,5 +1,5 @@
-// The CPU engine: runs a kernel over strided operands on the calling thread, with the widest vector
-// instructions that the build and the processor have in common. Every instruction set gives the
+// The CPU engine. It runs a kernel over strided operands on the calling thread, with the widest
+// vector instructions that both the build and the processor support. All instruction sets give the
 // same bits.
 #pragma once
 
@@ -15,36 +15,37 @@ namespace fastact::cpu {
 
 enum class InstructionSet : uint8_t { kBaseline, kAvx2, kAvx512 };
 
-// "baseline" (on 64-bit Arm, where it is all there is, "neon"), "avx2", "avx512".
+// Returns "baseline", "avx2" or "avx512". On 64-bit Arm the only set is "neon".
 FASTACT_OPS_API std::string_view name_of(InstructionSet set);
 
-// The instruction sets that this build has and this processor runs, slowest first; never empty.
+// Returns the instruction sets that this build contains and this processor runs, slowest first. The
+// span is never empty.
 FASTACT_OPS_API std::span<const InstructionSet> available_instruction_sets();
 
-// The one that kernels use: the last available one, or what the environment variable
-// FASTACT_CPU_ISA names. Throws std::invalid_argument, with the sentence to show, if it names none
-// of the available ones.
+// Returns the instruction set that kernels use: the last available one, or the one that the
+// environment variable FASTACT_CPU_ISA names. Throws std::invalid_argument if the variable names
+// none of the available ones. The exception's message is meant for the user.
 FASTACT_OPS_API InstructionSet selected_instruction_set();
 
-// A dense output of at least this many bytes a call, which is a thread's share, goes around the
-// caches if it is none of the inputs: non-temporal stores do not read its lines first. A smaller
-// output may still be in a cache when it is read.
-// ReLU of 2^25 float32: 0.180 instead of 0.235 ns an element (Zen 5, docs/tuning.md).
+// A contiguous output of at least this many bytes in one call (one thread's share) is written with
+// non-temporal stores, unless it is also an input. Non-temporal stores do not read the cache lines
+// first. A smaller output may still be cached when it is read. ReLU of 2^25 float32: 0.180 instead
+// of 0.235 ns an element (Zen 5, docs/tuning.md).
 inline constexpr int64_t kStreamedBytes = int64_t{16} << 20;
 
-// A size0 x size1 block of elements. data[i] points to operand i's first element; strides[i] is its
-// distance in bytes between neighbours along the first dimension, strides[num_operands + i] along
-// the second, num_operands being the form's. An output may be one of the inputs, element for
-// element; no other overlap is allowed.
+// Computes a size0 x size1 block of elements. data[i] points to the first element of operand i.
+// strides[i] is the distance in bytes between neighbours along the first dimension,
+// strides[num_operands + i] along the second; num_operands is the form's number of operands. An
+// output may be the same memory as an input, element for element. No other overlap is allowed.
 using Kernel =
     InDefaultFloatingPoint<void (*)(const Parameters& parameters, char* const* data,
                                     const int64_t* strides, int64_t size0, int64_t size1)>;
 
-// The same for n contiguous elements of each operand. Fused kernels call it, and it computes in
-// their floating-point environment.
+// Computes n contiguous elements of each operand. Fused kernels call these functions, and have
+// already set the floating-point environment.
 using DenseFunction = void (*)(const Parameters& parameters, char* const* data, int64_t n);
 
-// `family` is an index into families(). Null where it has no such form.
+// Returns a kernel, or null if the family has no such form. `family` is an index into families().
 FASTACT_OPS_API Kernel find_kernel(int family, const KernelId& id, InstructionSet set);
 
 }  // namespace fastact::cpu

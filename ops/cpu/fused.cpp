@@ -11,19 +11,19 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 namespace {
 
-// Elements of a block: its numbers stay in the L1 cache.
+// Elements in a block. The compute values of a block stay in the L1 cache.
 constexpr int64_t kBlock = kSumBlock;
-// scale and bias are read in groups of so many: where all numbers are one, there is one group.
+// Scale and bias are read this many at a time. A constant operand reuses one group.
 constexpr int64_t kGroup = 64;
-// Rows of fewer elements share a block, if they touch.
+// Rows with fewer elements share a block if they are contiguous.
 constexpr int64_t kShortRow = kBlock / 2;
-// Rows of fewer elements find their scale and bias repeated.
+// Below this row length, scale and bias are copied repeatedly, so that several rows count as one.
 constexpr int64_t kRepeatedRow = kBlock / 4;
 
 template <class Element>
 using Block = OpMath<Element>[kBlock];
 
-// ---- What is computed of numbers beside an activation, as forms
+// ---- Auxiliary computations on compute values, as forms
 
 template <class Element>
 struct Rounded {
@@ -44,27 +44,28 @@ struct Product {
 
 template <class F, class Output, class... Inputs>
 void apply(int64_t n, Output* to, const Inputs*... inputs) {
-  // Inputs are only read, but share their type with the output.
+  // Inputs are only read, but the array has one pointer type for inputs and output.
   char* const data[] = {reinterpret_cast<char*>(to),
                         const_cast<char*>(reinterpret_cast<const char*>(inputs))...};
   Loop<F>::run_dense({}, data, n);
 }
 
-// ---- scale and bias
+// ---- Scale and bias
 
-// One of them beside rows of elements.
+// A scale or bias operand beside the rows of elements.
 struct VectorOperand {
   const char* data = nullptr;  // null: absent
-  int64_t stride0 = 0;         // bytes from column to column
-  int64_t stride1 = 0;         // from row to row
+  int64_t stride0 = 0;         // bytes between columns
+  int64_t stride1 = 0;         // bytes between rows
   bool is_wide = false;
 };
 
-// Its numbers for a run of elements: a group, and how many numbers on the next one is.
+// Compute values of a vector operand for a contiguous span of elements, in groups. `step` is the
+// distance from one group to the next.
 template <class T>
 struct Groups {
   const T* first;
-  int64_t step;  // 0: the same one again
+  int64_t step;  // 0: the same group again
 };
 
 template <class Element>
@@ -72,8 +73,8 @@ class VectorNumbers {
  public:
   using T = OpMath<Element>;
 
-  // Beside rows of so many columns. `neutral` stands for an absent operand. Where `repeats` is not
-  // 1 so many rows count as one: their vectors are equal.
+  // `columns` is the length of a row. `neutral` is the value of an absent operand. If `repeats` is
+  // above 1, that many rows are treated as one row; their vectors are equal.
   VectorNumbers(const VectorOperand& operand, T neutral, int64_t columns, int64_t repeats)
       : operand_(operand) {
     const bool is_constant = operand.data == nullptr || operand.stride0 == 0 || columns == 1;
@@ -93,7 +94,8 @@ class VectorNumbers {
     }
   }
 
-  // Of a row, for at most a block of columns from `start` on; until the next call.
+  // Returns the values for columns [start, start + n) of `row`, where n is at most a block. The
+  // pointer is valid until the next call.
   Groups<T> at(int64_t row, int64_t start, int64_t n) {
     const char* const from = operand_.data + row * operand_.stride1 + start * operand_.stride0;
     switch (kind_) {
@@ -138,14 +140,14 @@ class VectorNumbers {
   alignas(kCacheLine) T numbers_[kTileColumns];
 };
 
-// ---- z
+// ---- The pre-activation z
 
 template <bool Scales, bool Adds, class Element>
 FASTACT_INLINE void group_argument(const Element* self, const OpMath<Element>* scale,
                                    const OpMath<Element>* bias, const Element* residual, int64_t n,
                                    OpMath<Element>* z) {
   using T = OpMath<Element>;
-  // Without a scale no fma, which the baseline calls a function for.
+  // Without a scale, uses no fma, because fma is a function call on the baseline.
   const auto sum = [&](T x, T r, int64_t i) {
     T y;
     if constexpr (Scales) {
@@ -177,7 +179,8 @@ FASTACT_INLINE void group_argument(const Element* self, const OpMath<Element>* s
   }
 }
 
-// z, as fused_argument() has it: what is absent there changes no bit.
+// Writes z with the bits of fused_argument(). The neutral values used there for absent operands
+// change no bit.
 template <bool Scales, bool Adds, class Element>
 void make_argument(const Element* self, Groups<OpMath<Element>> scale, Groups<OpMath<Element>> bias,
                    const Element* residual, int64_t n, OpMath<Element>* z) {
@@ -192,7 +195,7 @@ void make_argument(const Element* self, Groups<OpMath<Element>> scale, Groups<Op
                                Adds ? residual + start : residual, n - start, z + start);
 }
 
-// z of rows that have their vectors.
+// Computes z for rows, including their scale and bias.
 template <class Element>
 class Argument {
  public:
@@ -207,10 +210,10 @@ class Argument {
         scale_(scale, T(1), columns, repeats),
         bias_(bias, T(-0.0), columns, repeats) {}
 
-  // Whether z is self, which are numbers.
+  // Returns true if z equals self and self holds compute values, so that z need not be computed.
   [[nodiscard]] bool is_self() const { return is_self_; }
 
-  // So many columns of a row from `start` on; or `rows` rows, of which the elements touch.
+  // Computes `columns` columns of a row from `start` on, or `rows` whole rows that are contiguous.
   void make(const Element* self, const Element* residual, int64_t row, int64_t rows, int64_t start,
             int64_t columns, T* z) {
     if (repeats_ > 1) {
@@ -229,7 +232,7 @@ class Argument {
     }
   }
 
-  // Numbers of the same elements, times scale.
+  // Multiplies compute values of the same elements by scale.
   void multiply_by_scale(int64_t row, int64_t rows, int64_t start, int64_t columns, const T* from,
                          T* to) {
     if (repeats_ > 1) {
@@ -298,7 +301,7 @@ class Forward {
 
   struct Rows {
     char* data = nullptr;
-    int64_t stride = 0;  // bytes from row to row
+    int64_t stride = 0;  // bytes between rows
 
     [[nodiscard]] Element* at(int64_t row) const {
       return data == nullptr ? nullptr : reinterpret_cast<Element*>(data + row * stride);
@@ -342,7 +345,7 @@ class Forward {
     const bool repeat = touch_ && rows_ > 1 && has_vectors && vectors_[0].stride1 == 0 &&
                         vectors_[1].stride1 == 0 && columns_ < kRepeatedRow;
     int64_t repeats = repeat ? std::min(kBlock / columns_, rows_) : 1;
-    // A whole number of cache lines, if it can be.
+    // Rounds the number of repeated rows so that they fill whole cache lines, if possible.
     int64_t even = 1;
     while (even * columns_ * kSize % kCacheLine != 0) even *= 2;
     if (repeats > even) repeats -= repeats % even;
@@ -352,7 +355,7 @@ class Forward {
     if (streams_) finish_stream();
   }
 
-  // Blocks of rows that touch, or of a part of one row.
+  // Visits blocks of contiguous rows, or of parts of one row.
   void for_each_block(Argument<Element>& argument, int64_t repeats) const {
     const int64_t height = repeats > 1                       ? repeats
                            : touch_ && columns_ <= kShortRow ? kBlock / columns_
@@ -363,9 +366,9 @@ class Forward {
         block(argument, row, rows, 0, columns_);
         continue;
       }
-      // z that is self is one run, but where memory is to be seen to.
+      // If z is self, the row is one block, unless its memory has to be prefetched.
       const int64_t step = argument.is_self() && !fetches_ ? columns_ : kBlock;
-      // To the cache line, and on from there.
+      // The first block ends at a cache line, and later blocks start at one.
       const int64_t head =
           streams_ ? (kCacheLine - reinterpret_cast<intptr_t>(out_.at(row)) % kCacheLine) %
                          kCacheLine / kSize
@@ -376,7 +379,7 @@ class Forward {
     }
   }
 
-  // `columns` of each of `rows` rows; of several rows all.
+  // Computes `columns` columns of `rows` rows. With several rows, `columns` is the whole row.
   void block(Argument<Element>& argument, int64_t row, int64_t rows, int64_t start,
              int64_t columns) const {
     const int64_t n = rows * columns;
@@ -412,23 +415,24 @@ class Forward {
       stream(reinterpret_cast<const char*>(rounded), reinterpret_cast<char*>(out), n * kSize);
   }
 
-  // f(z) * gate.
+  // Writes f(z) * gate.
   static void finish(const FusedCall& call, const T* z, const Element* gate, int64_t n,
                      Element* out) {
-    // Inputs are only read, but share their type with the output.
+    // Inputs are only read, but the array has one pointer type for inputs and output.
     char* const data[] = {reinterpret_cast<char*>(out),
                           const_cast<char*>(reinterpret_cast<const char*>(z)),
                           const_cast<char*>(reinterpret_cast<const char*>(gate))};
     (gate == nullptr ? call.activation.value : call.activation.gated)(call.parameters, data, n);
   }
 
-  // What the next block reads. Behind the last one nothing is read: a prefetch is no access.
+  // Prefetches what the next block reads. A prefetch beyond the end is harmless because it is not
+  // an access.
   static void fetch(const Element* from, int64_t n) {
     const auto* const first = reinterpret_cast<const char*>(from);
     for (int64_t line = 0; line < n * kSize; line += kCacheLine) __builtin_prefetch(first + line);
   }
 
-  // DenseKernel::compute, for operands that had to be gathered: a row of them.
+  // DenseKernel::compute for one row of gathered operands.
   static void compute(const void* erased, char* const* data, int64_t n, Pace /*pace*/) {
     const auto& call = *static_cast<const FusedCall*>(erased);
     int64_t strides[2 * kFusedOperands] = {kSize};
@@ -445,21 +449,21 @@ class Forward {
   int64_t columns_;
   int64_t rows_;
   bool has_dense_rows_ = true;
-  bool touch_ = true;  // whether each row follows the one before
+  bool touch_ = true;  // whether consecutive rows are contiguous
   bool fetches_ = false;
   bool streams_ = false;
   Rows out_, argument_, self_, residual_, gate_;
   VectorOperand vectors_[2];  // scale, bias
 };
 
-// ---- The gradients
+// ---- Gradients
 
 template <class Element>
 class Backward {
  public:
   using T = OpMath<Element>;
 
-  // FusedBackwardKernel.
+  // The function that FusedBackwardKernel points to.
   static void run(const FusedBackwardCall& call, const FusedTile& tile) {
     Backward(call, tile).run();
   }
@@ -474,7 +478,7 @@ class Backward {
         argument_(vector(kScale), vector(kBias), tile.inputs[kResidual].data != nullptr,
                   tile.columns, tile.vectors_along_columns ? height_ : 1) {}
 
-  // How many rows share a block.
+  // Returns how many rows share a block.
   static int64_t height_of(const FusedTile& tile) {
     bool touch = true;
     const auto look_at = [&](const FusedRows& rows) {
@@ -518,7 +522,7 @@ class Backward {
     if (wants_bias) std::copy_n(bias_sums_, sums, tile_.bias_sums);
   }
 
-  // `columns` of each of `rows` rows; of several rows all.
+  // Computes `columns` columns of `rows` rows. With several rows, `columns` is the whole row.
   void block(int64_t row, int64_t rows, int64_t start, int64_t columns) {
     const int64_t n = rows * columns;
     const auto at = [&](const FusedRows& operand) -> Element* {
@@ -565,7 +569,7 @@ class Backward {
     } else {
       g = grad_output;
     }
-    // Where it is a gradient itself it is written there at once.
+    // If this gradient is itself a result, it is written to the result directly.
     Element* const gradient =
         !scales && self_gradient != nullptr ? self_gradient : residual_gradient;
     T* slope = slopes;
@@ -583,7 +587,7 @@ class Backward {
             [&](int64_t j) { return of_row[j]; });
     }
     if (tile_.scale_sums != nullptr) {
-      // The numbers of self, of which `argument` is not needed any more.
+      // The compute values of self. They may overwrite `argument`, which is no longer needed.
       const T* numbers = argument;
       if constexpr (kIs16Bit<Element>) {
         apply<Product<T, Element>>(n, argument, self);
@@ -609,7 +613,8 @@ class Backward {
     function(call_.forward.parameters, data, n);
   }
 
-  // Each number to its column's sum; or all of them, in lanes, and these by halves, to the row's.
+  // Adds each value to the sum of its column, or adds all values in lanes, halves the lanes
+  // repeatedly, and adds the result to the sum of the row.
   template <class Number>
   void add(int64_t row, int64_t start, int64_t n, double* sums, T* column_sums,
            const Number& number) const {
@@ -619,7 +624,7 @@ class Backward {
       for (int64_t i = 0; i < n; ++i) to[i] += number(i);
       return;
     }
-    // Behind the numbers there is nothing but zeros.
+    // Lanes at and beyond n are zero.
     int64_t width = kSumLanes;
     while (width / 2 >= n) width /= 2;
     alignas(kCacheLine) T lanes[kSumLanes];

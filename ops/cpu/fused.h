@@ -1,6 +1,6 @@
-// The fused form on the CPU (ops/forms/fused.h), and its gradients. z is made from the operands in
-// one loop, which knows no activation, a block at a time in the L1 cache; f(z) * gate, rounded, is
-// a second one, which is compiled for each activation.
+// The fused form on the CPU (ops/forms/fused.h) and its gradients. One loop, which knows no
+// activation, computes the pre-activation z a block at a time in the L1 cache. A second loop,
+// compiled for each activation, computes and rounds f(z) * gate.
 #pragma once
 
 #include <cstdint>
@@ -10,67 +10,71 @@
 
 namespace fastact::cpu {
 
-// What is called of an activation, see NumberForms in ops/forms/fused.h.
+// The kernels of one activation, see NumberForms in ops/forms/fused.h.
 struct FusedActivation {
   DenseFunction value = nullptr;
   DenseFunction gated = nullptr;
-  DenseFunction slope = nullptr;  // null for 16 bits
+  DenseFunction slope = nullptr;  // null for 16-bit types
 };
 
 struct FusedCall {
   FusedActivation activation;
   Parameters parameters;
-  // Which inputs there are, self among them, and which of them are float where self has 16 bits.
+  // `inputs`: the inputs that are present; self always is. `wide`: those that are float while self
+  // has a 16-bit type.
   FusedSet inputs;
   FusedSet wide;
-  // Whether there is a second output, which is z, as elements. Neighbours along the first dimension
-  // then are neighbours in memory, but for those of scale and bias.
+  // True if there is a second output, z, stored as elements. Then neighbours along the first
+  // dimension are contiguous in memory for all operands except scale and bias.
   bool writes_argument = false;
 };
 
-// Runs it over a size0 x size1 block, as Kernel in engine.h does. `data` and `strides` are those of
-// the outputs and the inputs that there are, in their order.
+// Computes a size0 x size1 block, like Kernel in engine.h. `data` and `strides` describe the
+// outputs and the inputs that are present, in this order.
 using FusedKernel =
     InDefaultFloatingPoint<void (*)(const FusedCall& call, char* const* data,
                                     const int64_t* strides, int64_t size0, int64_t size1)>;
 
-// The gradients: of self, residual and gate element by element, of scale and bias summed.
+// The gradients. Those of self, residual and gate are elementwise; those of scale and bias are
+// sums.
 struct FusedBackwardCall {
   FusedCall forward;
-  // Whether the slope is a function of f(z), not z. Then the activation is float's where the
-  // elements have 16 bits.
+  // True if the slope is a function of f(z) instead of z. Then 16-bit types use the activation for
+  // float.
   bool slope_of_value = false;
 };
 
-// A tile is at most so large: its partial sums are in the order that kernel.h tells.
+// The largest tile. The order of its partial sums is described in kernel.h.
 inline constexpr int64_t kTileColumns = int64_t{kSumBlocks} * kSumBlock;
 inline constexpr int64_t kTileRows = kSumRows;
 
-// Rows of dense elements.
+// Rows of contiguous elements.
 struct FusedRows {
-  char* data = nullptr;  // null: not there, or not wanted
-  int64_t stride = 0;    // bytes from row to row
+  char* data = nullptr;  // null: absent, or not wanted
+  int64_t stride = 0;    // bytes between rows
 };
 
 struct FusedTile {
   int64_t rows = 0;
   int64_t columns = 0;
-  // Whether scale and bias have an element for each column, else they have one for each row.
+  // True if scale and bias have one element for each column; false if they have one for each row.
   bool vectors_along_columns = true;
   FusedRows grad_output;
   FusedRows inputs[kFusedInputs];
-  // Of self, residual and gate. Without a scale self's and residual's are the same: one of the two.
+  // The gradients of self, residual and gate. Without a scale, self and residual have the same
+  // gradient, and at most one of the two is set.
   FusedRows gradients[kFusedInputs];
-  // What scale and bias get from this tile: a number for each column, or each row.
+  // This tile's contributions to the gradients of scale and bias, one for each column or each row.
   double* scale_sums = nullptr;
   double* bias_sums = nullptr;
 };
 
-// In a fixed order, which depends on the tile's size alone. Instruction sets give the same bits.
+// Computes a tile in a fixed order that depends only on the tile's size. All instruction sets give
+// the same bits.
 using FusedBackwardKernel =
     InDefaultFloatingPoint<void (*)(const FusedBackwardCall& call, const FusedTile& tile)>;
 
-// Sums to elements, by way of float to 16 bits, as a GPU's fused_sums.cu has it.
+// Converts sums to elements. 16-bit types are rounded from float, as in the GPU's fused_sums.cu.
 using FusedSumsKernel =
     InDefaultFloatingPoint<void (*)(const double* sums, int64_t n, void* elements)>;
 

@@ -1,5 +1,5 @@
-// A form's kernel on the CPU: which loop serves it. Compiled once for each instruction set.
-// strided.h brings any operands to dense ones.
+// The CPU kernel of a form: selects the loop for it. Compiled once for each instruction set.
+// strided.h splits any operands into contiguous ones.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Loop {
     cpu::run({&compute, &form, kSizesOf<F>}, data, strides, size0, size1);
   }
 
-  // DenseFunction.
+  // The function that DenseFunction points to.
   static void run_dense(const Parameters& parameters, char* const* data, int64_t n) {
     if constexpr (HasDefaultForm<F>) {
       if (F::is_default(parameters.values))
@@ -41,8 +41,8 @@ struct Loop {
   static constexpr int kOperands = kOperandsOf<F>;
   static constexpr int64_t kSize = kLargestOf<F>;
 
-  // DenseKernel::compute. One loop for every pace, so that what the form's loop needs in registers
-  // is loaded once.
+  // The function that DenseKernel::compute points to. All paces share one loop, so the values that
+  // the form needs in registers are loaded once.
   static void compute(const void* erased, char* const* data, int64_t n, Pace pace) {
     const auto& form = *static_cast<const F*>(erased);
     if constexpr (F::Outputs::kCount > 1 || !kSizesOf<F>.are_equal()) {
@@ -61,7 +61,8 @@ struct Loop {
     }
   }
 
-  // The inputs' elements from byte `start` on, to `to` or, with several outputs, where they lie.
+  // Computes n elements from byte `start` of the inputs. Writes one output to `to`, several outputs
+  // to their own memory.
   static FASTACT_INLINE void block(const F& form, char* to, char* const* data, int64_t start,
                                    int64_t n) {
     block(form, to, data, start, n, typename F::Outputs{}, typename F::Inputs{},
@@ -86,7 +87,7 @@ struct Loop {
                    reinterpret_cast<const Inputs*>(data[sizeof...(J) + I])...);
   }
 
-  // One output, by the loop that suits its type and the inputs'.
+  // Computes one output with the loop that suits the types of the output and the inputs.
   template <class Output, class... Inputs>
   static FASTACT_INLINE void dense_into(const F& form, Output* out, int64_t n,
                                         const Inputs*... inputs) {
@@ -105,7 +106,7 @@ struct Loop {
   }
 };
 
-// Loop's, for a table of functions over dense elements alone.
+// Loop's run_dense, for a table of functions over contiguous elements only.
 template <class F>
 struct DenseLoop {
   static constexpr DenseFunction run = &Loop<F>::run_dense;

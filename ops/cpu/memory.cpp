@@ -17,22 +17,22 @@ namespace fastact::cpu {
 
 namespace {
 
-// x86-64's; elsewhere the advice is about whole multiples of it, which is right as well.
+// The size of a huge page on x86-64. Elsewhere, advice about multiples of it is valid as well.
 constexpr size_t kHugePage = size_t{2} << 20;
-// Unit of a mapping's length: a multiple of every system's page size.
+// The unit of a mapping's length, a multiple of the page size of every system.
 constexpr size_t kPage = size_t{64} << 10;
 
-// The most free memory that is kept: as much as glibc's malloc() keeps before it returns some.
+// The most free memory that is kept. glibc's malloc() keeps the same amount before it returns some.
 constexpr size_t kMostKept = size_t{64} << 20;
 
-// Header at the beginning of a mapping. The result follows it, aligned to 64 bytes as torch's are.
+// Header at the start of a mapping. The result follows it, aligned to 64 bytes like torch's memory.
 struct alignas(64) Block {
   size_t length;  // of the mapping
 };
 
 void unmap(Block* block) { (void)munmap(block, block->length); }
 
-// Returns a mapping that is aligned to a huge page, or null.
+// Returns a mapping aligned to a huge page, or null.
 Block* map(size_t length) {
   void* const mapped =
       mmap(nullptr, length + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,13 +41,13 @@ Block* map(size_t length) {
   const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(first) % kHugePage) % kHugePage;
   if (before > 0) (void)munmap(first, before);
   (void)munmap(first + before + length, kHugePage - before);
-  // Without huge pages in the kernel, madvise() fails, which does no harm.
+  // On a kernel without huge pages, madvise() fails, which is harmless.
   (void)madvise(first + before, length / kHugePage * kHugePage, MADV_HUGEPAGE);
   return new (first + before) Block{length};
 }
 
-// Free blocks. Uses no lock: another thread could hold it during fork(), and the child would never
-// see it released.
+// Free blocks. Uses no lock: if another thread held it during fork(), the child would never see it
+// released.
 class Kept {
  public:
   // Returns a block of this length, or null.

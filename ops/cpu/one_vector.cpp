@@ -1,11 +1,11 @@
-// One vector of elements of each form, a function for each. It is compiled to assembly alone, of
-// which scripts/inline_assembly.py makes what torch.compile takes into the C++ that it writes for
-// CPUs.
+// One function for each form, which computes one vector of elements. This file is only compiled to
+// assembly. scripts/inline_vectors.py turns the assembly into code that torch.compile inserts into
+// the C++ that it writes for CPUs.
 //
-// ops/forms/given.h explains a function's name. It takes each operand in a vector register. Of 16
-// bits operands and result are float: intermediate() in ops/forms/given.h says which. It reads
-// parameters that are not the defaults from `parameters`. One that does not exist is an invalid
-// instruction.
+// ops/forms/given.h explains the function names. A function takes each operand in a vector
+// register. For 16-bit types, operands and result are float; intermediate() in ops/forms/given.h
+// defines the result. A function reads parameters that are not the defaults from `parameters`. A
+// function for a form that does not exist consists of an invalid instruction.
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -80,7 +80,7 @@ constexpr int operands_of() {
   }
 }
 
-// For is FormFor or UnroundedFor.
+// `For` is FormFor or UnroundedFor.
 #define FASTACT_FUNCTION(function, For, Family, index, Element, Kind)             \
   extern "C" VectorOf<OpMath<Element>>::Vector function(                          \
       const double* parameters, VectorOf<OpMath<Element>>::Vector a,              \

@@ -1,5 +1,5 @@
-// The loops over dense elements that move more than one at a time: pairs of BFloat16, vectors of
-// Float16, and vectors of float whose form is in segments.
+// Loops over contiguous elements that process several at a time: pairs of BFloat16, vectors of
+// Float16, and vectors of float for forms with a segment table.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 
 #if FASTACT_HAS_SEGMENT_VECTORS
-// One element's, of what find_segments() gives.
+// Returns the segment of lane i from the output of find_segments().
 FASTACT_INLINE Segment segment_of(const float (&c)[kSegmentCoefficients + 1][kFloats], int i) {
   return {c[0][i], {c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i], c[7][i]}};
 }
 
-// A vector at a time; returns how many elements that were. Its loops of fixed length become
-// straight code in registers.
+// Computes whole vectors and returns the number of elements computed. Its loops of fixed length
+// become straight-line code in registers.
 template <class F, class... Inputs>
 FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
                                       const Inputs*... inputs) {
-  // The segments of so many first: in one pass an element's operations are a chain of which a
-  // processor holds too few at a time. GELU, AVX2: 1.47 instead of 1.95 ns (Sapphire Rapids).
+  // Finds the segments of kBlock elements first. In a single pass, one element's operations form
+  // one dependency chain, and a processor cannot keep enough of these chains in flight. GELU, AVX2:
+  // 1.47 instead of 1.95 ns an element (Sapphire Rapids).
   constexpr int kBlock = 64;
   alignas(64) uint32_t index[kBlock];
   const int64_t end = n - n % kFloats;
@@ -48,15 +49,16 @@ FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
 }
 #endif
 
-// For BFloat16: two neighbours in one 32-bit lane, of which either half is a float as it stands. It
-// saves the moves between 16- and 32-bit lanes: SELU, AVX2: 0.35 instead of 0.40 ns an element
+// Two BFloat16 neighbours in one 32-bit lane. Either half, with zeros below it, is a float. This
+// saves the moves between 16-bit and 32-bit lanes. SELU, AVX2: 0.35 instead of 0.40 ns an element
 // (Zen 5, docs/tuning.md).
 using BFloat16Pair [[gnu::may_alias, gnu::aligned(2)]] = uint32_t;
 
 FASTACT_INLINE float low_half(uint32_t pair) { return from_bits(pair << 16); }
 FASTACT_INLINE float high_half(uint32_t pair) { return from_bits(pair & 0xffff0000u); }
 
-// round_to<BFloat16>() in the upper half, where one of the two stays; the lower half is anything.
+// Returns round_to<BFloat16>() in the upper half. The lower half is undefined. The caller keeps the
+// upper half.
 FASTACT_INLINE uint32_t rounded_upper_half(float y) {
   const uint32_t bits = to_bits(y);
   const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
@@ -78,22 +80,22 @@ FASTACT_INLINE void dense_pairs(const F form, BFloat16* out, int64_t n, const In
   if (n % 2 != 0) dense_elements(form, Row<BFloat16*>{out + n - 1}, 1, (inputs + n - 1)...);
 }
 
-// A vector of floats, whatever lies there.
+// Returns a pointer to a vector of floats, converting Float16 elements into `buffer`.
 FASTACT_INLINE const float* as_floats(const float* from, float* /*buffer*/) { return from; }
 FASTACT_INLINE const float* as_floats(const Float16* from, float* buffer) {
   widen_halves(from, buffer);
   return buffer;
 }
 
-// round_to<float> gives the one NaN, which converts to Float16's.
+// round_to<float> gives the canonical NaN, which converts to that of Float16.
 template <class F, class... Floats>
 FASTACT_INLINE void evaluate_floats(const F& form, float* out, const Floats*... floats) {
   FASTACT_ONE_VECTOR
   for (int i = 0; i < kHalves; ++i) out[i] = round_to<float>(form.evaluate(floats[i]...));
 }
 
-// For Float16, or float beside it: a vector of floats at a time, whose loop of fixed length the
-// compiler turns into straight code in registers.
+// For Float16 operands, possibly mixed with float: computes a vector of floats at a time. The
+// compiler turns the loop of fixed length into straight-line code in registers.
 template <class F, class Output, class... Inputs>
 FASTACT_INLINE void dense_halves(const F form, Output* out, int64_t n, const Inputs*... inputs) {
   int64_t start = 0;

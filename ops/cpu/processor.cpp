@@ -10,14 +10,14 @@ namespace fastact::cpu {
 
 namespace {
 
-// The levels of the x86-64 psABI, beyond the baseline. LZCNT goes by the name of ABM.
+// Feature bits that the x86-64 psABI levels 3 and 4 add to the baseline. LZCNT's bit is named ABM.
 constexpr uint32_t kLevel3Leaf1 = bit_AVX | bit_F16C | bit_FMA | bit_MOVBE | bit_OSXSAVE;
 constexpr uint32_t kLevel3Leaf7 = bit_AVX2 | bit_BMI | bit_BMI2;
 constexpr uint32_t kLevel3Extended = bit_ABM;
 constexpr uint32_t kLevel4Leaf7 =
     bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
 
-// Bits of XCR0: the SSE and AVX registers, and AVX-512's masks and upper halves.
+// Bits of XCR0: the SSE and AVX registers; then also AVX-512's masks and upper halves.
 constexpr uint32_t kAvxState = 0x6;
 constexpr uint32_t kAvx512State = 0xe6;
 

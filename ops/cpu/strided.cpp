@@ -8,10 +8,10 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 namespace {
 
-// Elements that are gathered at a time. All operands' blocks stay in the L1 cache.
+// Elements gathered at a time. The blocks of all operands stay in the L1 cache.
 constexpr int64_t kBlock = 512;
 
-// Calls f with an unsigned integer of `size` bytes, which stands for an element of any type.
+// Calls f with an unsigned integer of `size` bytes, which represents an element of any type.
 template <class Function>
 void with_element(int64_t size, const Function& f) {
   if (size == 2) {
@@ -24,8 +24,8 @@ void with_element(int64_t size, const Function& f) {
 }
 
 // Load and store an element by memcpy(), which compiles to one move. An access through an integer
-// type would not alias the element's type, so the compiler could reorder it with those of the
-// kernels.
+// type would not alias the element's type, so the compiler could reorder it with the accesses of
+// the kernels.
 template <class Element>
 FASTACT_INLINE Element load_element(const char* from) {
   Element element;
@@ -37,8 +37,8 @@ FASTACT_INLINE void store_element(char* to, Element element) {
   std::memcpy(to, &element, sizeof element);
 }
 
-// visit(address, n) for the runs along the first dimension of the elements start .. start + count
-// of a block of rows of size0 elements.
+// Calls visit(address, n) for each span along the first dimension that covers elements [start,
+// start + count) of a block of rows of size0 elements.
 template <class Visit>
 void for_each_run(char* base, int64_t stride0, int64_t stride1, int64_t size0, int64_t start,
                   int64_t count, const Visit& visit) {
@@ -63,7 +63,7 @@ void gather(char* base, int64_t stride0, int64_t stride1, int64_t size0, int64_t
     } else if (stride0 == 0) {
       const auto element = load_element<Element>(from);
       for (int64_t i = 0; i < n; ++i) store_element(run + i * kSize, element);
-    } else if (stride0 == 2 * kSize) {  // every second one is a shuffle of vectors
+    } else if (stride0 == 2 * kSize) {  // every second element: a vector shuffle
       for (int64_t i = 0; i < n; ++i)
         store_element(run + i * kSize, load_element<Element>(from + 2 * i * kSize));
     } else {
@@ -100,13 +100,13 @@ class Strided {
     bool dense_rows = true;
     for (int i = 0; i < kernel_.sizes.count; ++i)
       dense_rows &= strides_[i] == kernel_.sizes.bytes[i];
-    // A short row is not worth a call of its own: gathered rows share one.
+    // A short row does not justify a call of its own: gathered rows share one.
     if (dense_rows && (size1_ == 1 || size0_ >= kBlock / 4)) {
       for (int64_t row = 0; row < size1_; ++row) {
         char* pointers[kMaxOperands];
         for (int i = 0; i < kernel_.sizes.count; ++i)
           pointers[i] = data_[i] + row * strides_[kernel_.sizes.count + i];
-        // The hardware's prefetch does not see where the next row begins.
+        // The hardware prefetcher does not know where the next row begins.
         if (row + 1 < size1_) fetch_row(pointers);
         dense(pointers);
       }
@@ -120,9 +120,9 @@ class Strided {
     kernel_.compute(kernel_.form, data, n, pace);
   }
 
-  // A row whose operands are all dense.
+  // Computes a row whose operands are all contiguous.
   void dense(char* const* data) const {
-    // Other paces than kAtOnce are for one output and elements that are all as large.
+    // Paces other than kAtOnce require one output and elements of equal size.
     if (size0_ * kernel_.sizes.bytes[0] < kStreamedBytes || kernel_.sizes.outputs > 1 ||
         !kernel_.sizes.are_equal()) {
       compute(data, size0_);
@@ -133,7 +133,7 @@ class Strided {
     for (int i = 1; i < kernel_.sizes.count; ++i) in_place |= data[i] == data[0];
     const bool aligned = reinterpret_cast<intptr_t>(data[0]) % size == 0;
     if (aligned && !in_place) {
-      // To the cache line, and on from there.
+      // The first part ends at a cache line, where the rest begins.
       const int64_t past_line = reinterpret_cast<intptr_t>(data[0]) % kCacheLine;
       const int64_t head = (kCacheLine - past_line) % kCacheLine;
       compute(data, head / size);
@@ -142,12 +142,12 @@ class Strided {
       compute(rest, size0_ - head / size, Pace::kStreaming);
       finish_stream();
     } else {
-      // Where nothing is fetched ahead steps only cost (docs/tuning.md).
+      // Without prefetching, stepping only costs time (docs/tuning.md).
       compute(data, size0_, kernel_.sizes.count > 2 ? Pace::kFetching : Pace::kAtOnce);
     }
   }
 
-  // Always inline: GCC 12 drops the call of a function that only fetches.
+  // Always inline: GCC 12 drops the call of a function that only prefetches.
   FASTACT_INLINE void fetch_row(char* const* data) const {
     for (int64_t line = 0; line < kStep && line < size0_ * kernel_.sizes.bytes[0];
          line += kCacheLine)
@@ -155,12 +155,12 @@ class Strided {
         __builtin_prefetch(data[i] + strides_[kernel_.sizes.count + i] + line);
   }
 
-  // Any strides: a block at a time through small buffers, so that the form always runs on dense
-  // elements and no tensor is copied. Of a long row a block has no more than the rest, and what is
-  // dense in a block is read and written where it lies: PReLU's 32 x 32 channels take 0.21 instead
-  // of 1.04 ns an element (Zen 5, docs/tuning.md).
+  // Computes operands with any strides, a block at a time through small buffers. The form always
+  // runs on contiguous elements, and no tensor is copied. A block does not extend beyond the end of
+  // a long row. Operands that are contiguous within a block are read and written in place. PReLU
+  // with 32 x 32 channels: 0.21 instead of 1.04 ns an element (Zen 5, docs/tuning.md).
   void gathered() const {
-    // A cache line more than a block, so that no two operands lie 4 KiB apart.
+    // One cache line more than a block, so that no two buffers are 4 KiB apart.
     constexpr int64_t kBuffer = kBlock * 8 + kCacheLine;
     alignas(kCacheLine) char buffers[kMaxOperands * kBuffer];
     const int operands = kernel_.sizes.count;

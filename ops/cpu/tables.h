@@ -1,5 +1,6 @@
-// The kernel tables that the generated translation units define, one for each family and
-// instruction set, and those of numbers (ops/forms/fused.h), one for each activation.
+// Declarations of the kernel tables that the generated translation units define: one for each
+// family and instruction set, and one for each activation with the forms on compute values
+// (ops/forms/fused.h).
 #pragma once
 
 #include "ops/catalogue.h"

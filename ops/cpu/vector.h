@@ -1,20 +1,21 @@
-// What the loops ask of an instruction set by its own names, in one file for each. All of them
-// have:
+// The vector operations that the loops need from an instruction set. Each instruction set has a
+// file of its own, which defines:
 //
-//   kHalves             as many Float16 as are converted at a time
-//   widen_halves()      to float; `to` is aligned to 64 bytes
-//   narrow_halves()     and back, rounded to nearest even; of NaNs it is given the one NaN alone
-//   stream()            writes a block around the caches; `to` is aligned to a cache line
-//   finish_stream()     makes these stores visible in order with what the thread stores next
+//   kHalves             number of Float16 elements converted at a time
+//   widen_halves()      converts to float; `to` is aligned to 64 bytes
+//   narrow_halves()     converts back, rounded to nearest even; the only NaN in its input is the
+//                       canonical one
+//   stream()            writes a block with non-temporal stores; `to` is aligned to a cache line
+//   finish_stream()     orders these stores before the later stores of the thread
 //
-// And with FASTACT_HAS_SEGMENT_VECTORS, for float in segments (segments.h):
+// With FASTACT_HAS_SEGMENT_VECTORS, for float forms with a segment table (segments.h), it also
+// defines:
 //
-//   kFloats             as many as are computed at a time
-//   kIndexUnit          what find_segments() wants segments' numbers to be multiplied by
-//   find_segments()     the centers of so many, then each of their coefficients
-//   permute_segments()  the same without an address that depends on a number, for these numbers
-//                       themselves; not on Arm
-//   store()             so many results; `from` is aligned to a cache line
+//   kFloats             number of elements computed at a time
+//   kIndexUnit          find_segments() takes indices of segments multiplied by this
+//   find_segments()     writes the centers of the elements' segments, then each coefficient
+//   permute_segments()  the same for unscaled indices, without data-dependent addresses; not on Arm
+//   store()             stores kFloats results; `from` is aligned to a cache line
 #pragma once
 
 #if defined(__AVX512F__)

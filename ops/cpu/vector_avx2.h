@@ -1,4 +1,4 @@
-// AVX2, FMA and F16C, as x86-64-v3 has them. See vector.h.
+// AVX2, FMA and F16C, which are part of x86-64-v3. See vector.h.
 #pragma once
 
 #include <immintrin.h>
@@ -10,8 +10,8 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// GCC 12 vectorises the bit arithmetic of widen() and round_to(), but the instruction is correctly
-// rounded and quiets NaNs, too.
+// GCC 12 would vectorise the bit arithmetic of widen() and round_to(). The conversion instruction
+// gives the same results: it rounds correctly and quiets NaNs.
 inline constexpr int kHalves = 8;
 
 FASTACT_INLINE void widen_halves(const Float16* from, float* to) {
@@ -27,7 +27,7 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 inline constexpr int kFloats = 8;
 inline constexpr uint32_t kIndexUnit = kSegmentCoefficients + 1;
 
-// A segment's numbers in a row, which is one vector.
+// The numbers of a segment in one row, which is one vector.
 template <int Size>
 struct SegmentRows {
   alignas(32) float values[Size][kSegmentCoefficients + 1];
@@ -43,8 +43,8 @@ constexpr SegmentRows<Size> in_rows(const SegmentTable<Size>& table) {
   return rows;
 }
 
-// Each element's row, and the rows transposed: a permutation of 16 would be two of 8 and a
-// selection for each coefficient.
+// Loads the row of each element and transposes the rows. Permuting a table of 16 would take two
+// permutations of 8 and a selection for each coefficient.
 template <const auto& kTable>
 FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
   static constexpr auto kRows = in_rows(kTable);
@@ -65,7 +65,8 @@ FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
   }
 }
 
-// One of Size numbers for each element: permutations of 8, of which the index's higher bits choose.
+// Looks up one of Size numbers for each element. Permutations of 8 are combined by the higher bits
+// of the index.
 template <int Size>
 FASTACT_INLINE __m256 permuted(const float* table, __m256i index) {
   if constexpr (Size == kFloats) {

@@ -1,4 +1,4 @@
-// AVX-512, as x86-64-v4 has it. See vector.h.
+// AVX-512, which is part of x86-64-v4. See vector.h.
 #pragma once
 
 #include <immintrin.h>
@@ -10,8 +10,8 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// GCC 12 vectorises the bit arithmetic of widen() and round_to(), but the instruction is correctly
-// rounded and quiets NaNs, too.
+// GCC 12 would vectorise the bit arithmetic of widen() and round_to(). The conversion instruction
+// gives the same results: it rounds correctly and quiets NaNs.
 inline constexpr int kHalves = 16;
 
 FASTACT_INLINE void widen_halves(const Float16* from, float* to) {
@@ -27,7 +27,7 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 inline constexpr int kFloats = 16;
 inline constexpr uint32_t kIndexUnit = 1;
 
-// A number for each element is a permutation of the table's 16 or 32.
+// Looks up a number for each element with a permutation of the table's 16 or 32 entries.
 template <int Size>
 FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, float* to) {
   const __m512i indices = _mm512_load_si512(index);

@@ -1,4 +1,4 @@
-// Any processor; of x86-64 with its SSE2. See vector.h.
+// Any processor; uses SSE2 on x86-64. See vector.h.
 #pragma once
 
 #if defined(__SSE2__)

@@ -1,4 +1,4 @@
-// NEON, as every 64-bit Arm processor has it. See vector.h.
+// NEON, which every 64-bit Arm processor has. See vector.h.
 #pragma once
 
 #include <arm_neon.h>
@@ -24,12 +24,12 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
   vst1q_u16(&to->bits, vreinterpretq_u16_f16(halves));
 }
 
-// Four vectors, for which a table is loaded once.
+// Four vectors, which share one load of a table.
 inline constexpr int kFloats = 16;
 inline constexpr uint32_t kIndexUnit = 1;
 
-// A number for each element by the places of its four bytes: an instruction looks them up in the 64
-// bytes of 16 numbers, and leaves those beyond as they are.
+// Looks up a number for each element by the indices of its four bytes. One instruction looks them
+// up in the 64 bytes of 16 numbers, and leaves lanes with indices beyond 63 unchanged.
 template <int Size>
 FASTACT_INLINE void permute(const float (&table)[Size], const uint8x16_t (&bytes)[kFloats / 4],
                             float* to) {
@@ -61,7 +61,7 @@ FASTACT_INLINE void store(const float* from, float* to) {
   for (int64_t i = 0; i < kFloats; i += 4) vst1q_f32(to + i, vld1q_f32(from + i));
 }
 
-// By pairs, for which alone there is such a store, and no intrinsic.
+// Non-temporal stores exist only for pairs of registers, and without an intrinsic.
 FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {
   int64_t i = 0;
   for (; i + 32 <= bytes; i += 32) {
@@ -72,7 +72,7 @@ FASTACT_INLINE void stream(const char* from, char* to, int64_t bytes) {
   std::memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
 }
 
-// Its order is that of other stores.
+// These stores are ordered like other stores.
 FASTACT_INLINE void finish_stream() {}
 
 }  // namespace fastact::cpu::inline FASTACT_TARGET

@@ -1,4 +1,4 @@
-// clang-format off: first, as it makes the namespace of the target an inline one.
+// clang-format off: must be first, because it makes the target's namespace an inline one.
 #include "ops/forms/alpha_dropout.h"
 // clang-format on
 
@@ -11,9 +11,9 @@
 namespace fastact::cuda {
 namespace {
 
-// As many elements as a counter has words.
+// Elements per thread and step: one for each word of a counter.
 constexpr int kCount = RandomBits::kWords;
-// Blocks beyond it would add no element in flight: each thread goes on from there.
+// More blocks would not keep more elements in flight. Each thread loops from here on.
 constexpr int64_t kMaxBlocks = int64_t{1} << 20;
 
 template <class Element>
@@ -22,7 +22,7 @@ struct DropoutPointers {
   const Element* inputs[2];
 };
 
-// `Count` elements from `first` on, of which random bits are `words`.
+// Computes `Count` elements from `first` on with the random bits `words`.
 template <class F, class Element, int Count>
 __device__ __forceinline__ void drop(const F& form, const DropoutPointers<Element>& pointers,
                                      int64_t first, const uint32_t* words) {

@@ -10,9 +10,9 @@
 
 namespace fastact::cuda {
 
-// Queues it over n elements of operands that lie densely: `data` are the output and the inputs.
-// `seed` lies in the device's memory, so that a CUDA graph draws a new one at each replay. Returns
-// the launch's status.
+// Queues the kernel over n elements of contiguous operands. `data` points to the output and the
+// inputs. `seed` is in device memory, so that each replay of a CUDA graph draws a new one. Returns
+// the status of the launch.
 FASTACT_OPS_API cudaError_t run_alpha_dropout(AlphaDropoutForm form, DType dtype, double p,
                                               const int64_t* seed, void* const* data, int64_t n,
                                               cudaStream_t stream);

@@ -1,4 +1,4 @@
-// What a device compares before the fast forms serve on it.
+// The comparisons that a device makes before the fast forms are used on it.
 #include "ops/catalogue.h"
 #include "ops/cuda/compare.cuh"
 #include "ops/cuda/self_check.h"
@@ -7,7 +7,7 @@
 namespace fastact::cuda {
 namespace {
 
-// Every significand, with the exponents of 0.5 to 2^11; the tests compare up to 2^60.
+// Every significand, with exponents from 0.5 to 2^11. The tests compare up to 2^60.
 using Reciprocals = Reciprocal<0x3f000000, 0x45000000>;
 
 #define FASTACT_INDEX(name, Type) kIndexOf_##name,

@@ -1,4 +1,4 @@
-// Compares two ways to compute the same on the GPU, result by result and in one launch.
+// Compares two ways of computing the same results on the GPU, result by result and in one launch.
 //
 //   struct Claim {
 //     static constexpr uint32_t kResults = ...;
@@ -15,7 +15,7 @@
 
 namespace fastact::cuda {
 
-// That refined_reciprocal() is 1 / d for every d from First on to the one before Last.
+// Claims that refined_reciprocal() is 1 / d for every d in [First, Last).
 template <uint32_t First, uint32_t Last>
 struct Reciprocal {
   static constexpr uint32_t kResults = Last - First;
@@ -34,8 +34,8 @@ __device__ __forceinline__ uint16_t rounded_bits(Result result) {
   return packet.elements[0].bits;
 }
 
-// That approximate_value() is f, for every element of a 16-bit type, with the parameters for which
-// approximates() says so.
+// Claims that approximate_value() is f for every element of a 16-bit type, with parameters for
+// which approximates() returns true.
 template <class A, class Element>
 struct Approximation {
   static constexpr uint32_t kResults = 0x10000;
@@ -83,11 +83,11 @@ __global__ void __launch_bounds__(kThreads)
   (count(static_cast<const Claims&>(claims)), ...);
 }
 
-// The number of differing results of each claim; waits for them.
+// Counts the differing results of each claim and waits for the counts.
 template <class... Claims>
 cudaError_t count_differences(const ClaimList<Claims...>& claims, cudaStream_t stream,
                               std::array<unsigned, sizeof...(Claims)>& differences) {
-  // Enough threads for a GPU, few enough for many results each.
+  // Enough threads to fill a GPU, but few enough that each compares many results.
   constexpr unsigned kBlocks = 2048;
   void* counters = nullptr;
   cudaError_t error = cudaGetSymbolAddress(&counters, kDifferences<Claims...>);

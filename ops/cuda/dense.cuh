@@ -1,4 +1,5 @@
-// The dense kernel: every operand is contiguous. It moves packets, peeled to alignment.
+// The kernel for contiguous operands. It moves packets, after peeling elements up to an aligned
+// address.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace fastact::cuda {
 
-// Packet `packet` of every operand, behind `head` elements.
+// Packet `packet` of every operand, after the first `head` elements.
 template <class F>
 struct DensePlace {
   const Pointers<F>& pointers;
@@ -35,7 +36,7 @@ struct OutputPlace {
   }
 };
 
-// One element at a time, for the few before and after the packets.
+// Computes one element, for the few before and after the packets.
 template <class F>
 __device__ __forceinline__ void evaluate_at(const F& form, const Pointers<F>& pointers,
                                             int64_t index) {
@@ -45,9 +46,9 @@ __device__ __forceinline__ void evaluate_at(const F& form, const Pointers<F>& po
   store_packets<F, 1>(place, evaluate_packets<F, 1>(form, inputs));
 }
 
-// `head` elements, then packets of Count elements that are aligned in every operand, then the rest.
-// A block's threads take neighbouring packets, its first threads also the head and the tail (block
-// 0 only: fewer than 2 * Count).
+// Computes `head` elements, then packets of Count elements that are aligned in every operand, then
+// the rest. The threads of a block take neighbouring packets. The first threads of block 0 also
+// take the head and the tail, which are fewer than 2 * Count elements.
 template <class F, int Count, int PacketsPerThread>
 __global__ void __launch_bounds__(kThreads)
     dense(const F form, const Pointers<F> pointers, const int64_t size, const int head) {
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
     load_packets<F, Count>(DensePlace<F>{pointers, head, packet}, inputs);
   };
   const auto store = [&](int64_t packet, const Inputs& inputs) {
-    // Where the packets begin, found before the form is computed: that takes fewer registers.
+    // The addresses are computed before the form, which takes fewer registers.
     const DensePlace<F> place = {pointers, head, packet};
     OutputPlace<F> to = {{}, packet};
     for_each_below<F::Outputs::kCount>([&](auto j) {
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   };
   if constexpr (Count == 1 || (PacketsPerThread == 1 && !HasSegments<F>)) {
     share_table<F>();
-    // bfloat16's backward: 0.998 of copy speed, 0.989 in the loops below (H200, docs/tuning.md).
+    // bfloat16's backward: 0.998 of copy speed, with the loops below 0.989 (H200, docs/tuning.md).
     for_each_packet<PacketsPerThread>(packets, [&](auto count, int64_t packet) {
       Inputs inputs[count.value];
 #pragma unroll
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t packet = first + p * kThreads;
       if (packet < packets) load(packet, inputs[p]);
     }
-    share_table<F>();  // while these are under way
+    share_table<F>();  // while the loads are in flight
 #pragma unroll
     for (int p = 0; p < PacketsPerThread; ++p) {
       const int64_t packet = first + p * kThreads;

@@ -1,6 +1,6 @@
-// The CUDA engine: launches a kernel over operands on the current device. It never allocates, and
-// synchronises only with a stream of its own at a device's first use (self_check.h), so its
-// launches can be captured into a CUDA graph.
+// The CUDA engine. It launches a kernel over operands on the current device. It never allocates
+// memory. It synchronises only with its own stream, at the first use of a device (self_check.h). So
+// its launches can be captured into a CUDA graph.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,56 +13,58 @@
 
 namespace fastact::cuda {
 
-// As many dimensions as a PyTorch tensor may have after its iterator has merged what can be merged.
+// The maximum number of dimensions of a PyTorch tensor after its iterator has merged dimensions.
 inline constexpr int kMaxDimensions = 25;
 
-// The operands of one launch: the form's outputs, then its inputs. An output may be one of the
-// inputs, element for element; no other overlap is allowed.
+// The operands of one launch: the outputs of the form, then its inputs. An output may be the same
+// memory as an input, element for element. No other overlap is allowed.
 struct Operands {
   void* data[kMaxOperands] = {};
   // The number of elements of an output.
   int64_t size = 0;
-  // 0 if every operand is dense in the same order; otherwise shape and strides (in bytes) count,
-  // fastest dimension first.
+  // 0 if every operand is dense in the same order. Otherwise `shape` and `strides` (in bytes) are
+  // used, fastest dimension first.
   int dimensions = 0;
   int64_t shape[kMaxDimensions] = {};
   int64_t strides[kMaxOperands][kMaxDimensions] = {};
 };
 
-// Queues the kernel on the stream; returns the launch's status and leaves no sticky error behind.
+// Queues the kernel on the stream. Returns the status of the launch and leaves no sticky error.
 using Kernel = cudaError_t (*)(const Parameters& parameters, const Operands& operands,
                                cudaStream_t stream);
 
-// What a kernel computes with: IEEE arithmetic, or also a GPU's approximate instructions
-// (ops/math/approximate.h). The bits are the same wherever the second serves.
+// The arithmetic of a kernel: IEEE arithmetic, or also a GPU's approximate instructions
+// (ops/math/approximate.h). The bits are the same wherever the second is used.
 enum class Math : uint8_t { kIeee, kFast };
 
-// `family` is an index into families(). Null where it has no such form. The kernels that have no
-// fast form have one form.
+// Returns a kernel, or null if the family has no such form. `family` is an index into families(). A
+// kernel without a fast form ignores `math`.
 Kernel find_kernel(int family, const KernelId& id, Math math);
 
-// The form that serves on `device`, the current one; `stream` is where it is to be queued. Throws
-// std::invalid_argument, with the sentence to show, if FASTACT_CUDA_MATH is not auto, ieee or fast.
+// Returns the kernel to use on `device`, which is the current one. `stream` is the stream of the
+// launch. Throws std::invalid_argument, with a message for the user, if FASTACT_CUDA_MATH is not
+// auto, ieee or fast.
 FASTACT_OPS_API Kernel find_kernel(int family, const KernelId& id, int device, cudaStream_t stream);
 
-// Which form serves, by device, and why; touches no device. Throws as find_kernel() does.
+// Returns the arithmetic used on each device, and why. Touches no device. Throws like
+// find_kernel().
 FASTACT_OPS_API std::string math_in_use();
 
 // The kernels of one family.
 struct KernelTables {
   KernelTable<Kernel> ieee;
-  const KernelTable<Kernel>* fast;  // or null; has those that have a fast form
+  const KernelTable<Kernel>* fast;  // or null; contains the kernels that have a fast form
 };
 
-// The operands of a fused launch (ops/forms/fused.h): the output, then the inputs. Those that there
-// are not have null pointers and strides of 0.
+// The operands of a fused launch (ops/forms/fused.h): the output, then the inputs. Absent operands
+// are null and have strides of 0.
 struct FusedOperands {
   void* data[kFusedOperands] = {};
   FusedSet inputs;
-  // The inputs that are float where the output has 16 bits: scale, bias.
+  // The inputs (scale, bias) that are float while the output has a 16-bit type.
   FusedSet wide;
-  // The number of elements, shape and strides in bytes, fastest dimension first: at least one
-  // dimension, with every element's offset in 31 bits.
+  // The number of elements, and the shape and strides in bytes, fastest dimension first. There is
+  // at least one dimension, and the offset of every element fits into 31 bits.
   int64_t size = 0;
   int dimensions = 0;
   int64_t shape[kMaxDimensions] = {};
@@ -71,27 +73,29 @@ struct FusedOperands {
 using FusedKernel = cudaError_t (*)(const Parameters& parameters, const FusedOperands& operands,
                                     cudaStream_t stream);
 
-// The operands of a fused form's gradients: the incoming one, the inputs, and the inputs'
-// gradients.
+// The operands of a fused form's gradients: the incoming gradient, the inputs, and the gradients of
+// the inputs.
 inline constexpr int kFusedBackwardOperands = 1 + 2 * kFusedInputs;
 template <FusedInput kInput>
 inline constexpr int kFusedInputOperand = 1 + static_cast<int>(kInput);
 template <FusedInput kInput>
 inline constexpr int kFusedGradientOperand = 1 + kFusedInputs + static_cast<int>(kInput);
 
-// As [outer, channels, inner], of fewer than 2^31 elements: scale and bias have an element for each
-// channel. The innermost dimension is dense: inner, or, where that is 1, the channels.
+// The operands as [outer, channels, inner], with fewer than 2^31 elements. Scale and bias have one
+// element for each channel. The innermost dimension is contiguous: `inner`, or the channels if
+// `inner` is 1.
 struct FusedBackwardOperands {
-  // Null: absent, or not wanted. Without a scale self's and residual's gradients are the same: one
-  // of the two. scale's and bias's gradients are partial sums, in the type in which the element
-  // computes: fused_partial_sums() for each channel, as [outer, channels, blocks].
+  // Null: absent, or not wanted. Without a scale, self and residual have the same gradient, and at
+  // most one of the two is set. The gradients of scale and bias are partial sums in the type in
+  // which the element computes: fused_partial_sums() for each channel, as [outer, channels,
+  // blocks].
   void* data[kFusedBackwardOperands] = {};
-  // The inputs that are float where the others have 16 bits: scale, bias.
+  // The inputs (scale, bias) that are float while the others have a 16-bit type.
   FusedSet wide;
   int64_t outer = 1;
   int64_t channels = 1;
   int64_t inner = 1;
-  // In bytes, but for scale and bias.
+  // In bytes. Unused for scale and bias.
   int64_t outer_strides[kFusedBackwardOperands] = {};
   int64_t channel_strides[kFusedBackwardOperands] = {};
 };
@@ -99,7 +103,8 @@ using FusedBackwardKernel = cudaError_t (*)(const Parameters& parameters,
                                             const FusedBackwardOperands& operands,
                                             cudaStream_t stream);
 
-// In the order of kernel.h: `rows` times `blocks` for each channel, at [row, channel, block].
+// The partial sums in the order of kernel.h: `rows` times `blocks` for each channel, at [row,
+// channel, block].
 struct FusedPartialSums {
   int64_t rows;
   int64_t blocks;
@@ -108,23 +113,23 @@ constexpr FusedPartialSums fused_partial_sums(int64_t outer, int64_t inner) {
   if (inner == 1) return {(outer + kSumRows - 1) / kSumRows, 1};
   return {outer, (inner + kSumBlock - 1) / kSumBlock};
 }
-// How many numbers a step of their sum leaves for each channel: of several blocks, kSumBlocks
-// become one; else kSumGroups rows.
+// Returns how many sums one step leaves for each channel. With several blocks, kSumBlocks of them
+// become one; otherwise kSumGroups rows become one.
 constexpr int64_t fused_sums_left(const FusedPartialSums& sums) {
   const auto parts = [](int64_t size, int64_t part) { return (size + part - 1) / part; };
   return sums.blocks > 1 ? sums.rows * parts(sums.blocks, kSumBlocks)
                          : parts(sums.rows, kSumGroups);
 }
-// Whether the step leaves the sums.
+// Returns true if the step completes the sums.
 constexpr bool is_last_of_fused_sums(const FusedPartialSums& sums) {
   return sums.blocks == 1 && sums.rows <= kSumGroups;
 }
 
-// Such a step, for scale and bias at once. The first one is of the partial sums, another one of the
-// doubles that the one before leaves, which are {its fused_sums_left(), 1}. The last one writes
-// numbers of `types`, the others doubles.
+// One such step, for scale and bias at once. The first step reads the partial sums. Each later step
+// reads the doubles that the previous step left, which are {its fused_sums_left(), 1}. The last
+// step writes elements of `types`; the others write doubles.
 struct FusedSumsOperands {
-  const void* from[2] = {};  // null: there is none
+  const void* from[2] = {};  // null: absent
   void* to[2] = {};
   DType types[2] = {DType::kFloat64, DType::kFloat64};
   bool from_doubles = false;
@@ -133,7 +138,7 @@ struct FusedSumsOperands {
 };
 FASTACT_OPS_API cudaError_t add_fused_sums(const FusedSumsOperands& operands, cudaStream_t stream);
 
-// The kernels of one activation, by type.
+// The fused kernels of one activation, by type.
 struct FusedTable {
   FusedKernel kernels[kNumDTypes] = {};
   FusedBackwardKernel backward[kNumDTypes] = {};
@@ -141,19 +146,20 @@ struct FusedTable {
 
 struct FusedTables {
   FusedTable ieee;
-  const FusedTable* fast;  // as that of KernelTables
+  const FusedTable* fast;  // like that of KernelTables
 };
 
-// For a launch on `device`, the current one, and `stream`, as find_kernel().
+// Return the kernel for a launch on `device`, the current one, and `stream`, like find_kernel().
 FASTACT_OPS_API FusedKernel find_fused_kernel(int activation, DType dtype, int device,
                                               cudaStream_t stream);
 FASTACT_OPS_API FusedBackwardKernel find_fused_backward_kernel(int activation, DType dtype,
                                                                int device, cudaStream_t stream);
 
-// The architectures that this build has code for, as in "8.0, 9.0, 12.0 and PTX for newer ones".
+// Returns the architectures that this build contains code for, as in "8.0, 9.0, 12.0 and PTX for
+// newer ones".
 FASTACT_OPS_API std::string architectures();
 
-// One sentence for a failed launch: what was expected, what was found.
+// Returns one sentence for a failed launch: what was expected and what was found.
 FASTACT_OPS_API std::string describe_failure(cudaError_t error);
 
 }  // namespace fastact::cuda

@@ -1,7 +1,7 @@
-// The fused form on the GPU (ops/forms/fused.h). One kernel for tensors that are one run of memory,
-// with scale and bias along one dimension: a thread takes packets that have the same numbers of
-// these. One for any shape and strides, which moves packets along the innermost dimension where
-// that allows it, else single elements.
+// The fused form on the GPU (ops/forms/fused.h). One kernel is for contiguous tensors with scale
+// and bias along one dimension: a thread takes packets that share the same scale and bias. The
+// other kernel is for any shape and strides. It moves packets along the innermost dimension if the
+// layout allows it, else single elements.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,11 @@
 
 namespace fastact::cuda {
 
-// Which inputs a kernel has, where that is known when it is compiled; else the launch says it.
+// Stands for a set of inputs that is known only at the launch. Other kernels are compiled for one
+// set.
 inline constexpr uint32_t kAnyInputs = ~uint32_t{0};
 
-// Self alone, and the most frequent sets beside it.
+// Self alone, and the most frequent sets of other inputs.
 inline constexpr uint32_t kFusedSelf = FusedSet::of(FusedInput::kSelf).bits;
 inline constexpr uint32_t kFusedVectors =
     FusedSet::of(FusedInput::kScale).bits | FusedSet::of(FusedInput::kBias).bits;
@@ -29,8 +30,8 @@ inline constexpr uint32_t kFusedGate = FusedSet::of(FusedInput::kGate).bits;
 struct FusedLaunchData {
   char* data[kFusedOperands];
   FusedSet inputs;
-  // Which inputs are float beside 16-bit elements, and which have one element along the innermost
-  // dimension.
+  // `wide`: the inputs that are float while the elements have a 16-bit type. `repeated`: the inputs
+  // with one element along the innermost dimension.
   FusedSet wide;
   FusedSet repeated;
   int dimensions;
@@ -51,7 +52,7 @@ __device__ __forceinline__ bool has(const FusedLaunchData& launch, FusedInput in
   }
 }
 
-// The byte offset of packet `index` in the output and in each input of the set.
+// Returns the byte offset of packet `index` in the output and in each input of the set.
 template <uint32_t kInputs>
 __device__ __forceinline__ void fused_offsets(const FusedLaunchData& launch, uint32_t index,
                                               int32_t (&result)[kFusedOperands]) {
@@ -74,7 +75,7 @@ __device__ __forceinline__ void fused_offsets(const FusedLaunchData& launch, uin
   add(launch.dimensions - 1, index);
 }
 
-// act(z) * gate of a packet, in z's place. A gate that is absent is not looked at.
+// Replaces z by act(z) * gate in a packet. Ignores an absent gate.
 template <class Element, int Count, class F>
 __device__ __forceinline__ void evaluate_fused(const F& form, const OpMath<Element> (&scale)[Count],
                                                const OpMath<Element> (&bias)[Count],
@@ -89,8 +90,7 @@ __device__ __forceinline__ void evaluate_fused(const F& form, const OpMath<Eleme
   }
 }
 
-// Any shape and strides.
-// F is the activation's D_0.
+// The kernel for any shape and strides. F is the activation's D_0.
 template <class F, class Element, int Count, int PacketsPerThread, uint32_t kInputs>
 __global__ void __launch_bounds__(kThreads)
     fused(const F form, const uint32_t packets, const __grid_constant__ FusedLaunchData launch) {
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
     P residuals[count.value];
     P gates[count.value];
     int32_t offsets[count.value][kFusedOperands];
-    // These first, as they come from memory, where scale and bias mostly come from a cache.
+    // Loads these first: they come from memory, whereas scale and bias are usually cached.
 #pragma unroll
     for (int p = 0; p < count.value; ++p) {
       fused_offsets<kInputs>(launch, static_cast<uint32_t>(first) + p * kThreads, offsets[p]);
@@ -148,16 +148,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 struct FusedRunLaunchData {
-  char* data[kFusedOperands];  // but scale and bias
+  char* data[kFusedOperands];  // except scale and bias
   FusedVectors vectors;
   uint32_t size;
-  // As many threads as `threads` share `packets` packets: a thread's are so many apart.
+  // `threads` threads share `packets` packets. The packets of a thread are `threads` apart.
   FastDivisor threads;
   uint32_t packets;
 };
 
-// Tensors that are one run of memory. All packets of a thread have the same numbers of scale and
-// bias, which it loads once.
+// The kernel for contiguous tensors. All packets of a thread share the same scale and bias, which
+// the thread loads once.
 template <class F, class Element, int Count, int PacketsPerThread, bool kVectorsAlone>
 __global__ void __launch_bounds__(kThreads)
     fused_run(const F form, const __grid_constant__ FusedRunLaunchData launch) {
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
   T scale[Count];
   T bias[Count];
   if (is_there(0)) load_vectors<Element>(launch.vectors, first * Count, scale, bias);
-  share_table<F>();  // while these are under way
+  share_table<F>();  // while the loads are in flight
 #pragma unroll
   for (int p = 0; p < PacketsPerThread; ++p) {
     if (!is_there(p)) break;
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads)
     round_packet(z, result);
     reinterpret_cast<P*>(launch.data[0])[first + p * apart] = result;
   }
-  // What is left behind the last packet.
+  // The elements after the last packet.
   if (blockIdx.x == 0 && threadIdx.x < launch.size % Count) {
     const uint32_t element = packets * Count + threadIdx.x;
     const auto number = [&](int operand, T absent, T(&to)[1]) {
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// F is the activation's D_0 in the type.
+// F is the activation's D_0 in this type.
 template <class F, class Element>
 struct FusedLaunch {
   static cudaError_t run(const Parameters& parameters, const FusedOperands& operands,
@@ -247,7 +247,7 @@ struct FusedLaunch {
     }
     const F form(parameters.values);
     const uint32_t beside_self = operands.inputs.bits & ~kFusedSelf;
-    // A residual or a gate alone is as fast in any shape.
+    // A residual or a gate alone is as fast with the kernel for any shape.
     FusedRunLaunchData run;
     if (beside_self != kFusedResidual && beside_self != kFusedGate && is_a_run(operands, run)) {
       if ((beside_self & ~kFusedVectors) == 0) {
@@ -278,8 +278,9 @@ struct FusedLaunch {
                                                                       : kSize;
   }
 
-  // Whether scale and bias lie along one dimension, or are one element, and all other operands are
-  // one run of memory, aligned: then the launch's data but how its threads share the packets.
+  // Returns true if scale and bias vary along one dimension or are single elements, and all other
+  // operands are contiguous and aligned. Then sets the launch's data, except how its threads share
+  // the packets.
   static bool is_a_run(const FusedOperands& operands, FusedRunLaunchData& run) {
     constexpr int kVectors[] = {1 + static_cast<int>(FusedInput::kScale),
                                 1 + static_cast<int>(FusedInput::kBias)};
@@ -311,7 +312,7 @@ struct FusedLaunch {
     int64_t inner = along < 0 ? kCount : 1;
     for (int d = 0; d < along; ++d) inner *= operands.shape[d];
     const int64_t channels = along < 0 ? 1 : operands.shape[along];
-    // No number serves twice.
+    // No scale or bias is used twice.
     if (inner == 1 && channels == operands.size && operands.size > 1) return false;
     run.vectors = FusedVectors(vectors[0], vectors[1], inner, channels, kCount, kSize);
     run.size = static_cast<uint32_t>(operands.size);
@@ -326,11 +327,12 @@ struct FusedLaunch {
     const auto parts = [](uint32_t size, uint32_t part) { return (size + part - 1) / part; };
     const uint32_t in_channel = inner / kCount;
     if (channels > 1 && inner % kCount == 0 && in_channel >= kThreads) {
-      // A thread's packets lie in one channel of an image.
+      // The packets of a thread are in one channel of an image.
       run.threads = FastDivisor(parts(in_channel, PacketsPerThread));
       run.packets = in_channel;
     } else {
-      // Or in rows, or images, below each other: as many packets apart as make whole ones.
+      // Or the packets are in different rows or images, at a distance that is a whole number of
+      // rows or images.
       const uint64_t repeats_after = channels == 1 ? 1 : uint64_t{inner} * channels;
       const uint64_t whole = repeats_after / std::gcd(repeats_after, uint64_t{kCount});
       const uint32_t period =
@@ -340,13 +342,13 @@ struct FusedLaunch {
     }
     const uint32_t groups = parts(packets, run.packets);
     const uint32_t blocks = parts(groups * run.threads.divisor, kThreads);
-    // At least one: a short tensor may have no packet.
+    // At least one block: a short tensor may have no packet.
     fused_run<F, Element, kCount, PacketsPerThread, kVectorsAlone>
         <<<blocks == 0 ? 1 : blocks, kThreads, 0, stream>>>(form, run);
   }
 
-  // Whether rows are whole packets that are aligned in every operand, or one element is the same
-  // all along a row of an input other than self.
+  // Returns true if the rows of every operand are whole, aligned packets. An input other than self
+  // may instead have one element along the row.
   static bool moves_in_packets(const FusedOperands& operands) {
     if (operands.shape[0] % kCount != 0) return false;
     for (int i = 0; i < kFusedOperands; ++i) {

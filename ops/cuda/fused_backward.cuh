@@ -1,11 +1,11 @@
-// The fused form's gradients on the GPU, with the CPU's bits (ops/cpu/fused.h): z is computed
-// again, and a pass over memory writes the gradients of self, residual and gate, and partial sums
-// for scale and bias, in the order of kernel.h. fused_sums.cu adds these.
+// The gradients of the fused form on the GPU, with the bits of the CPU (ops/cpu/fused.h). A pass
+// over memory recomputes z, writes the gradients of self, residual and gate, and writes partial
+// sums for scale and bias in the order of kernel.h. fused_sums.cu adds the partial sums.
 //
-// Two kernels. What lies in packets, of sums along rows what is large, but for float64: a thread
-// takes packets that belong to the same sums, and adds in registers (fused_backward_run). Anything
-// else: a block takes a tile, and what this gives to sums goes to shared memory, from where threads
-// add it.
+// There are two kernels. fused_backward_run is for tensors in packets, except float64; sums along
+// rows must also be large. Its threads take packets that belong to the same sums and add them in
+// registers. fused_backward is for all other tensors. A block takes a tile and writes the terms of
+// its sums to shared memory, where threads add them.
 #pragma once
 
 #include <algorithm>
@@ -24,27 +24,28 @@ struct FusedBackwardLaunchData {
   static constexpr auto kKind = FusedBackwardKind::kAny;
 
   char* data[kFusedBackwardOperands];
-  // Row r begins at r / channels and r % channels of these.
+  // Row r begins at r / channels and r % channels times these strides.
   int64_t outer_strides[kFusedBackwardOperands];
   int64_t channel_strides[kFusedBackwardOperands];
   FastDivisor channels;
-  bool alike;  // all strides
+  bool alike;  // all strides are equal
   FusedVectors vectors;
   bool same_vectors;  // for all packets of a thread
-  // Of the tensors, and of a tile.
+  // Sizes of the tensors and of a tile.
   uint32_t rows;
   uint32_t columns;
   uint32_t tile_rows;
   uint32_t tile_columns;
   FastDivisor tiles_across;
   FastDivisor packets_across;  // of a tile
-  // A tile's numbers are in units: of columns, in each of which every `chains`th number from one of
-  // the first ones on is a sum, or each a sum in lanes.
+  // The terms in a tile are divided into units. In a unit of columns, every `chains`th term from
+  // one of the first terms on belongs to one sum. Otherwise a unit is one sum in lanes.
   uint32_t unit;
   FastDivisor chains;
   bool in_lanes;
   uint32_t threads_of_unit;
-  // From a partial sum to that of the tile below, of the tile beside, and of the next unit.
+  // Distances from a partial sum to that of the tile below, of the tile beside, and of the next
+  // unit.
   uint32_t sums_down;
   uint32_t sums_across;
   uint32_t sums_of_unit;
@@ -53,16 +54,16 @@ struct FusedBackwardLaunchData {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 
-// Where number i of a tile is in shared memory: a few are left out after each 32, as chains may
-// begin so many apart, and as many as keep packets aligned.
+// Returns the index in shared memory of term i of a tile. A few places are skipped after each 32,
+// because chains may begin 32 apart. Their number keeps packets aligned.
 inline constexpr int kFusedLeftOut = 4;
 __device__ __forceinline__ uint32_t place_in_shared(uint32_t i) {
   return i + i / 32 * kFusedLeftOut;
 }
-// With a packet's elements that lie behind the tile.
+// Includes the elements of a packet that extend beyond the tile.
 inline constexpr int kFusedTileInShared = (kFusedTile + 32) / 32 * (32 + kFusedLeftOut);
 
-// To where 16 bytes are aligned.
+// Writes compute values to an address that is aligned to 16 bytes.
 template <class T, int Count>
 __device__ __forceinline__ void put_numbers(const T (&numbers)[Count], T* to) {
   constexpr int kAtOnce = kPacketBytes / static_cast<int>(sizeof(T));
@@ -76,7 +77,7 @@ __device__ __forceinline__ void put_numbers(const T (&numbers)[Count], T* to) {
   }
 }
 
-// The sums of a tile's columns.
+// Adds the columns of a tile.
 template <class T>
 __device__ __forceinline__ void add_columns(const FusedBackwardLaunchData& launch, int64_t place,
                                             uint32_t numbers, uint32_t columns,
@@ -102,7 +103,7 @@ __device__ __forceinline__ void add_columns(const FusedBackwardLaunchData& launc
   }
 }
 
-// The sums of a tile's units, in lanes: of lanes that have numbers a thread adds so many.
+// Adds the units of a tile in lanes. A thread adds kLanesOfThread of the lanes that have terms.
 inline constexpr uint32_t kLanesOfThread = kSumLanes / kWarp;
 template <class T>
 __device__ __forceinline__ void add_lanes(const FusedBackwardLaunchData& launch, int64_t place,
@@ -113,7 +114,7 @@ __device__ __forceinline__ void add_lanes(const FusedBackwardLaunchData& launch,
   const uint32_t all = of_scale + (bias_sums != nullptr ? units : 0);
   const uint32_t threads = launch.threads_of_unit;  // a power of two
   const uint32_t thread = threadIdx.x % threads;
-  // Threads without a unit stay, as a warp adds together.
+  // Threads without a unit take part, because a whole warp adds together.
   for (uint32_t first = 0; first < all; first += kThreads / threads) {
     const uint32_t index = first + threadIdx.x / threads;
     const bool is_scale = index < of_scale;
@@ -140,12 +141,12 @@ __device__ __forceinline__ void add_lanes(const FusedBackwardLaunchData& launch,
   }
 }
 
-// The sum of a warp's numbers in lanes: number i of thread t is in lane t * Count + i.
+// Returns the sum of a warp's values in lanes. Value i of thread t is in lane t * Count + i.
 template <class T, int Count>
 __device__ __forceinline__ T sum_of_lanes(T (&lanes)[Count]) {
   const uint32_t thread = threadIdx.x % kWarp;
   int apart = kWarp / 2;
-  // Of two threads whose lanes are to be added each adds a half of them.
+  // If the lanes of two threads have to be added, each thread adds half of them.
 #pragma unroll
   for (int half = Count / 2; half > 0; half /= 2, apart /= 2) {
     const bool takes_upper = (thread & apart) != 0;
@@ -159,14 +160,14 @@ __device__ __forceinline__ T sum_of_lanes(T (&lanes)[Count]) {
   T sum = lanes[0];
 #pragma unroll
   for (; apart > 0; apart /= 2) sum += __shfl_xor_sync(kWholeWarp, sum, apart);
-  // What is left are a thread's lanes, which were shared out above.
+  // The remaining lanes belong to one thread. They were distributed above.
 #pragma unroll
   for (apart = kWarp / 2; apart > kWarp / 2 / Count; apart /= 2)
     sum += __shfl_xor_sync(kWholeWarp, sum, apart);
   return sum;
 }
 
-// Value and Slope are an activation's D_0 and D_1 in the GradientElement.
+// Value and Slope are the activation's D_0 and D_1 in the GradientElement.
 template <class ValueForm, class SlopeForm, class ElementType, int PacketElements>
 struct FusedGradients {
   using Value = ValueForm;
@@ -177,7 +178,7 @@ struct FusedGradients {
   using T = OpMath<Element>;
   static constexpr int kCount = PacketElements;
   using P = Packet<Element, kCount>;
-  // So many numbers are computed after each other, as registers are few.
+  // Elements computed one after the other, because registers are scarce.
   static constexpr int kPart = kCount < 4 ? kCount : 4;
   static constexpr int kSelf = kFusedInputOperand<FusedInput::kSelf>;
   static constexpr int kResidual = kFusedInputOperand<FusedInput::kResidual>;
@@ -190,7 +191,7 @@ struct FusedGradients {
   static constexpr int kOfResidual = kFusedGradientOperand<FusedInput::kResidual>;
   static constexpr int kOfGate = kFusedGradientOperand<FusedInput::kGate>;
 
-  // A packet of each.
+  // One packet of each operand.
   struct Operands {
     P incoming;
     P self;
@@ -212,7 +213,7 @@ struct FusedGradients {
     return launch.data[operand] != nullptr;
   }
 
-  // address(operand): where a packet of it lies.
+  // address(operand) returns the address of the operand's packet.
   template <class Launch, class Address>
   __device__ __forceinline__ static void load(const Launch& launch, const Address& address,
                                               Operands& operands) {
@@ -223,8 +224,9 @@ struct FusedGradients {
     if (has(launch, kGate)) operands.gate = at(kGate);
   }
 
-  // Writes the gradients of self, residual and gate. What bias and scale add up, `slope` and slope
-  // times self, goes to add(), kPart numbers at a time, from the number `first` of the packet on.
+  // Writes the gradients of self, residual and gate. Passes the terms of the sums for bias and
+  // scale, `slope` and slope times self, to add(), kPart terms at a time, from element `first` of
+  // the packet on.
   template <class Launch, class Address, class Add>
   __device__ __forceinline__ void write(const Launch& launch, bool needs_slope,
                                         const Address& address, const Operands& operands,
@@ -235,7 +237,7 @@ struct FusedGradients {
     P of_gate;
 #pragma unroll
     for (int first = 0; first < kCount; first += kPart) {
-      T z[kPart];  // or f(z), where the slope is of this
+      T z[kPart];  // or f(z), if the slope is a function of it
       T g[kPart];
       T self[kPart];
       T numbers[kPart];
@@ -300,7 +302,7 @@ struct FusedGradients {
   }
 };
 
-// A tile's rows are whole packets.
+// The kernel for tiles whose rows are whole packets.
 template <class G>
 __global__ void __launch_bounds__(kThreads, kFusedBackwardBlocks<typename G::Element>)
     fused_backward(const G form, const __grid_constant__ FusedBackwardLaunchData launch) {
@@ -380,18 +382,18 @@ struct FusedBackwardRunLaunchData {
   int64_t channel_strides[kFusedBackwardOperands];
   FastDivisor channels;
   FusedVectors vectors;
-  // Images have a row for each channel. A warp takes a block of kSumBlock of a row, and a thread of
-  // it packets that are a warp's apart. Else a thread takes packets that are in one column of
-  // `steps` rows.
+  // In images, each channel is a row. A warp takes a block of kSumBlock elements of a row, and each
+  // thread of it takes packets that are one warp apart. Otherwise a thread takes the packets in one
+  // column of `steps` rows.
   bool in_images;
   uint32_t steps;
   uint32_t rows;
   uint32_t columns;
-  FastDivisor across;  // blocks, or packets, of a row
+  FastDivisor across;  // blocks or packets in a row
 };
 
-// What lies in packets. A thread's packets have the same numbers of scale and bias, and belong to
-// the same sums.
+// The kernel for tensors in packets. The packets of a thread share the same scale and bias and
+// belong to the same sums.
 template <class G, class Launch>
 __global__ void __launch_bounds__(kThreads,
                                   kFusedBackwardRun<typename G::Element, Launch::kKind>.blocks)
@@ -402,7 +404,7 @@ __global__ void __launch_bounds__(kThreads,
   constexpr bool kHasVectors = Launch::kKind != FusedBackwardKind::kOthers;
   constexpr int kPackets = kFusedBackwardRun<Element, Launch::kKind>.packets;
   constexpr int kCount = G::kCount;
-  // So many packets of a thread have all of its lanes.
+  // The packets that cover all lanes of a thread.
   constexpr int kParts = kSumLanes / kWarp / kCount;
   static_assert(kPackets % kParts == 0);
   constexpr int64_t kSize = sizeof(Element);
@@ -430,7 +432,7 @@ __global__ void __launch_bounds__(kThreads,
     column = place * kCount;
     packets = row < launch.rows ? min(launch.steps, launch.rows - row) : 0;
   }
-  if (row >= launch.rows) return;  // a warp of images as a whole
+  if (row >= launch.rows) return;  // for images, a whole warp returns
 
   T scale[kCount];
   T bias[kCount];
@@ -474,7 +476,7 @@ __global__ void __launch_bounds__(kThreads,
                  [&](int part, const auto& slope, const auto& times_self) {
 #pragma unroll
                    for (int i = 0; i < G::kPart; ++i) {
-                     // A column has one sum.
+                     // A column has a single sum.
                      if (p % kParts == 0 || !launch.in_images) {
                        bias_lanes[0][part + i] += slope[i];
                        scale_lanes[0][part + i] += times_self[i];
@@ -516,14 +518,14 @@ struct DefaultForm<F> {
 template <class F>
 using DefaultFormOf = typename DefaultForm<F>::type;
 
-// Value and Slope are an activation's D_0 and D_1 in the GradientElement.
+// Value and Slope are the activation's D_0 and D_1 in the GradientElement.
 template <class Value, class Slope, class Element>
 struct FusedBackwardLaunch {
   static cudaError_t run(const Parameters& parameters, const FusedBackwardOperands& operands,
                          cudaStream_t stream) {
     if (operands.outer * operands.channels * operands.inner == 0) return cudaSuccess;
     if constexpr (HasDefaultForm<Value> || HasDefaultForm<Slope>) {
-      // Where both have one they are of the same activation, and so of the same parameters.
+      // If both have a Default, they belong to the same activation and have the same parameters.
       if (is_default<Value>(parameters) || is_default<Slope>(parameters)) {
         return FusedBackwardLaunch<DefaultFormOf<Value>, DefaultFormOf<Slope>, Element>::run(
             parameters, operands, stream);
@@ -557,13 +559,13 @@ struct FusedBackwardLaunch {
     }
   }
 
-  // Whether an operand has the elements' type and shape.
+  // Returns true if an operand has the type and shape of the elements.
   static bool is_tensor(const FusedBackwardOperands& operands, int i) {
     return operands.data[i] != nullptr && i != kScale && i != kBias && i != kOfScale &&
            i != kOfBias;
   }
 
-  // Nothing, and false, where the elements do not move in packets of Count.
+  // Returns false and does nothing if the elements do not move in packets of Count.
   template <int Count>
   static bool launch(const Parameters& parameters, const FusedBackwardOperands& operands,
                      cudaStream_t stream) {
@@ -595,13 +597,13 @@ struct FusedBackwardLaunch {
     return true;
   }
 
-  // What a launch's data have in common, and how the tensors lie in memory.
+  // The common properties of a launch, and the layout of its tensors.
   struct Placement {
     bool sums;
-    bool in_images;  // rows are channels' numbers in an image
+    bool in_images;  // a row is one channel of one image
     int64_t rows;
     int64_t columns;
-    bool is_a_run;  // the rows are one run of memory
+    bool is_a_run;  // the rows are contiguous
     bool starts_aligned;
     bool rows_aligned;
   };
@@ -651,13 +653,14 @@ struct FusedBackwardLaunch {
     });
   }
 
-  // Nothing, and false, but of what lies in packets, in rows that are long enough.
+  // Returns false and does nothing unless the tensors are in packets and their rows are long
+  // enough.
   static bool launch_run(const Parameters& parameters, const FusedBackwardOperands& operands,
                          cudaStream_t stream) {
     if constexpr (kSize > 4) {
       return false;
     } else {
-      // A gradient of gate alone is computed without gate.
+      // The gradient of gate alone is computed without gate.
       const bool has_others =
           std::ranges::any_of(kOtherOperands, [&](int i) { return operands.data[i] != nullptr; });
       if (!has_others && lie_alike(operands))
@@ -679,7 +682,7 @@ struct FusedBackwardLaunch {
                    : has_vectors(operands) ? kFusedBackwardRunRows
                                            : kFusedBackwardRun<Element, kKind>.packets;
     if (!has_vectors(operands) && placement.is_a_run) {
-      // Rows of a block's width.
+      // Rows as wide as a block.
       launch.in_images = false;
       launch.channels = FastDivisor(1);
       const int64_t size = placement.rows * placement.columns;
@@ -714,8 +717,8 @@ struct FusedBackwardLaunch {
     return true;
   }
 
-  // The launch's data, and of how many blocks it is: of none where a tile's rows are not whole
-  // packets, aligned.
+  // Sets the launch's data and returns the number of blocks. Returns 0 if the rows of a tile are
+  // not whole, aligned packets.
   template <int Count>
   static int64_t lay_out(const FusedBackwardOperands& operands, FusedBackwardLaunchData& launch) {
     const Placement placement = place<Count>(operands, launch);
@@ -729,7 +732,7 @@ struct FusedBackwardLaunch {
     int64_t unit = kFusedTile;
     int64_t chains = 1;
     launch.in_lanes = in_images;
-    bool joins = false;  // rows of a run become one
+    bool joins = false;  // contiguous rows are joined into one
     if (!sums) {
       joins = is_a_run;
       if (!joins) {
@@ -740,7 +743,7 @@ struct FusedBackwardLaunch {
       unit = std::min<int64_t>(operands.inner, kSumBlock);
       joins = is_a_run && operands.inner <= kSumBlock;
       int64_t units = kFusedTile / unit;
-      // As many as begin at a packet's boundary, if that goes.
+      // If possible, a number of units that begins at a packet boundary.
       if (joins && units > Count) units -= units % Count;
       if (joins || operands.inner > kSumBlock) {
         tile_columns = units * unit;
@@ -784,7 +787,7 @@ struct FusedBackwardLaunch {
     while (launch.threads_of_unit > 1 && launch.threads_of_unit / 2 * kLanesOfThread >= unit)
       launch.threads_of_unit /= 2;
     const int64_t across = up(tile_columns) / Count;
-    // In an image's channel, or where a thread's packets lie below each other.
+    // True within one channel of an image, or if the packets of a thread are below each other.
     launch.same_vectors =
         !has_vectors(operands) || (!joins && (in_images ? tile_rows == 1 : kThreads % across == 0));
     launch.packets_across = FastDivisor(static_cast<uint32_t>(across));

@@ -1,6 +1,6 @@
-// The sums of a fused form's gradients by scale and bias, of what fused_backward.cuh gives for the
-// parts of a channel: in the order of ops/kernel.h, whatever the launch.
-// clang-format off: first, as it makes the namespace of the target an inline one.
+// Adds the partial sums of fused_backward.cuh to the gradients of a fused form's scale and bias.
+// The order is that of ops/kernel.h, whatever the launch.
+// clang-format off: must be first, because it makes the target's namespace an inline one.
 #include "ops/math/arithmetic.h"
 // clang-format on
 
@@ -12,7 +12,7 @@
 namespace fastact::cuda {
 namespace {
 
-// A warp: of few threads each multiprocessor gets some.
+// One warp: if there are few threads, this spreads them over the multiprocessors.
 constexpr int kSumsThreads = 32;
 
 struct SumsLaunch {
@@ -21,7 +21,7 @@ struct SumsLaunch {
   bool is_last;
 };
 
-// To a type as at::Tensor::to() has it: by way of float for 16 bits.
+// Converts a sum to a type like at::Tensor::to(): 16-bit types are rounded from float.
 __device__ __forceinline__ void write_number(double sum, DType type, void* to, int64_t index) {
   switch (type) {
     case DType::kFloat32:
@@ -39,7 +39,7 @@ __device__ __forceinline__ void write_number(double sum, DType type, void* to, i
   }
 }
 
-// Of rows of several blocks: a thread leaves one number of a channel.
+// For rows of several blocks: a thread writes one sum of a channel.
 template <class From>
 __global__ void __launch_bounds__(kSumsThreads) add_blocks(const SumsLaunch launch) {
   const FusedSumsOperands& operands = launch.operands;
@@ -63,12 +63,12 @@ __global__ void __launch_bounds__(kSumsThreads) add_blocks(const SumsLaunch laun
                part * channels + channel);
 }
 
-// So many numbers of a sum are loaded at once, as there may be few threads. An H100, 512 numbers of
-// each of 4,096 channels, in two steps: 10.7 us, 11.4 with 32, 12.5 with 128; 14.7 where the
-// compiler had 16 of them wait for each other.
+// Numbers of a sum that are loaded at once, because there may be few threads. H100, 512 numbers for
+// each of 4,096 channels, in two steps: 10.7 us; 11.4 with 32, 12.5 with 128; 14.7 when the
+// compiler made 16 loads wait for each other.
 constexpr int kSumsAtOnce = 64;
 
-// Of rows of one number: a thread leaves one number of a channel.
+// For rows of one number: a thread writes one sum of a channel.
 template <class From>
 __global__ void __launch_bounds__(kSumsThreads) add_rows(const SumsLaunch launch) {
   const FusedSumsOperands& operands = launch.operands;

@@ -1,5 +1,5 @@
-// The fused kernels of an activation, by type: of its values and of its gradients. In a translation
-// unit of approximate instructions (ops/math/approximate.h) those that divide.
+// The fused kernels of an activation, by type: values and gradients. A translation unit with
+// approximate instructions (ops/math/approximate.h) contains only the kernels that divide.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace fastact::cuda {
 
-// Whether D_Order of numbers of a type has another kernel there.
+// Returns true if D_Order has a different kernel with approximate instructions.
 template <class A, class Element, int Order>
 constexpr bool has_fast_fused_form() {
   return Order <= A::kTraits.last_division && !std::is_same_v<Element, double> &&

@@ -1,5 +1,5 @@
-// scale and bias of a fused launch (ops/forms/fused.h): how a thread comes by the numbers that
-// belong to consecutive elements.
+// Scale and bias of a fused launch (ops/forms/fused.h): loads the values that belong to consecutive
+// elements.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fastact::cuda {
 
-// Count elements, or one for all of them.
+// Loads Count elements, or one element for all of them.
 template <class Element, int Count>
 __device__ __forceinline__ void load_elements(const char* from, bool repeated,
                                               Packet<Element, Count>& to) {
@@ -22,13 +22,13 @@ __device__ __forceinline__ void load_elements(const char* from, bool repeated,
   }
 }
 
-// The same as numbers, for scale and bias.
+// The same as compute values, for scale and bias.
 template <class Element, int Count>
 __device__ __forceinline__ void load_numbers(const char* from, bool wide, bool repeated,
                                              OpMath<Element> (&to)[Count]) {
   if constexpr (kIs16Bit<Element>) {
     if (wide) {
-      // Two accesses of 16 bytes for a packet of 8.
+      // A packet of 8 takes two accesses of 16 bytes.
       constexpr int kPart = Count > 4 ? 4 : Count;
       if (Count > 1 && repeated) {
         const float number = *reinterpret_cast<const float*>(from);
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_numbers(const char* from, bool wide, bool r
   widen_packet(packet, to);
 }
 
-// What a packet takes of a vector.
+// How a packet reads a vector.
 enum class VectorAccess : uint8_t {
   kOne,     // one element
   kPacket,  // a packet
@@ -60,8 +60,8 @@ enum class VectorAccess : uint8_t {
 
 struct FusedVector {
   const char* data = nullptr;  // null: absent
-  int32_t stride = 0;          // bytes from channel to channel
-  bool wide = false;           // float beside 16 bits
+  int32_t stride = 0;          // bytes between channels
+  bool wide = false;           // float beside 16-bit elements
 };
 
 // Element e of a tensor belongs to channel e / inner % channels.
@@ -92,7 +92,7 @@ struct FusedVectors {
   FastDivisor channels;
 };
 
-// Those of the elements from `place` on in `channel`, or `absent`.
+// Loads the values for the elements from `place` on in `channel`, or `absent`.
 template <class Element, int Count>
 __device__ __forceinline__ void load_vector(const FusedVectors& from, int which, uint32_t place,
                                             uint32_t channel, OpMath<Element> absent,
@@ -106,7 +106,7 @@ __device__ __forceinline__ void load_vector(const FusedVectors& from, int which,
   };
   if constexpr (Count > 1) {
     if (from.access == VectorAccess::kSingly && from.inner.divisor >= Count) {
-      // Of this channel and, from where it ends on, the next one.
+      // The packet continues in the next channel where this one ends.
       const uint32_t next = channel + 1 == from.channels.divisor ? 0 : channel + 1;
       OpMath<Element> one[1];
       OpMath<Element> other[1];
@@ -133,7 +133,8 @@ __device__ __forceinline__ void load_vector(const FusedVectors& from, int which,
   load_numbers<Element>(at(channel), vector.wide, from.access == VectorAccess::kOne, to);
 }
 
-// Those of the elements from `element` on: below 2^31, and not behind the last one but for Count.
+// Loads the values for the elements from `element` on. `element` is below 2^31, and at most Count
+// beyond the last one.
 template <class Element, int Count>
 __device__ __forceinline__ void load_vectors(const FusedVectors& from, uint32_t element,
                                              OpMath<Element> (&scale)[Count],

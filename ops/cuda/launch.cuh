@@ -1,4 +1,4 @@
-// A form's kernel on the GPU: which of the two serves, dense or strided, and how much a thread
+// The GPU kernel of a form: selects the contiguous or the strided kernel, and how much a thread
 // moves.
 #pragma once
 
@@ -44,7 +44,7 @@ struct Launch {
   static constexpr int kCount = kPacketElements<F>;
   static constexpr bool kIsSmoothValue = is_smooth_value<F>();
 
-  // A packet of operand i in bytes, its alignment.
+  // Returns the size in bytes of operand i's packet, which is also its alignment.
   static int64_t packet_bytes(int i) { return kCount * kSizesOf<F>.bytes[i]; }
 
   static int64_t past_boundary(const void* address, int i) {
@@ -53,7 +53,7 @@ struct Launch {
 
   static void launch_dense(const F& form, const Pointers<F>& pointers, int64_t size,
                            cudaStream_t stream) {
-    // Elements to the first boundary of packets.
+    // Returns the number of elements up to the first packet boundary.
     const auto to_boundary = [&](int i) {
       return (packet_bytes(i) - past_boundary(pointers.data[i], i)) % packet_bytes(i) /
              kSizesOf<F>.bytes[i];
@@ -91,8 +91,8 @@ struct Launch {
         <<<blocks == 0 ? 1 : blocks, kThreads, 0, stream>>>(form, pointers, size, head);
   }
 
-  // Whether the innermost dimension is dense in every operand, and every row starts and ends at a
-  // packet's boundary.
+  // Returns true if the innermost dimension is contiguous in every operand, and every row starts
+  // and ends at a packet boundary.
   static bool rows_move_in_packets(const Operands& operands) {
     if (operands.shape[0] % kCount != 0) return false;
     for (int i = 0; i < kOperands; ++i) {
@@ -162,7 +162,7 @@ constexpr Kernel fast_kernel() {
   }
 }
 
-// For a table of the fast forms alone.
+// For a table that contains only the fast forms.
 template <class F>
 struct FastLaunch {
   static constexpr Kernel run = fast_kernel<F>();

@@ -1,12 +1,12 @@
-// One element of each form, a kernel for each. It is compiled to PTX alone, of which
-// scripts/inline_assembly.py makes the inline assembly that torch.compile takes into kernels of its
-// own: once in IEEE arithmetic, and once with a GPU's approximate instructions the forms that have
-// such a second form.
+// One kernel for each form, which computes one element. This file is only compiled to PTX: once in
+// IEEE arithmetic, and once with approximate GPU instructions for the forms that have a second
+// version. scripts/inline_assembly.py turns the PTX into inline assembly that torch.compile inserts
+// into its own kernels.
 //
-// ops/forms/given.h explains a kernel's name. It reads the operands from `in` as OpMath of the
-// type. Of 16 bits operands and result are float: intermediate() in ops/forms/given.h says which.
-// Parameters that are not the defaults are read from `parameters`.
-// A form in segments (ops/math/segments.h) loads its segment from a table in the module itself.
+// ops/forms/given.h explains the kernel names. A kernel reads the operands from `in` as OpMath of
+// the type. For 16-bit types, operands and result are float; intermediate() in ops/forms/given.h
+// defines the result. Parameters that are not the defaults are read from `parameters`. A form in
+// segments (ops/math/segments.h) loads its segment from a table in the module itself.
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -50,7 +50,7 @@ __device__ __forceinline__ void evaluate_one(const T* in, const double* paramete
   }
 }
 
-// For is FormFor or UnroundedFor.
+// `For` is FormFor or UnroundedFor.
 #define FASTACT_KERNEL(kernel, For, Family, index, Element, Kind)                        \
   extern "C" __global__ void kernel(const OpMath<Element>* in, const double* parameters, \
                                     OpMath<Element>* out) {                              \

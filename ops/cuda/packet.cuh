@@ -1,6 +1,6 @@
-// Packets: how a thread moves elements, and how a form is computed on them. A packet holds as many
-// elements of every operand; the largest elements fill 16 bytes, and narrower ones move in narrower
-// packets.
+// Packets: how a thread moves elements, and how a form is computed on them. A packet contains the
+// same number of elements of every operand. The largest elements fill 16 bytes; smaller ones move
+// in smaller packets.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -29,8 +29,8 @@ inline constexpr int kPacketElements = kPacketBytes / static_cast<int>(kLargestO
 __device__ __forceinline__ float unrounded(float y) { return y; }
 __device__ __forceinline__ float unrounded(Canonical<float> y) { return y.value; }
 
-// Two results to 16-bit elements in one instruction, which rounds to nearest even and turns every
-// NaN into 0x7fff, the one NaN. `low` goes to the lower half.
+// Converts two results to 16-bit elements in one instruction, which rounds to nearest even and
+// converts every NaN to 0x7fff, the canonical NaN. `low` goes to the lower half.
 template <class Element>
 __device__ __forceinline__ uint32_t round_pair(float low, float high) {
   uint32_t pair;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void round_packet(const Result (&results)[Count],
     packet.elements[0].bits =
         static_cast<uint16_t>(round_pair<Element>(unrounded(results[0]), 0.0f));
   } else {
-    // Whole words: element by element, each pair would be taken apart and put together again.
+    // Copies whole words. Copied by element, each pair would be split and joined again.
     uint32_t pairs[Count / 2];
 #pragma unroll
     for (int i = 0; i < Count; i += 2)
@@ -65,7 +65,7 @@ template <class Element, int Count>
 __device__ __forceinline__ void widen_packet(const Packet<Element, Count>& packet,
                                              OpMath<Element> (&wide)[Count]) {
   if constexpr (std::is_same_v<Element, BFloat16> && Count > 1) {
-    // Either half of a word is a float as it stands, but for what is below it.
+    // Either half of a word is a float once the bits below it are cleared.
     uint32_t pairs[Count / 2];
     memcpy(pairs, &packet, sizeof(packet));
 #pragma unroll
@@ -85,7 +85,7 @@ __device__ __forceinline__ void widen_packet(const Packet<Element, Count>& packe
   }
 }
 
-// ---- A form on a packet of every operand
+// ---- A form on one packet of every operand
 
 template <class List, int Count>
 struct PacketsOf;
@@ -98,13 +98,13 @@ using InputPackets = typename PacketsOf<typename F::Inputs, Count>::type;
 template <class F, int Count>
 using OutputPackets = typename PacketsOf<typename F::Outputs, Count>::type;
 
-// Where the outputs lie, then the inputs.
+// The addresses of the outputs, then of the inputs.
 template <class F>
 struct Pointers {
   void* data[kOperandsOf<F>];
 };
 
-// visit(j) for each j below Count, by its type.
+// Calls visit(j) for each j below Count, where j is an integral constant.
 template <int Count, class Visit>
 __device__ __forceinline__ void for_each_below(const Visit& visit) {
   [&]<int... J>(std::integer_sequence<int, J...>) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void for_each_below(const Visit& visit) {
   }(std::make_integer_sequence<int, Count>{});
 }
 
-// place.template of<P>(i) points to the packet of operand i, whose type is P.
+// `place.template of<P>(i)` points to the packet of operand i, whose type is P.
 template <class F, int Count, class Place>
 __device__ __forceinline__ void load_packets(const Place& place, InputPackets<F, Count>& packets) {
   for_each_below<F::Inputs::kCount>([&](auto j) {
@@ -167,11 +167,11 @@ __device__ __forceinline__ OutputPackets<F, Count> evaluate_packets(
   }(typename F::Inputs{}, std::make_index_sequence<F::Inputs::kCount>{});
 }
 
-// ---- What the kernels share
+// ---- Shared by the kernels
 
-// run(count, packet) for the packets of a thread: packet, packet + kThreads, ... A block that has
-// all of its packets takes them at once, with every load under way before the first result; the
-// last block one by one.
+// Calls run(count, packet) for the packets of a thread: packet, packet + kThreads, ... A block with
+// all of its packets takes them at once, so every load is in flight before the first result. The
+// last block takes them one by one.
 template <int PacketsPerThread, class Run>
 __device__ __forceinline__ void for_each_packet(int64_t packets, const Run& run) {
   const int64_t block = int64_t{blockIdx.x} * (kThreads * PacketsPerThread);
@@ -187,7 +187,7 @@ __device__ __forceinline__ void for_each_packet(int64_t packets, const Run& run)
   }
 }
 
-// Where the form is in segments: their table to shared memory, by all of the block's threads.
+// If the form is in segments, all threads of the block copy its table to shared memory.
 template <class F>
 __device__ __forceinline__ void share_table() {
   if constexpr (HasSegments<F>) {

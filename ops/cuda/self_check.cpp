@@ -32,7 +32,7 @@ void wait_before_forks() {
   (void)registered;
 }
 
-// A stream of its own, which waits for no other.
+// A separate stream, which waits for no other.
 class Stream {
  public:
   Stream() : error_(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)) {}
@@ -50,7 +50,8 @@ class Stream {
   cudaError_t error_;
 };
 
-// While it lives, another thread's capture forbids nothing to this one, nor is it disturbed.
+// While this object exists, captures on other threads do not restrict this thread, and are not
+// disturbed by it.
 class BesideCaptures {
  public:
   BesideCaptures() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -65,7 +66,7 @@ class BesideCaptures {
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t error = cudaStreamIsCapturing(stream, &status);
-  // The default stream does not say while another one is captured.
+  // The default stream reports no status while another stream is being captured.
   if (error == cudaErrorStreamCaptureImplicit) cudaGetLastError();
   return error == cudaErrorStreamCaptureImplicit || status != cudaStreamCaptureStatusNone;
 }
@@ -79,7 +80,7 @@ std::string name_of(int device) {
          "." + std::to_string(minor) + ")";
 }
 
-// "reciprocals, silu bfloat16"
+// Returns a list such as "reciprocals, silu bfloat16".
 std::string names_of_claims(uint64_t claims) {
   std::string names;
   const auto add = [&](int claim, const std::string& name) {
@@ -137,7 +138,7 @@ uint64_t SelfCheck::check(int device, cudaStream_t stream) {
   return state;
 }
 
-// The claims that do not hold on the current device.
+// Returns the claims that do not hold on the current device.
 uint64_t SelfCheck::compare_on(int device) {
   const auto start = std::chrono::steady_clock::now();
   const BesideCaptures beside;

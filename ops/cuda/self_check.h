@@ -1,5 +1,5 @@
-// Which arithmetic serves on which GPU: a device compares its own approximate instructions with
-// IEEE arithmetic, once in a process, before kernels that use them serve there.
+// Decides which arithmetic each GPU uses. Once per process, a device compares its approximate
+// instructions with IEEE arithmetic, before it uses kernels that contain them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,17 +16,17 @@
 
 namespace fastact::cuda {
 
-// What FASTACT_CUDA_MATH asks for: "ieee", "fast", or, for "auto", "" and null, nothing, which is
-// what each device's comparison decides. Throws std::invalid_argument, with the sentence to show,
-// for any other name.
+// Parses FASTACT_CUDA_MATH. Returns the arithmetic for "ieee" and "fast". Returns nothing for
+// "auto", "" and null, so that each device's comparison decides. Throws std::invalid_argument, with
+// a message for the user, for any other name.
 std::optional<Math> parse_math(const char* name);
 
-// What a comparison found. A bit of `differing` is a claim that does not hold: that reciprocal() is
-// the IEEE one, or that an approximate_value() is f.
+// The result of a comparison. Each bit of `differing` is a claim that does not hold: that
+// reciprocal() is the IEEE one, or that an approximate_value() is f.
 struct Findings {
   uint64_t differing = 0;
-  uint64_t results = 0;      // that were compared
-  uint64_t differences = 0;  // among them
+  uint64_t results = 0;      // compared
+  uint64_t differences = 0;  // among the results
 };
 
 inline constexpr int kReciprocalClaim = 0;
@@ -36,32 +36,33 @@ constexpr int approximation_claim(int family, DType dtype) {
 
 // The bit of a device's state that is set once the device has compared. The claims use lower bits.
 inline constexpr int kCheckedBit = 63;
-// The number of families of forms for whose claims there are bits.
+// The number of families whose claims have bits.
 inline constexpr int kMaxFamilies = 31;
 static_assert(approximation_claim(kMaxFamilies - 1, DType::kFloat16) < kCheckedBit &&
               approximation_claim(kMaxFamilies, DType::kFloat16) >= kCheckedBit);
 
-// Runs on the current device, on a stream that is its own, and waits for it.
+// Runs on the current device, on a stream of its own, and waits for it.
 using Comparison = cudaError_t (*)(cudaStream_t stream, Findings& findings);
 
 class SelfCheck {
  public:
-  // `forced` serves without a comparison.
+  // `forced` is used without a comparison.
   explicit SelfCheck(Comparison compare, std::optional<Math> forced = std::nullopt);
 
-  // Whether a kernel's fast form serves on `device`, the current one. The first call for a device
-  // compares. While `stream` is captured nothing can be compared: a later call does it, and until
-  // then IEEE arithmetic serves, as it does where the comparison fails.
+  // Returns true if a kernel's fast form is used on `device`, which is the current one. The first
+  // call for a device makes the comparison. While `stream` is being captured, no comparison is
+  // possible; a later call makes it. Until then, and if the comparison fails, IEEE arithmetic is
+  // used.
   bool fast_serves(int family, const KernelId& id, int device, cudaStream_t stream) {
     return all_hold(claims_of(family, id), device, stream);
   }
 
-  // The same of a kernel whose fast form has reciprocal() alone.
+  // The same for a kernel whose fast form uses only reciprocal().
   bool reciprocals_serve(int device, cudaStream_t stream) {
     return all_hold(uint64_t{1} << kReciprocalClaim, device, stream);
   }
 
-  // What was found, as in "device 0 (compute capability 9.0): fast, ..."; touches no device.
+  // Returns the findings, as in "device 0 (compute capability 9.0): fast, ...". Touches no device.
   std::string describe() const;
 
  private:
@@ -88,12 +89,12 @@ class SelfCheck {
 
   Comparison compare_;
   std::optional<Math> forced_;
-  // For each device kChecked and the claims that do not hold, or 0.
+  // For each device: kChecked and the claims that do not hold, or 0.
   std::array<std::atomic<uint64_t>, kMaxDevices> devices_ = {};
   std::map<int, std::string> descriptions_;
 };
 
-// The comparison of everything that has a fast form.
+// Compares everything that has a fast form.
 cudaError_t compare_all(cudaStream_t stream, Findings& findings);
 
 }  // namespace fastact::cuda

@@ -1,5 +1,5 @@
-// The strided kernel: any shape and strides. It moves packets along the innermost dimension where
-// that allows it, else single elements.
+// The kernel for any shape and strides. It moves packets along the innermost dimension if the
+// layout allows it, else single elements.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace fastact::cuda {
 
-// Division by a constant of the launch as a multiplication (Granlund and Montgomery, "Division by
-// Invariant Integers using Multiplication", 1994), for dividends below 2^31.
+// Division by a constant of the launch, computed as a multiplication (Granlund and Montgomery,
+// "Division by Invariant Integers using Multiplication", 1994). Dividends must be below 2^31.
 struct FastDivisor {
   uint32_t divisor = 1;
   uint32_t multiplier = 0;
@@ -29,7 +29,7 @@ struct FastDivisor {
 };
 
 // Shape and strides of a strided launch, in packets along the first dimension. With 32-bit indices
-// the strides have 32 bits, too: a product is then one instruction.
+// the strides have 32 bits as well, so a product is one instruction.
 template <int Operands, class Index>
 struct Layout {
   static constexpr bool kNarrow = sizeof(Index) == 4;
@@ -40,7 +40,7 @@ struct Layout {
   int64_t shape[kMaxDimensions];     // for 64-bit indices
   Stride strides[kMaxDimensions][Operands];
 
-  // The byte offset of packet `index` in every operand.
+  // Returns the byte offset of packet `index` in every operand.
   __device__ __forceinline__ void offsets(Index index, int64_t (&result)[Operands]) const {
 #pragma unroll
     for (int j = 0; j < Operands; ++j) result[j] = 0;
@@ -65,7 +65,7 @@ struct Layout {
   }
 };
 
-// The packets that lie at these addresses.
+// The packets at these addresses.
 template <class F>
 struct StridedPlace {
   char* addresses[kOperandsOf<F>];

@@ -1,12 +1,14 @@
-// SELU and alpha dropout at once: y = a selu(x) + b where an element is kept, and
-// a (-lambda alpha) + b where it is dropped, with the probability p. a and b leave mean 0 and
-// variance 1 as they are. Nothing is kept but a seed: word i % 4 of philox(seed, i / 4) decides
-// whether element i is dropped. i is the index in row-major order, whatever the strides are.
+// SELU and alpha dropout in one operator: y = a selu(x) + b for an element that is kept, and y = a
+// (-lambda alpha) + b for one that is dropped, with probability p. The constants a and b preserve
+// mean 0 and variance 1. Only a seed is saved for backward: word i % 4 of philox(seed, i / 4)
+// decides whether element i is dropped. i is the index in row-major order, whatever the strides
+// are.
 //
-// Numbers: a, b and what is dropped are rounded to the type in which the element computes (OpMath).
-// selu(x) has its own bound, for float32 and float64 it is an element; a selu(x) + b is one fma,
-// and becomes the element. A dropped element is that number, and its gradient 0, whatever x is: a
-// NaN or an infinity, too, where PyTorch multiplies by 0.
+// Rounding: a, b and the result for dropped elements are rounded to the type in which the element
+// computes (OpMath). selu(x) has its own error bound; for float32 and float64 it is rounded to the
+// element. a selu(x) + b is one fma, which is then rounded to the element. A dropped element does
+// not depend on x, and its gradient is 0, even if x is NaN or infinite. PyTorch multiplies by 0
+// there.
 //
 // Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017, "alpha dropout".
 #pragma once
@@ -18,7 +20,7 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// For 0 < p < 1.
+// Constants for 0 < p < 1.
 template <class T>
 struct AlphaDropout {
   explicit AlphaDropout(double p) {
@@ -40,7 +42,7 @@ struct AlphaDropout {
   T dropped;
 };
 
-// Each of them takes the element's random bits, then numbers.
+// The forms below take the random bits of the element, then compute values.
 template <class Element>
 struct AlphaDropoutValue {
   using T = OpMath<Element>;
@@ -57,7 +59,7 @@ struct AlphaDropoutValue {
   Selu selu;
 };
 
-// Of the incoming gradient and x.
+// The gradient, from the incoming gradient and x.
 template <class Element>
 struct AlphaDropoutGradient {
   using T = OpMath<Element>;
@@ -74,7 +76,7 @@ struct AlphaDropoutGradient {
   Derivative<Selu, Element, 1, false> slope;
 };
 
-// a times a number, or 0.
+// a times a compute value, or 0.
 template <class Element>
 struct AlphaDropoutMask {
   using T = OpMath<Element>;

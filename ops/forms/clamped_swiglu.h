@@ -1,21 +1,21 @@
-// Clamped SwiGLU: f(x, l) = c s(alpha c) (m + 1), c = min(x, limit), m = l between -limit and
-// limit, s(w) = 1 / (1 + e^-w). x is the gate, what goes through the activation.
+// Clamped SwiGLU: f(x, l) = c s(alpha c) (m + 1), where c = min(x, limit), m is l clamped to
+// [-limit, limit] and s(w) = 1 / (1 + e^-w). x is the gate, the operand of the activation.
 //
-// Range: every input; alpha from 0.5 to 1024, a limit above 0, infinite for none. The limit is
-// rounded to the type in which it is computed. f(-0.0, l) = -0.0 for l > -1; f(-inf, l) is a zero.
-// A NaN x or l gives NaN.
+// Range: every input; alpha from 0.5 to 1024; a limit above 0, infinite for none. The limit is
+// rounded to the type of the computation. f(-0.0, l) = -0.0 for l > -1. f(-inf, l) is a zero. The
+// result is NaN if x or l is NaN.
 //
-// Accuracy (ULP), where c s(alpha c) is not subnormal, for f and each derivative times a gradient:
+// Accuracy (ULP), for f and each derivative times a gradient, if c s(alpha c) is not subnormal:
 //   bfloat16  0.51
 //   float16   0.51
 //   float32   2.5, derivatives 0.51
 //   float64   3, derivatives 10
 // Derivatives are computed in double. Next to the zero of df/dx, at c = -1.28 / alpha, terms
-// cancel: there float64's bound is absolute, in ULP of 1/16 times g (m + 1).
+// cancel. There the bound of float64 is absolute: it is in ULP of 1/16, times g (m + 1).
 //
-// df/dx = s(w) (1 + w (1 - s(w))) (m + 1) at w = alpha c, 0 for x >= limit. df/dl = c s(w), 0 for
-// |l| >= limit. A limit that is infinite bounds no derivative. A NaN x makes both NaN; a NaN l
-// makes df/dl NaN, and df/dx where x < limit.
+// df/dx = s(w) (1 + w (1 - s(w))) (m + 1) at w = alpha c, and 0 for x >= limit. df/dl = c s(w), and
+// 0 for |l| >= limit. An infinite limit zeroes no derivative. A NaN x makes both derivatives NaN. A
+// NaN l makes df/dl NaN, and also df/dx if x < limit.
 //
 // Source: OpenAI's gpt-oss, gpt_oss/torch/model.py, 2025.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// What the forms take from the operators' parameters, limit and alpha.
+// The constants that the forms derive from the operators' parameters, limit and alpha.
 template <class Element>
 struct SwigluClamp {
   using T = OpMath<Element>;
@@ -61,7 +61,7 @@ struct ClampedSwiglu {
   FASTACT_INLINE T evaluate(T x, T l) const {
     const T c = clamp.gate(x);
     const T size = clamp_magnitude(c, end);
-    // |w| in two parts, as an exponential multiplies its argument's error.
+    // w| in two parts, because an exponential amplifies the error of its argument.
     const T w = size * alpha;
     const T rest = fma(size, alpha_rest, fma(size, alpha, -w));
     return gate(c, size, w, rest) * (clamp.linear(l) + T{1});
@@ -82,7 +82,7 @@ struct ClampedSwigluBackward {
 
   FASTACT_INLINE explicit constexpr ClampedSwigluBackward(const double* parameters)
       : clamp(parameters),
-        // NaN, which no number reaches, for an infinite limit.
+        // NaN for an infinite limit: no comparison with it is true.
         reached(clamp.limit - clamp.limit + clamp.limit),
         end(kDerivativeEnd<Element> / clamp.alpha) {}
 
@@ -96,7 +96,7 @@ struct ClampedSwigluBackward {
     const double logistic = (c < 0.0 ? e.guarded : 1.0 / kUnguarded) * inverse;
     const double complement = (c < 0.0 ? 1.0 : e.value) * inverse;
     const double slope = logistic * fma(c < 0.0 ? -w : w, complement, 1.0) * kUnguarded;
-    // Not infinite where the logistic function is 0.
+    // Uses -size if c < 0, because c may be infinite while the logistic function is 0.
     const double value = (c < 0.0 ? -size : c) * logistic * kUnguarded;
     const double m = static_cast<double>(clamp.linear(l)) + 1.0;
     const double by_gate = x >= reached ? 0.0 : slope * m;
@@ -116,7 +116,7 @@ struct ClampedSwigluBackward {
 
 struct ClampedSwigluForms {
   static constexpr int kCount = 2;
-  // Its parameters are the operators' own (ops/forms/given.h).
+  // Its parameters are those of the operators (ops/forms/given.h).
   static constexpr bool kIsCalled = true;
 
   template <class Element, int Index>

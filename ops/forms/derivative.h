@@ -1,5 +1,5 @@
-// An activation's forms: D_k(g1..gk, x) = g1 * ... * gk * f^(k)(x), for k from 0, its value, to
-// kTopOrder. The inputs are the k gradients, then x.
+// The forms of an activation: D_k(g1..gk, x) = g1 * ... * gk * f^(k)(x). k runs from 0, the value,
+// to kTopOrder. The inputs are the k gradients, then x.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -7,8 +7,9 @@
 
 namespace fastact {
 
-// The number of D_order among an activation's forms; from_result: x is f's result, see
-// Traits::gradient_from_result. Where x always is (Saves::kOutput), false.
+// Returns the index of D_order among an activation's forms. If `from_result` is true, x is the
+// result of f, see Traits::gradient_from_result. For activations whose x always is the result
+// (Saves::kOutput), `from_result` is false.
 constexpr int derivative_form(int order, bool from_result) {
   return from_result ? kTopOrder + order : order;
 }
@@ -18,12 +19,12 @@ inline constexpr int kValueForm = derivative_form(0, false);
 
 namespace fastact::inline FASTACT_TARGET {
 
-// has_segments() for code of a GPU, which calls no function of the host.
+// has_segments() for device code, which cannot call host functions.
 template <class A, class Element, int Order>
 inline constexpr bool kHasSegments = has_segments<A, Element, Order>();
 
-// A function of its own and no lambda: GCC 12 does not inline a lambda that is as long as GELU's
-// derivative, and a loop with a call in it is not vectorised.
+// A function instead of a lambda: GCC 12 does not inline a lambda as long as GELU's derivative, and
+// does not vectorise a loop that contains a call.
 template <class Element, int Order, bool FromResult, class A>
 FASTACT_INLINE auto derivative_at(const A& act, OpMath<Element> x) {
   if constexpr (FromResult || (Order > 0 && A::kTraits.saves == Saves::kOutput)) {
@@ -36,7 +37,7 @@ FASTACT_INLINE auto derivative_at(const A& act, OpMath<Element> x) {
   }
 }
 
-// f(x), by approximate_value() in kernels that may.
+// Returns f(x), computed by approximate_value() in the kernels that allow it.
 template <class Element, class A>
 FASTACT_INLINE auto value_at(const A& act, OpMath<Element> x) {
   if constexpr (kApproximate && HasApproximation<A, Element>) {
@@ -54,7 +55,7 @@ struct DerivativeInputs<Element, Order, std::index_sequence<I...>> {
   using type = Elements<Gradient<I>..., Element>;
 };
 
-// Whether A::Default stands in for A.
+// Returns true if A::Default can replace A.
 template <class A, class Element, int Order, bool FromResult>
 constexpr bool has_default() {
   if constexpr (HasDefault<A>) {
@@ -77,7 +78,7 @@ struct DefaultDerivative<A, Element, Order, FromResult, true> {
   static constexpr bool is_default(const double* parameters) { return A::is_default(parameters); }
 };
 
-// The table of a form.
+// The segment table of a form.
 template <class A, class Element, int Order, bool FromResult,
           bool = !FromResult && has_segments<A, Element, Order>()>
 struct DerivativeTable {};
@@ -136,7 +137,7 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
   }
 };
 
-// What ops/catalogue.h compiles for each activation.
+// The forms that ops/catalogue.h compiles for each activation.
 template <class A>
 struct DerivativeForms {
   static_assert(IsActivation<A>);

@@ -1,22 +1,22 @@
-// What a form is: the contract between what a kernel computes and the engines, which move elements
-// for any form. A form is one element of each output from one element of each input.
+// The contract between a form, which defines what a kernel computes, and the engines, which move
+// elements for any form. A form computes one element of each output from one element of each input.
 //
 //   template <class Element>
 //   struct Sum {
 //     using Outputs = Elements<Element>;
-//     using Inputs = Elements<Element, float>;  // each may have a type of its own
+//     using Inputs = Elements<Element, float>;  // types may differ
 //     FASTACT_INLINE explicit Sum(const double* parameters);
 //     auto evaluate(OpMath<Element> x, float y) const;
 //   };
 //
-// evaluate() takes each input as OpMath of its type, and returns what round_to() makes the output's
-// element of; with several outputs, a Row of these.
+// evaluate() takes each input as OpMath of its type. It returns a value that round_to() converts to
+// the output's element, or a tuple of such values if there are several outputs.
 //
-// A family of forms is what is compiled together, into one table of kernels for each target:
+// A family of forms is compiled together, into one table of kernels for each target:
 //
 //   struct SumForms {
 //     static constexpr int kCount = 1;
-//     template <class Element, int Index>  // void where there is no kernel
+//     template <class Element, int Index>  // void if there is no kernel
 //     using Form = Sum<Element>;
 //   };
 #pragma once
@@ -37,7 +37,7 @@ struct Elements {
   static constexpr int kCount = sizeof...(E);
 };
 
-// One thing of each type, in this order.
+// A tuple: one value of each type, in this order.
 template <class... T>
 struct Row;
 template <class T>
@@ -78,9 +78,9 @@ FASTACT_INLINE auto& at(Row<T...>& row) {
   }
 }
 
-// ---- What forms share
+// ---- Shared by forms
 
-// The derivative times the gradients, zero where the derivative is.
+// Returns the derivative times the gradients. If the derivative is zero, so is the result.
 template <class Element, class T, class... Gradients>
 FASTACT_INLINE auto product(T derivative, Gradients... gradients) {
   if constexpr (sizeof...(Gradients) == 0) {
@@ -96,9 +96,9 @@ FASTACT_INLINE auto product(T derivative, Gradients... gradients) {
   }
 }
 
-// ---- What every form has
+// ---- Requirements on every form
 
-// The types of its outputs and inputs: together no more than a kernel has operands.
+// The types of outputs and inputs. Their number is limited by the operands of a kernel.
 template <class F>
 concept HasOperands = F::Outputs::kCount >= 1 && F::Inputs::kCount >= 1 &&
                       F::Outputs::kCount + F::Inputs::kCount <= kMaxOperands;
@@ -111,48 +111,49 @@ struct IsEvaluated<F, Elements<E...>> {
       requires(const F form, OpMath<E>... inputs) { form.evaluate(inputs...); };
 };
 
-// evaluate() for one element of each input.
+// Callable as evaluate() with one element of each input.
 template <class F>
 concept CanEvaluate = IsEvaluated<F, typename F::Inputs>::value;
 
 template <class F>
 concept IsForm = HasOperands<F> && std::constructible_from<F, const double*> && CanEvaluate<F>;
 
-// ---- What a form may have
+// ---- Optional properties of a form
 
-// How its inputs broadcast, `static constexpr Broadcast kBroadcasts[]`; else all are kElementwise.
+// `static constexpr Broadcast kBroadcasts[]`: how each input broadcasts. The default is
+// kElementwise.
 template <class F>
 concept HasBroadcasts = requires { F::kBroadcasts[0]; };
 
-// A table in segments (segments.h): kTable, segment(inputs...), which is where they lie in it, and
-// evaluate_in(segment, inputs...).
+// A form with a segment table (segments.h): kTable; segment(inputs...), which returns the index of
+// a segment; and evaluate_in(segment, inputs...).
 template <class F>
 concept HasSegments = requires { F::kTable; };
 
-// A form that takes the place of this one where is_default(parameters).
+// A form that has another form, Default, which replaces it if is_default(parameters).
 template <class F>
 concept HasDefaultForm = requires(const double* parameters) {
   typename F::Default;
   { F::is_default(parameters) } -> std::same_as<bool>;
 };
 
-// A second form of a GPU (approximate.h), which is this one compiled with kApproximate.
+// A form with a second version on GPUs (approximate.h): the same form compiled with kApproximate.
 template <class F>
 concept HasFastForm = requires { requires F::kHasFastForm; };
 
-// Of a family: whether it is on the list FASTACT_APPROXIMATED of ops/catalogue.h.
+// A family in the list FASTACT_APPROXIMATED of ops/catalogue.h.
 template <class Family>
 concept IsApproximated = requires { requires Family::kIsApproximated; };
 
-// ---- What the engines ask of a form
+// ---- Properties that the engines use
 
-// How many operands there are, and of how many bytes each one's elements are, outputs first.
+// The number of operands and the size in bytes of each operand's elements, outputs first.
 struct OperandSizes {
   int outputs;
   int count;
   int64_t bytes[kMaxOperands];
 
-  // Of the largest element, and whether all are as large.
+  // largest(): the size of the largest element. are_equal(): whether all sizes are equal.
   [[nodiscard]] constexpr int64_t largest() const {
     int64_t size = bytes[0];
     for (int i = 1; i < count; ++i) size = bytes[i] > size ? bytes[i] : size;
@@ -165,7 +166,7 @@ struct OperandSizes {
   }
 };
 
-// One for all forms of the same types.
+// Shared by all forms with the same types.
 template <class Outputs, class Inputs>
 inline constexpr OperandSizes kSizes = {};
 template <class... Out, class... In>
@@ -179,7 +180,7 @@ inline constexpr int kOperandsOf = kSizesOf<F>.count;
 template <class F>
 inline constexpr int64_t kLargestOf = kSizesOf<F>.largest();
 
-// Whether all operands are of one type, and of which.
+// Whether all operands have the same type, and which.
 template <class Element, class Outputs, class Inputs>
 struct AllAre : std::false_type {};
 template <class Element, class... Out, class... In>
@@ -189,8 +190,8 @@ struct AllAre<Element, Elements<Out...>, Elements<In...>>
 template <class F, class Element>
 inline constexpr bool kAllAre = AllAre<Element, typename F::Outputs, typename F::Inputs>::value;
 
-// Fills a table: Make<F>::run, a function or a pointer to one, for every form F of the family in
-// each type.
+// Returns a table with Make<F>::run, a function or a pointer to one, for every form F of the family
+// and every type.
 template <template <class> class Make, class Function, class Family>
 constexpr KernelTable<Function> make_kernel_table() {
   static_assert(Family::kCount <= kMaxForms);

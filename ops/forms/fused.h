@@ -1,23 +1,24 @@
 // The fused form: y = f(self * scale + bias + residual) * gate, in one pass over memory. Each of
-// the four operands beside self may be absent: scale and gate are then 1, bias and residual -0.0,
-// which change no bit.
+// the four operands beside self may be absent. An absent scale or gate counts as 1, an absent bias
+// or residual as -0.0; these values change no bit.
 //
-// Numbers: z = self * scale + bias + residual is computed in the type in which the element computes
-// (OpMath: float for 16 bits, else the element's own), self * scale + bias by one fma, and the sum
-// with residual is rounded once more. f(z) has its formula's bound. For float32 and float64 it is
-// rounded to the element, so that the result has the bits of the operations one by one; for 16 bits
-// it stays a float. The product with gate is rounded, and becomes the element.
+// Rounding: the pre-activation z = self * scale + bias + residual is computed in the type in which
+// the element computes (OpMath: float for 16-bit types, else the element's own type). self * scale
+// + bias is one fma, and the sum with residual is rounded once more. f(z) has the error bound of
+// its formula. For float32 and float64, f(z) is rounded to the element, so the result has the bits
+// of the separate operations. For 16-bit types, f(z) stays a float. The product with gate is
+// rounded and then becomes the element.
 //
-// So of 16 bits the result is within 0.51 ULP of f(z) * gate, where f(z) is in float's range, but
-// for what a formula adds to break ties, times gate: at most 2^-40 in float16, and in bfloat16 less
-// than half its smallest number.
+// So for 16-bit types the result is within 0.51 ULP of f(z) * gate, if f(z) is in the range of
+// float. This excludes the term that a formula adds to break ties, times gate: at most 2^-40 in
+// float16, and less than half the smallest number in bfloat16.
 //
-// Of a GPU's approximate instructions (approximate.h) only the reciprocal, which is compared with
-// IEEE's for every number: an approximate_value() is only for the values of an element, and z is
-// none of these.
+// Of a GPU's approximate instructions (approximate.h), the fused form uses only the reciprocal,
+// which is compared with IEEE's for every number. An approximate_value() is verified only for
+// values of an element type, and z is not rounded to one.
 //
-// Range: every input, as the operations have it. NaN for a NaN operand, and where z or the product
-// is one: infinities of both signs, or infinity times zero.
+// Range: every input, with the rules of the single operations. The result is NaN for a NaN operand,
+// and if z or the product is NaN: infinities of both signs, or infinity times zero.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +28,14 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// z = self * scale + bias + residual.
+// Returns z = self * scale + bias + residual.
 template <class T>
 FASTACT_INLINE T fused_argument(T self, T scale, T bias, T residual) {
   return fma(self, scale, bias) + residual;
 }
 
-// A form's result as a number in which its element computes: it may be exact only as an element.
+// Returns a form's result as a compute value. The result may be exact only once rounded to an
+// element.
 template <class Element, class Result>
 FASTACT_INLINE OpMath<Element> number_of(Result result) {
   if constexpr (!kIs16Bit<Element>) {
@@ -45,30 +47,30 @@ FASTACT_INLINE OpMath<Element> number_of(Result result) {
   }
 }
 
-// f(z).
+// Returns f(z).
 template <class Element, class A>
 FASTACT_INLINE OpMath<Element> fused_value(const A& act, OpMath<Element> z) {
   return number_of<Element>(derivative_at<Element, 0, false>(act, z));
 }
 
-// f(z), and of 16 bits f(0) as it is rounded.
+// Returns f(z); for 16-bit types, f(0) is replaced by its rounded value.
 template <class A, class Element>
 FASTACT_INLINE OpMath<Element> without_tie(OpMath<Element> z, OpMath<Element> value) {
   if constexpr (kIs16Bit<Element> && A::kTraits.breaks_ties_at_zero) {
-    return z == 0.0f ? value * 0.0f : value;  // of its sign
+    return z == 0.0f ? value * 0.0f : value;  // zero with the sign of value
   } else {
     return value;
   }
 }
 
-// f(z) * gate.
+// Returns f(z) * gate.
 template <class A, class Element>
 FASTACT_INLINE OpMath<Element> fused_product(OpMath<Element> z, OpMath<Element> value,
                                              OpMath<Element> gate) {
   return without_tie<A, Element>(z, value) * gate;
 }
 
-// ---- What the CPU's fused kernels call, of a z that is a number already
+// ---- Forms of the CPU's fused kernels, whose z is a compute value
 
 template <class A, class Element>
 struct ValueOfNumber;
@@ -77,7 +79,7 @@ struct GatedNumber;
 template <class A, class Element>
 struct SlopeOfNumber;
 
-// The Default of such a form, of D_Order.
+// The Default of such a form for D_Order.
 template <template <class, class> class Form, class A, class Element, int Order,
           bool = has_default<A, Element, Order, false>()>
 struct NumberDefault {};
@@ -87,7 +89,7 @@ struct NumberDefault<Form, A, Element, Order, true> {
   static constexpr bool is_default(const double* parameters) { return A::is_default(parameters); }
 };
 
-// f(z), for 16 bits.
+// f(z), for 16-bit types.
 template <class A, class Element>
 struct ValueOfNumber : NumberDefault<ValueOfNumber, A, Element, 0> {
   using Outputs = Elements<Element>;
@@ -123,7 +125,7 @@ struct GatedNumber : NumberDefault<GatedNumber, A, Element, 0>,
   A act;
 };
 
-// D_1 of the incoming gradient and z, for 16 bits.
+// D_1 of the incoming gradient and z, for 16-bit types.
 template <class A, class Element>
 struct SlopeOfNumber : NumberDefault<SlopeOfNumber, A, Element, 1> {
   using Outputs = Elements<float>;
@@ -138,23 +140,23 @@ struct SlopeOfNumber : NumberDefault<SlopeOfNumber, A, Element, 1> {
   Derivative<A, Element, 1, false> form;
 };
 
-// Whether the slope is a function of z, not of f(z): of what saves f(z) small differences of it,
-// for which 16 bits' precision is too little. There the gradients of 16 bits have float's f(z) and
-// slope.
+// True if the slope is a function of z. Activations that save f(z) compute the slope from small
+// differences of f(z), for which 16-bit types are too imprecise. Their 16-bit gradients use f(z)
+// and the slope in float.
 template <class A>
 inline constexpr bool kSlopeOfArgument = A::kTraits.saves != Saves::kOutput;
 template <class A, class Form>
 using IfSlopeOfArgument = std::conditional_t<kSlopeOfArgument<A>, Form, void>;
-// The element in whose precision f(z) and the slope are.
+// The element type whose precision f(z) and the slope have.
 template <class A, class Element>
 using GradientElement = std::conditional_t<kSlopeOfArgument<A>, Element, OpMath<Element>>;
 
-// An activation's, by these indices: f(z), f(z) * gate, and D_1 of the incoming gradient and z.
+// Indices of an activation's forms: f(z), f(z) * gate, and D_1 of the incoming gradient and z.
 inline constexpr int kNumberValue = 0;
 inline constexpr int kNumberGated = 1;
 inline constexpr int kNumberSlope = 2;
 
-// These of an activation, by their index.
+// These forms of an activation, by index.
 template <class A>
 struct NumberForms {
   static constexpr int kCount = 3;
@@ -167,9 +169,9 @@ struct NumberForms {
                                             IfSlopeOfArgument<A, SlopeOfNumber<A, Element>>>>>;
 };
 
-// What a compiler makes the form of, beside f(z) as intermediate() in ops/forms/given.h has it: in
-// this order those for which there are operands. A scale alone and a sum alone have the bits of
-// fused_argument().
+// The steps into which a compiler splits the fused form, besides f(z), which intermediate() in
+// ops/forms/given.h defines. Only steps whose operands are present are used, in this order. A scale
+// alone and a sum alone give the bits of fused_argument().
 enum class FusedStep : uint8_t { kScale, kScaleAndBias, kSum, kGate };
 
 template <class Element, FusedStep Step>
@@ -198,7 +200,7 @@ struct FusedStepForm {
   }
 
  private:
-  // As it is: of any NaN, f makes the one NaN.
+  // Unchanged: f maps any NaN to the canonical NaN.
   FASTACT_INLINE static Canonical<T> part_of_argument(T z) { return {z}; }
 };
 

@@ -1,13 +1,13 @@
-// Which form serves which parameters, for compilers that take one element of a form into kernels of
-// their own (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). They know the parameters of a call
-// when they compile it. A kernel's name is family__form__type__parameters:
-// gelu__1__float16__defaults is GELU's first derivative. The form `unrounded` is a value's for a
-// result that is not rounded at once (ops/forms/unrounded.h), for the same parameters as the value.
-// The family `fused` has the fused form's steps (FusedSteps). The parameters are
-//   defaults   their defaults, or there are none
-//   any        any
-//   ordinary   the same, within the bounds that the variable ordinary_of__family__form__type has:
-//              the least and the greatest, for each
+// Selects the form for given parameters, for compilers that include one element of a form in their
+// own kernels (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). They know a call's parameters when
+// they compile it. A kernel is named family__form__type__parameters: gelu__1__float16__defaults is
+// the first derivative of GELU. The form `unrounded` is the value with a result that is not rounded
+// at once (ops/forms/unrounded.h); it takes the parameters of the value. The family `fused`
+// contains the steps of the fused form (FusedSteps). `parameters` is one of:
+//   defaults   the default parameters, or no parameters
+//   any        any parameters
+//   ordinary   parameters within the bounds in the variable ordinary_of__family__form__type, which
+//              lists the least and the greatest value of each
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct ActivationOf<DerivativeForms<A>> {
   using type = A;
 };
 
-// How many parameters there are, and of these how many have a default.
+// The number of parameters, and how many of them have a default.
 template <class Family, class A = typename ActivationOf<Family>::type>
 struct ParametersOf {
   static constexpr int kCount = 0;
@@ -61,8 +61,8 @@ struct OrdinaryParameters {
   Bounds bounds[Count];
 };
 
-// Whether F::is_default() holds at every corner of the bounds. Then it does between them, as it
-// bounds the size of parameters and of products of their powers.
+// Returns true if F::is_default() holds at every corner of the bounds. It then holds between the
+// corners, because is_default() only bounds parameters and products of their powers.
 template <class F, int Count>
 constexpr bool is_default_within(const OrdinaryParameters<Count>& ordinary) {
   for (int corner = 0; corner < (1 << Count); ++corner) {
@@ -76,8 +76,8 @@ constexpr bool is_default_within(const OrdinaryParameters<Count>& ordinary) {
   return true;
 }
 
-// The widest such bounds that are a power of two and its inverse, with none for a parameter of
-// which is_default() asks nothing.
+// Returns the widest such bounds of the form 2^-n to 2^n. A parameter that is_default() does not
+// restrict is unbounded.
 template <class F, int Count>
 constexpr OrdinaryParameters<Count> ordinary_parameters() {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -95,7 +95,7 @@ constexpr OrdinaryParameters<Count> ordinary_parameters() {
   return ordinary;
 }
 
-// A family's form; void where it has none of this index.
+// A form of a family; void if the family has none with this index.
 template <class Family, class Element, int Index, bool = (Index < Family::kCount)>
 struct FormOf {
   using type = void;
@@ -105,11 +105,11 @@ struct FormOf<Family, Element, Index, true> {
   using type = typename Family::template Form<Element, Index>;
 };
 
-// A family that compilers call: nothing here tells its parameters.
+// A family that compilers call although its parameters are not declared here.
 template <class Family>
 concept IsCalled = requires { requires Family::kIsCalled; };
 
-// The form that serves, by a pointer to it; void where there is none of this kind.
+// Returns a pointer whose type is the form to use, or void* if there is none of this kind.
 template <class Family, class F, Given Kind>
 constexpr auto form_for() {
   using P = ParametersOf<Family>;
@@ -137,7 +137,7 @@ constexpr auto form_for() {
   }
 }
 
-// Of the kernels with a GPU's approximate instructions, the forms that have such a second form.
+// In kernels with approximate GPU instructions, only forms with a second version exist.
 template <class F>
 using IfCompiled = std::conditional_t<!kApproximate || HasFastForm<F>, F, void>;
 template <class Family, class F, Given Kind>
@@ -147,7 +147,7 @@ using FormFor = IfCompiled<ServingForm<Family, F, Kind>>;
 template <class Family, class F, Given Kind>
 using UnroundedFor = IfCompiled<typename UnroundedOf<ServingForm<Family, F, Kind>>::type>;
 
-// The bounds of ordinary parameters; 0 where there is no form for them.
+// Returns the bounds of ordinary parameters, or 0 if there is no form for them.
 template <class Family, class F>
 constexpr auto ordinary_of() {
   if constexpr (std::is_void_v<FormFor<Family, F, Given::kOrdinary>>) {
@@ -157,9 +157,9 @@ constexpr auto ordinary_of() {
   }
 }
 
-// A form's result as the number in which a compiler goes on computing. Of float32 and float64 it is
-// the element. Of 16 bits it is the float that rounds to the element, for operands that need be
-// elements no more than those of the fused form; f(0) is 0 where that is what it rounds to.
+// Returns a form's result as a compute value with which a compiler continues. For float32 and
+// float64 it equals the element. For 16-bit types it is a float that rounds to the element. As in
+// the fused form, the operands need not be elements. f(0) is 0 if it rounds to 0.
 template <class F, class Element, class Result, class... Operands>
 FASTACT_INLINE OpMath<Element> intermediate(Result result, Operands... operands) {
   const OpMath<Element> value = number_of<Element>(result);
@@ -172,8 +172,8 @@ FASTACT_INLINE OpMath<Element> intermediate(Result result, Operands... operands)
 
 }  // namespace fastact::inline FASTACT_TARGET
 
-// X(name, Family, index, Element, dtype) for every form that a compiler may ask for, in each type:
-// of an activation all but the third derivative.
+// X(name, Family, index, Element, dtype) for every form that a compiler may request, in each type.
+// The third derivatives of activations are excluded.
 #define FASTACT_IN_EACH_TYPE(X, name, Family, index) \
   X(name, Family, index, float, float32)             \
   X(name, Family, index, double, float64)            \
@@ -196,7 +196,7 @@ static_assert(fastact::kMaxForms == 7);
   FASTACT_IN_EACH_TYPE(X, name, Family, 5) \
   FASTACT_IN_EACH_TYPE(X, name, Family, 6)
 
-// X(form, For, Family, index, Element) for the value that is not rounded, in each type of 16 bits.
+// X(form, For, Family, index, Element) for the unrounded value, in each 16-bit type.
 #define FASTACT_OF_UNROUNDED(X, name, Type)                                              \
   X(name##__##unrounded##__##bfloat16, UnroundedFor, DerivativeForms<Type>, 0, BFloat16) \
   X(name##__##unrounded##__##float16, UnroundedFor, DerivativeForms<Type>, 0, Float16)

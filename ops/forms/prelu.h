@@ -1,12 +1,12 @@
 // PReLU: f(w, x) = x for x > 0, w x for x <= 0, with a weight w for each element.
 //
-// Range: every input. A NaN weight leaves positive x as they are. f(w, -0.0) = -0.0 for a positive
+// Range: every input. A NaN weight does not affect positive x. f(w, -0.0) = -0.0 for a positive
 // weight.
 //
-// Correctly rounded in every type: one product, which float has exactly for 16-bit operands, or
-// nearer to zero than the type's smallest number.
+// Correctly rounded in every type: the result is one product. For 16-bit types, float represents
+// the product exactly, or the product is closer to zero than the type's smallest number.
 //
-// df/dx = 1 for x > 0, w for x <= 0, NaN for NaN. df/dw = 0 for x > 0, x for x <= 0, NaN for NaN.
+// df/dx = 1 for x > 0, w for x <= 0. df/dw = 0 for x > 0, x for x <= 0. Both are NaN for a NaN x.
 //
 // Source: He et al., "Delving Deep into Rectifiers: Surpassing Human-Level Performance on ImageNet
 // Classification", 2015.

@@ -1,10 +1,10 @@
-// f(x) for 16 bits where the result is not rounded to them at once, because a compiler computes
-// with it in float (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). What a formula does only for
-// that rounding is left out: no step off a tie, and no one NaN. Where an activation has no such
-// form, the value itself serves.
+// f(x) for 16-bit types if the result is not rounded at once, because a compiler continues with it
+// in float (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). Steps of a formula that only prepare
+// this rounding are omitted: they break ties and make NaNs canonical. If an activation has no such
+// form, the value itself is used.
 //
-// Numbers: for any float x within 0.005 ULP of the 16-bit type. NaN for NaN. Where f(x) is 0, its
-// sign may differ from that of the value.
+// Accuracy: within 0.005 ULP of the 16-bit type for any float x. NaN for NaN. If f(x) is 0, its
+// sign may differ from the value's.
 #pragma once
 
 #include "ops/forms/derivative.h"
@@ -31,7 +31,7 @@ struct Unrounded {
   A act;
 };
 
-// The form that a value has in this way; void where it has none.
+// The unrounded form of a value form F; void if there is none.
 template <class F>
 struct UnroundedOf {
   using type = void;

@@ -1,14 +1,14 @@
-// e^(rate x) for any rate and times any factor, in double, where the product of parameters and
-// powers may leave double's range though the result does not: exponents are kept apart. For
-// parameters that nobody trains with, so what counts is the range and not the speed.
+// e^(rate x) for any rate, times any factor, in double. The product of parameters and powers may
+// leave the range of double even if the result does not, so exponents are kept separately. This
+// code serves unusual parameters: range matters, speed does not.
 #pragma once
 
 #include "ops/math/exponential.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
-// A number as significand 2^exponent. The significand is the number itself where that is 0,
-// infinite or NaN.
+// The number significand * 2^exponent. If the number is 0, infinite or NaN, the significand is the
+// number itself.
 struct Scaled {
   double significand;
   double exponent;
@@ -25,7 +25,7 @@ FASTACT_INLINE Scaled scaled(double x) {
           is_regular ? biased - (is_subnormal ? 1076.0 : 1022.0) : 0.0};
 }
 
-// value + rest, where the rest is what was rounded off.
+// value + rest, where rest is the rounding error.
 struct ScaledSum {
   Scaled value;
   Scaled rest;
@@ -43,20 +43,20 @@ FASTACT_INLINE ScaledSum operator*(const ScaledSum& a, const ScaledSum& b) {
           {is_regular ? lost - (sum - product) : 0.0, exponent}};
 }
 
-// 1 / x.
+// Returns 1 / x.
 FASTACT_INLINE ScaledSum inverse_of(Scaled x) {
   const double inverse = 1.0 / x.significand;
   const double rest = fma(-x.significand, inverse, 1.0) * inverse;
   return {{inverse, -x.exponent}, {rest, -x.exponent}};
 }
 
-// 2^n for an integer n from -1022 to 1023.
+// Returns 2^n for an integer n from -1022 to 1023.
 FASTACT_INLINE double power_of_two(double n) {
   return from_bits(to_bits(n + (0x1.8p52 + 1023)) << 52);
 }
 
-// y 2^n for an integer n: rounded once, where it is subnormal perhaps twice. 0, infinities and NaN
-// stay what they are.
+// Returns y 2^n for an integer n. The result is rounded once; a subnormal result may be rounded
+// twice. Zeros, infinities and NaN are returned unchanged.
 FASTACT_INLINE double times_power_of_two(double y, double n) {
   double result = y;
   double left = n;
@@ -69,12 +69,12 @@ FASTACT_INLINE double times_power_of_two(double y, double n) {
   return result;
 }
 
-// z = rate x = value + rest, and x = size 2^exponent. The value is 0 where z is below double's
-// range.
+// z = rate x = value + rest, and x = size 2^exponent. The value is 0 if z is below the range of
+// double.
 struct ScaledArgument {
-  // Below it e^z - 1 is z.
+  // For |z| below it, e^z - 1 is z.
   static constexpr double kTiny = 0x1p-60;
-  // Beyond it e^z is infinite, and at its negative and below it is 0, whatever factor it meets.
+  // For z above it, e^z is infinite; for z below its negative, e^z is 0, whatever the factor.
   static constexpr double kFar = 4000.0;
 
   double value;
@@ -86,7 +86,7 @@ struct ScaledArgument {
 };
 
 FASTACT_INLINE ScaledArgument scaled_argument(Scaled rate, Scaled rate_rest, double x) {
-  // A product with a subnormal number would lose digits. A rate of 0 gives 0, with an infinity too.
+  // A product with a subnormal number would lose digits. A rate of 0 gives 0, even for infinite x.
   const bool is_small = magnitude(x) < 0x1p-500;
   const double exponent = is_small ? -500.0 : 0.0;
   const double constant = is_nan(x) ? x : -1.0;

@@ -1,28 +1,31 @@
-// What the formulas' fourth_derivative() share: f'''' in operators that PyTorch differentiates,
-// from which it goes on to any order.
+// Functions shared by the formulas' fourth_derivative(): f'''' in operators that PyTorch
+// differentiates further, to any order.
 //
-// Tensor is a type with PyTorch's functions and operators (exp, where, *), which are found by their
-// argument: no header of Torch's is needed here. It holds float64, whatever the operands' type.
+// Tensor is a type with PyTorch's functions and operators (exp, where, *). They are found by
+// argument-dependent lookup, so no header of Torch is needed. Tensor contains float64, whatever the
+// type of the operands.
 //
-// PyTorch's own derivatives are to be as exact as the formula:
-// - What vanishes far out is a factor, never a difference: PyTorch's derivative of sigmoid,
-//   y (1 - y), has lost its digits where y is next to 1, which does no harm beside such a factor.
-// - No infinity meets a zero: bounded().
-// - NaN stays NaN in every order: a selection by `x > 0` lets it pass, clamp() ends its gradient.
+// PyTorch's derivatives of these expressions must be as exact as the formula:
+// - A quantity that vanishes for large |x| is a factor, never a difference. PyTorch's derivative of
+//   sigmoid, y (1 - y), has no correct digits if y is close to 1; a vanishing factor makes this
+//   harmless.
+// - No infinity is multiplied by zero: see bounded().
+// - NaN stays NaN in every order. A selection by `x > 0` passes NaN on; clamp() would end its
+//   gradient.
 #pragma once
 
 #include "ops/math/arithmetic.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
-// x, or beyond it the limit of |x|, from which on a derivative is 0.
+// Returns x, limited to [-limit, limit]. Beyond these limits the derivative is 0.
 template <class Tensor>
 Tensor bounded(const Tensor& x, double limit) {
   const Tensor above = where(x < -limit, -limit, x);
   return where(x > limit, limit, above);
 }
 
-// x, and 0 above it.
+// Returns x, or 0 for positive x.
 template <class Tensor>
 Tensor below_zero(const Tensor& x) {
   return where(x > 0.0, 0.0, x);
@@ -41,7 +44,7 @@ struct LogisticDerivatives {
   Tensor second;
 };
 
-// f'''' of x / (1 + e^-x).
+// Returns f'''' of x / (1 + e^-x).
 template <class Tensor>
 Tensor gate_fourth_derivative(const Tensor& x) {
   const Tensor size = bounded(x, 1000.0);

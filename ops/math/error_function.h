@@ -1,18 +1,18 @@
-// The normal distribution's tail, which is the error function's: Phi(-a) = erfc(a / sqrt(2)) / 2.
+// The tail of the normal distribution, from which the error function follows: Phi(-a) = erfc(a /
+// sqrt(2)) / 2.
 //
-// Phi(-a) = e^(-a^2/2) / R(a) with R(a) = 2 + slope a + a Q(u), u = (a - 4) / (a + 4): R is smooth
-// and nearly linear from R(0) = 2 to a sqrt(2 pi), so that all but a small correction is exact.
+// Phi(-a) = e^(-a^2/2) / R(a) with R(a) = 2 + slope a + a Q(u), u = (a - 4) / (a + 4). R is smooth
+// and nearly linear, from R(0) = 2 to a sqrt(2 pi), so only a small correction is inexact.
 #pragma once
 
 #include "ops/math/exponential.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
-// So that Q is 0 at u = 0, and small.
+// The slope for which Q(0) is 0 and Q is small.
 inline constexpr double kNormalSlope = 0x1.12f1e13c3adc5p1;
 
-// Q for a <= 39, to 2^-57.2 of R: it interpolates at Chebyshev's points
-// (scripts/fit_polynomials.py).
+// Q for a <= 39, to 2^-57.2 of R. Interpolated at the Chebyshev nodes (scripts/fit_polynomials.py).
 inline constexpr Coefficients kNormalCorrection{
     -0x1.4f88d725faabbp-55, 0x1.eedbd4b9d1af7p-2,   -0x1.0061f30b83badp-3,  -0x1.9b42171e36d0bp-6,
     0x1.20368f8927609p-5,   -0x1.6ee7a70320d02p-8,  -0x1.071aeb3bc3adcp-7,  0x1.0b6d7846aa7b7p-8,
@@ -22,7 +22,7 @@ inline constexpr Coefficients kNormalCorrection{
     -0x1.fac3343df17afp-20, 0x1.ff4d35e1163c9p-23,  0x1.f9d1cb465f27ap-22,  -0x1.9ed72d9b6a877p-24,
     -0x1.b20ebca365e07p-24, 0x1.bcc6d8fd36d61p-27,  0x1.d90313a4bd720p-27,  0x1.2f0e2174fc377p-30};
 
-// R(a) in two parts; `inverse` is 1 / (a + 4).
+// R(a) in two parts. `inverse` is 1 / (a + 4).
 struct NormalRatio {
   double high;
   double low;
@@ -36,7 +36,7 @@ FASTACT_INLINE NormalRatio normal_ratio(double a, double inverse) {
   return {high, rest - (high - linear)};
 }
 
-// a Phi(-a), 2^guard times too large.
+// Returns a Phi(-a), scaled by 2^guard.
 FASTACT_INLINE double guarded_normal_tail_moment(double a) {
   const double square = a * a;
   const double half_rest = 0.5 * fma(a, a, -square);

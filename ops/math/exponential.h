@@ -1,17 +1,18 @@
-// e^x and e^x - 1, and their parts: the elementary functions that formulas share.
+// e^x, e^x - 1 and their parts: the elementary functions that formulas share.
 //
-// Each splits x = n ln2 + r with an integer n and |r| <= ln2 / 2 (Cody and Waite's reduction; n is
-// found by adding 1.5 * 2^(mantissa bits), which leaves it in the low bits of the sum), evaluates a
-// polynomial in r and scales by 2^n. A formula that needs them times a constant has polynomials of
-// its own, so that the factor costs neither an operation nor a rounding.
+// Each function splits x = n ln2 + r with an integer n and |r| <= ln2 / 2 (Cody-Waite reduction).
+// Adding 1.5 * 2^(mantissa bits) leaves n in the low bits of the sum. The function then evaluates a
+// polynomial in r and scales by 2^n. A formula that needs the function times a constant has its own
+// polynomial, so the factor costs neither an operation nor a rounding.
 #pragma once
 
 #include "ops/math/approximate.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
-// A result below 2^-1022 (2^-126 in float) is made 2^kGuard times too large and scaled down at the
-// end: one rounding, and zero where the exact value is below the smallest subnormal.
+// A result below 2^-1022 (2^-126 in float) is computed 2^kGuard times too large and scaled down at
+// the end. It is rounded once, and is zero if the exact value is below the smallest subnormal
+// number.
 inline constexpr int kGuardFloat = 40;
 inline constexpr int kGuardDouble = 200;
 template <class T>
@@ -24,21 +25,21 @@ struct Reduced {
   T scale;
 };
 
-// Adding it leaves an integer n as n + Bias in the low bits of the sum: shifted to the exponent's
-// place, they are 2^n times 2^(Bias - the type's bias) without an addition.
+// Adding it leaves n + Bias in the low bits of the sum, for an integer n. Shifted to the place of
+// the exponent, these bits are 2^n times 2^(Bias - the type's bias), without a further addition.
 template <class T, int Guard>
 inline constexpr T kShifter =
     static_cast<T>(sizeof(T) == 8 ? 0x1.8p52 + 1023 + Guard : 0x1.8p23 + 127 + Guard);
 
-// double, for x >= -709.3. ln2 in one piece: |error of r| < 2^-53 |x|, for results that are rounded
-// to float.
+// Reduces a double x >= -709.3 with ln2 in one piece, for results that are rounded to float. The
+// error of r is below 2^-53 |x|.
 FASTACT_INLINE Reduced<double> reduce_short(double x) {
   const double shifted = fma(x, kLog2E<double>, kShifter<double, 0>);
   const double n = shifted - kShifter<double, 0>;
   return {fma(n, -kLn2<double>, x), from_bits(to_bits(shifted) << 52)};
 }
 
-// double, ln2 in two pieces: |error of r| < 2^-54.
+// Reduces a double with ln2 in two pieces. The error of r is below 2^-54.
 template <int Guard = 0>
 FASTACT_INLINE Reduced<double> reduce(double x) {
   const double shifted = fma(x, kLog2E<double>, kShifter<double, Guard>);
@@ -47,7 +48,7 @@ FASTACT_INLINE Reduced<double> reduce(double x) {
   return {r, from_bits(to_bits(shifted) << 52)};
 }
 
-// float, r as the sum of two: |error| < 2^-45 |x|.
+// A float reduction with r as the sum of two floats. The error is below 2^-45 |x|.
 struct ReducedSplit {
   float r;
   float r_low;
@@ -62,7 +63,7 @@ FASTACT_INLINE ReducedSplit reduce_split(float x) {
   return {r, fma(n, -kLn2Low<float>, rough - r), from_bits(to_bits(shifted) << 23)};
 }
 
-// float, ln2 in one piece (bfloat16 results) or two.
+// Reduces a float with ln2 in one piece (bfloat16 results) or two.
 template <class Element, int Guard = 0>
 FASTACT_INLINE Reduced<float> reduce(float x) {
   const float shifted = fma(x, kLog2E<float>, kShifter<float, Guard>);
@@ -75,14 +76,14 @@ FASTACT_INLINE Reduced<float> reduce(float x) {
   }
 }
 
-// Polynomials for |r| <= ln2 / 2, and the error of e^r that each leaves
+// Polynomials for |r| <= ln2 / 2, with the error that each causes in e^r
 // (scripts/fit_polynomials.py).
 
-// (e^r - 1 - r) / r^2, to 2^-28.1 of e^r: minimax.
+// (e^r - 1 - r) / r^2, to 2^-28.1 of e^r. Minimax.
 inline constexpr Coefficients kExponentialTailFloat{0x1.fffffap-2f, 0x1.55549p-3f, 0x1.555a22p-5f,
                                                     0x1.123b04p-7f, 0x1.695414p-10f};
 
-// (e^r - 1) / r, with that.
+// (e^r - 1) / r with the polynomial above.
 inline constexpr auto kExponentialQuotientFloat = [] {
   constexpr int kTailSize = decltype(kExponentialTailFloat)::kSize;
   Coefficients<float, 1 + kTailSize> quotient{1.0f};
@@ -90,8 +91,8 @@ inline constexpr auto kExponentialQuotientFloat = [] {
   return quotient;
 }();
 
-// (e^r - 1 - r) / r^2, to 2^-63.4 of e^r: the least squares at Chebyshev's points of the
-// coefficients after each that is rounded.
+// (e^r - 1 - r) / r^2, to 2^-63.4 of e^r. After each rounded coefficient, the remaining ones are
+// the least-squares fit at the Chebyshev nodes.
 inline constexpr Coefficients kExponentialTailDouble{0.5,
                                                      0x1.555555555555cp-3,
                                                      0x1.5555555555541p-5,
@@ -104,15 +105,15 @@ inline constexpr Coefficients kExponentialTailDouble{0.5,
                                                      0x1.af6e560239c83p-26,
                                                      0x1.1ed9995fc8858p-29};
 
-// (e^r - 1) / r, to 2^-49.1 of itself: minimax, which misrounds none of the 2^31 negative inputs to
+// (e^r - 1) / r, to 2^-49.1 of itself. Minimax; misrounds none of the 2^31 negative inputs to
 // float.
 inline constexpr Coefficients kExpm1Float{
     0x1.0000000000006p+0,  0x1.0000000000009p-1,  0x1.5555555550d78p-3,  0x1.55555555503f5p-5,
     0x1.11111123c20b9p-7,  0x1.6c16c185fc433p-10, 0x1.a01994bce84bap-13, 0x1.a01993c66457ep-16,
     0x1.72e1153cc9673p-19, 0x1.28b3fd13f7fe1p-22};
 
-// (e^r - 1) / r, to 2^-20.8 of itself: the shortest minimax polynomial that leaves 0 of the 65,536
-// inputs misrounded to bfloat16.
+// (e^r - 1) / r, to 2^-20.8 of itself. The shortest minimax polynomial that misrounds none of the
+// 65,536 inputs to bfloat16.
 inline constexpr Coefficients kExpm1BFloat16{0x1p0f, 0x1.fffe5ap-2f, 0x1.55541cp-3f, 0x1.570bb8p-5f,
                                              0x1.126fc6p-7f};
 
@@ -120,25 +121,26 @@ inline constexpr Coefficients kExpm1BFloat16{0x1p0f, 0x1.fffe5ap-2f, 0x1.55541cp
 inline constexpr Coefficients kExpm1Float16{0x1p0f,         0x1p-1f,        0x1.55547cp-3f,
                                             0x1.555470p-5f, 0x1.123d96p-7f, 0x1.6da776p-10f};
 
-// e^r, to 2^-40.2 of itself: minimax.
+// e^r, to 2^-40.2 of itself. Minimax.
 inline constexpr Coefficients kExponentialFloat{
     0x1.ffffffffff7a2p-1,  0x1.ffffffffd55b9p-1,  0x1.00000000880a9p-1,
     0x1.555555a08c673p-3,  0x1.55555404eb8b3p-5,  0x1.111082a18c213p-7,
     0x1.6c18b35303637p-10, 0x1.a1a82f47548f3p-13, 0x1.9edaa0d959235p-16};
 
-// (e^r - 1) / r for bfloat16 results, to 2^-22.3 of e^r: most formulas misround none with it.
+// (e^r - 1) / r for bfloat16 results, to 2^-22.3 of e^r. Most formulas misround no result with it.
 inline constexpr Coefficients kExponentialBFloat16{0x1p0f, 0x1.fffe54p-2f, 0x1.555418p-3f,
                                                    0x1.570f42p-5f, 0x1.12727cp-7f};
 
-// (e^r - 1) / r for float16 results, to 2^-21.4 of e^r: for a factor times e^x.
+// (e^r - 1) / r for float16 results, to 2^-21.4 of e^r. For a factor times e^x.
 inline constexpr Coefficients kExponentialFloat16{0x1.000004p0f,  0x1.000064p-1f, 0x1.5554eap-3f,
                                                   0x1.5554aep-5f, 0x1.123ffap-7f, 0x1.6daafp-10f};
 
-// (e^r - 1 - r) / r^2 for |r| <= ln2 / 2.
+// Returns (e^r - 1 - r) / r^2 for |r| <= ln2 / 2.
 FASTACT_INLINE float exponential_tail(float r) { return polynomial<kExponentialTailFloat>(r); }
 FASTACT_INLINE double exponential_tail(double r) { return polynomial<kExponentialTailDouble>(r); }
 
-// e^z - 1 for z <= 0; anything for another z. In double, rest is what was rounded off z.
+// Returns e^z - 1 for z <= 0. The result for positive z is unspecified. In double, `rest` is the
+// rounding error of z.
 template <class Element>
 FASTACT_INLINE Wider<Element> exponential_minus_one(Wider<Element> z, double rest) {
   if constexpr (std::is_same_v<Element, double>) {
@@ -148,7 +150,7 @@ FASTACT_INLINE Wider<Element> exponential_minus_one(Wider<Element> z, double res
     const double p = fma(r * r, exponential_tail(r), r);
     return fma(scale, p, scale - 1.0);
   } else if constexpr (std::is_same_v<Element, float>) {
-    // Far beyond the bound e^z - 1 is -1 in double either way.
+    // Far beyond this bound, e^z - 1 is -1 in double either way.
     const auto [r, scale] = reduce_short(clamp_negative_roughly(z, -40.0));
     const double p = polynomial<kExpm1Float>(r);
     return fma(scale, r * p, scale - 1.0);
@@ -164,8 +166,8 @@ FASTACT_INLINE Wider<Element> exponential_minus_one(Wider<Element> z, double res
   }
 }
 
-// factor e^z for z <= 0, anything for a positive z: rounded once where it is subnormal, and zero
-// for z = -inf. In double, rest is what was rounded off z.
+// Returns factor e^z for z <= 0. The result for positive z is unspecified. A subnormal result is
+// rounded once; the result for z = -inf is zero. In double, `rest` is the rounding error of z.
 template <class Element>
 FASTACT_INLINE Wider<Element> times_exponential(Wider<Element> factor, Wider<Element> z,
                                                 double rest) {
@@ -178,8 +180,8 @@ FASTACT_INLINE Wider<Element> times_exponential(Wider<Element> factor, Wider<Ele
     const double power = from_bits(to_bits(scale) + (tiny ? uint64_t{600} << 52 : uint64_t{0}));
     return fma(factor, p, factor) * power * (tiny ? 0x1p-600 : 1.0);
   } else if constexpr (std::is_same_v<Element, float>) {
-    // At the lower bound n is -1023 and the scale's bits are those of 0: so is the result, as
-    // float32's needs it to be from far above on.
+    // At the lower bound, n is -1023 and the bits of the scale are those of 0, and so the result is
+    // 0. float32 results are 0 far above this bound already.
     const auto [r, scale] = reduce_short(clamp_below(z, -709.125));
     const double p = polynomial<kExponentialFloat>(r);
     return factor * p * scale;
@@ -198,8 +200,8 @@ FASTACT_INLINE Wider<Element> times_exponential(Wider<Element> factor, Wider<Ele
   }
 }
 
-// (high + low) late, with low > 0: late is below 1 where the product would be too small for a
-// float, and waits until the gradient is there.
+// (high + low) late, with low > 0. `late` is below 1 if the product would be too small for a float;
+// the multiplication by `late` is delayed until the gradient is known.
 struct SplitExponential {
   float high;
   float low;
@@ -208,16 +210,16 @@ struct SplitExponential {
   FASTACT_INLINE float times(float g) const { return fma(g, high, g * low) * late; }
 };
 
-// (factor + factor_low) e^x for -104 < x <= 0. kTail is factor (e^r - 1 - r) / r^2.
+// Returns (factor + factor_low) e^x for -104 < x <= 0. kTail is factor (e^r - 1 - r) / r^2.
 template <const auto& kTail>
 FASTACT_INLINE SplitExponential split_exponential(float x, float factor, float factor_low) {
   const auto [r, r_low, scale] = reduce_split(x);
-  // factor e^r = linear + tail, where linear is factor (1 + r) rounded.
+  // factor e^r = linear + tail, where linear is factor (1 + r), rounded.
   const float linear = fma(factor, r, factor);
   const float linear_low = fma(factor, r_low, fma(factor, r, (factor - linear) + factor_low));
   const float tail = fma(r * r, polynomial<kTail>(r), linear_low);
-  // One less in the last place, so that low is positive: an infinite gradient times it is then the
-  // same infinity as times high.
+  // Decremented in the last place so that low is positive. The products of an infinite gradient
+  // with high and low are then the same infinity.
   const float high = from_bits(to_bits(linear + tail) - 1);
   const float low = (linear - high) + tail;
   const bool deep = x < -45.0f;
@@ -225,8 +227,8 @@ FASTACT_INLINE SplitExponential split_exponential(float x, float factor, float f
   return {high * raised, low * raised, deep ? 0x1p-60f : 1.0f};
 }
 
-// a = high + low - n ln2 for a >= 0, where high is exact; r = high + low, rounded;
-// scale = 2^(n + guard), where n <= 0. So e^-a = 2^n / e^r.
+// a = high + low - n ln2 for a >= 0, where high is exact; r = high + low, rounded; scale = 2^(n +
+// guard) with n <= 0. So e^-a = 2^n / e^r.
 template <class T>
 struct Pieces {
   T high;
@@ -235,7 +237,7 @@ struct Pieces {
   T scale;
 };
 
-// The integer n next to a times `inverse`; scale = 2^(n + guard).
+// The integer n closest to a times `inverse`; scale = 2^(n + guard).
 struct Power {
   float n;
   float scale;
@@ -260,7 +262,7 @@ FASTACT_INLINE Pieces<float> reduce_in_pieces(float a, float rest) {
   return {high, low, high + low, scale};
 }
 
-// x = n ln2 + r for float results of an exponent that only double holds.
+// Reduces x = n ln2 + r for float results whose exponent only double can represent.
 FASTACT_INLINE Reduced<float> reduce_to_float(double x) {
   constexpr double kShift = 0x1.8p52 + 127 + kGuardFloat;
   const double shifted = fma(x, kLog2E<double>, kShift);
@@ -276,9 +278,9 @@ FASTACT_INLINE Pieces<double> reduce_in_pieces(double a) {
   return {high, n * kLn2Low<double>, fma(n, kLn2Low<double>, high), scale};
 }
 
-// Derivatives are computed in double for every element type. Only float64's can be subnormal
-// doubles and need the guard; the others' exponential ends where n is -1023 and the scale's bits
-// are those of 0, far below what they hold.
+// Derivatives are computed in double for every element type. Only those of float64 can be subnormal
+// doubles and need the guard. For the other types, the exponential ends where n is -1023 and the
+// bits of the scale are those of 0, far below their range.
 template <class Element>
 inline constexpr int kDerivativeGuard = std::is_same_v<Element, double> ? kGuardDouble : 0;
 template <class Element>
@@ -287,8 +289,8 @@ inline constexpr double kDerivativeUnguard =
 template <class Element>
 inline constexpr double kDerivativeEnd = std::is_same_v<Element, double> ? 760.0 : 709.125;
 
-// e^x for x = high + low <= 0, high >= -kDerivativeEnd and |low| far below it; guarded = 2^guard
-// e^x.
+// e^x for x = high + low <= 0, with high >= -kDerivativeEnd and |low| much smaller. guarded =
+// 2^guard e^x.
 struct Exponential {
   double guarded;
   double value;
@@ -305,8 +307,8 @@ FASTACT_INLINE Exponential exponential(double high, double low = 0.0) {
   return {result, result * kDerivativeUnguard<Element>, fma(scale, p, scale - 1.0)};
 }
 
-// 1 / d in double: for float64 correctly rounded, for the others to about 2^-52 and without the
-// division, from float's reciprocal by a step of third order.
+// Returns 1 / d in double. For float64 it is correctly rounded. For the other types the error is
+// about 2^-52: one third-order step refines float's reciprocal, without a division.
 template <class Element>
 FASTACT_INLINE double reciprocal_for(double d) {
   if constexpr (std::is_same_v<Element, double>) {
@@ -318,8 +320,8 @@ FASTACT_INLINE double reciprocal_for(double d) {
   }
 }
 
-// 2^guard e^x in float, for 16-bit results. Where n is -127 - guard, at x = -102 in bfloat16 and
-// -88 in float16, the bits of the scale are those of 0, and so is the result.
+// Returns 2^guard e^x in float, for 16-bit results. At x = -102 in bfloat16 and -88 in float16, n
+// is -127 - guard, the bits of the scale are those of 0, and so the result is 0.
 template <class Element>
 inline constexpr int kGuard16 = std::is_same_v<Element, BFloat16> ? 20 : 0;
 template <class Element>
@@ -327,20 +329,20 @@ inline constexpr float kUnguard16 = std::is_same_v<Element, BFloat16> ? 0x1p-20f
 template <class Element>
 inline constexpr float kEnd16 = std::is_same_v<Element, BFloat16> ? 102.0f : 88.0f;
 
-// y, moved at the one input whose exact value lies so close to a tie that float takes the wrong
-// side with whatever coefficients.
+// Returns y, corrected at the one input whose exact value is so close to a tie that float rounds to
+// the wrong side with any coefficients.
 FASTACT_INLINE float corrected_at(float x, float where, float y, float step) {
   return x == where ? y + step : y;
 }
 
-// kQuotient is (e^r - 1) / r.
+// `kQuotient` is (e^r - 1) / r.
 template <class Element, const auto& kQuotient>
 FASTACT_INLINE float exponential_16(float x) {
   const auto [r, scale] = reduce<Element, kGuard16<Element>>(x);
   return fma(scale * r, polynomial<kQuotient>(r), scale);
 }
 
-// The polynomial of -y / 2 by y, times -1/2.
+// Returns the coefficients of the polynomial in -y / 2 as coefficients in y, times -1/2.
 template <int Size>
 consteval Coefficients<float, Size> of_minus_half(Coefficients<float, Size> coefficients) {
   float factor = 1.0f;
@@ -350,8 +352,8 @@ consteval Coefficients<float, Size> of_minus_half(Coefficients<float, Size> coef
 template <const auto& kCoefficients>
 inline constexpr auto kOfMinusHalf = of_minus_half(kCoefficients);
 
-// exponential_16(-square / 2), bit for bit and with a multiplication less: with -2r in place of r
-// and coefficients that are as much smaller, powers of two all.
+// Returns the bits of exponential_16(-square / 2) with one multiplication fewer. It uses -2r
+// instead of r, with coefficients that are scaled to match by powers of two.
 template <class Element, const auto& kQuotient>
 FASTACT_INLINE float gaussian_16(float square) {
   constexpr float kShift = kShifter<float, kGuard16<Element>>;

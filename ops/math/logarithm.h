@@ -1,7 +1,7 @@
-// log(1 + e^z), which softplus and log-sigmoid are made of.
+// log(1 + e^z), from which softplus and log-sigmoid are built.
 //
 // For z > 0 it is z + log(1 + e^-z), and log(1 + e) = 2 atanh(e / (2 + e)) for e = e^-|z| <= 1. The
-// quotient is a logistic tail with half a share of e, at most 1/3.
+// quotient, at most 1/3, is a logistic tail with half a share of e.
 #pragma once
 
 #include "ops/math/approximate.h"
@@ -10,10 +10,10 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// Polynomials, which scripts/fit_polynomials.py knows.
+// Polynomials, checked by scripts/fit_polynomials.py.
 
-// (atanh(t) / t - 1) / t^2 by t^2 for t <= 1/3, to 2^-58.7 of atanh(t) / t: interpolated at
-// Chebyshev's points.
+// (atanh(t) / t - 1) / t^2 by t^2 for t <= 1/3, to 2^-58.7 of atanh(t) / t. Interpolated at the
+// Chebyshev nodes.
 inline constexpr Coefficients kAtanhTail{
     0x1.5555555555555p-2, 0x1.9999999999944p-3, 0x1.2492492499d46p-3, 0x1.c71c71bedea97p-4,
     0x1.745d19937b1fcp-4, 0x1.3b13515f6f9efp-4, 0x1.111abdc8abe16p-4, 0x1.e0a2d581ab68fp-5,
@@ -29,27 +29,28 @@ inline constexpr Coefficients kLog1pFloat16{0x1p0f,         -0x1.fffeaep-2f, 0x1
                                             -0x1.fcc8bp-3f, 0x1.874a2p-3f,   -0x1.17d1f6p-3f,
                                             0x1.4068p-4f,   -0x1.e3654cp-6f, 0x1.56e95ap-8f};
 
-// The same two for an e by a GPU's approximate instruction, to 2^-20.9 of itself.
+// The same two for an e computed by an approximate GPU instruction. bfloat16: to 2^-20.9 of itself.
 inline constexpr Coefficients kApproximateLog1pBFloat16{
     0x1.fffffep-21f, -0x1.fff92ep-22f, 0x1.54bda6p-22f, -0x1.f5aa8p-23f,
     0x1.6b6b68p-23f, -0x1.b90e34p-24f, 0x1.692b68p-25f, -0x1.17cc5ep-27f};
 
-// To 2^-23.3 of itself.
+// float16: to 2^-23.3 of itself.
 inline constexpr Coefficients kApproximateLog1pFloat16{
     0x1.fffffep-1f,  -0x1.fffeacp-2f, 0x1.55300ep-2f,  -0x1.fcc896p-3f, 0x1.874a2p-3f,
     -0x1.17d22cp-3f, 0x1.4067f6p-4f,  -0x1.e36534p-6f, 0x1.56e968p-8f};
 
-// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-23.0 of e^r: the exponential of kLog1pFloat16's e.
+// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-23.0 of e^r. Computes the e that kLog1pFloat16 takes.
 inline constexpr Coefficients kLog1pExponentialFloat16{
     0x1.fffffcp-1f, 0x1.ffffcp-2f, 0x1.555478p-3f, 0x1.55546p-5f, 0x1.12402ep-7f, 0x1.6daa6ep-10f};
 
-// high + low, 2^guard times too large.
+// high + low, scaled by 2^guard.
 struct GuardedSum {
   double high;
   double low;
 };
 
-// log(1 + e^(z + rest)) for z up to 40; beyond, what it is not used for. `rest` is z's, not |z|'s.
+// Returns log(1 + e^(z + rest)) for z up to 40. Results beyond 40 are not used. `rest` belongs to
+// z, not |z|.
 FASTACT_INLINE GuardedSum log_1p_exponential(double z, double rest = 0.0) {
   const double size_rest = z < 0.0 ? -rest : rest;
   const auto tail =
@@ -60,7 +61,7 @@ FASTACT_INLINE GuardedSum log_1p_exponential(double z, double rest = 0.0) {
       tail.inverse * fma(square, polynomial<kAtanhTail>(square), tail.remainder(1.0, tail.inverse));
   const double positive = z < 0.0 ? 0.0 : z * (1.0 / kUnguard<double>);
   const double positive_rest = z < 0.0 ? 0.0 : rest * (1.0 / kUnguard<double>);
-  // Their sum and its rounding error, whichever is the larger.
+  // The sum and its rounding error, whichever operand is larger.
   const double logarithm = tail.inverse * tail.scale;
   const double sum = positive + logarithm;
   const double added = sum - positive;
@@ -68,7 +69,7 @@ FASTACT_INLINE GuardedSum log_1p_exponential(double z, double rest = 0.0) {
   return {sum, fma(correction, tail.scale, error + positive_rest)};
 }
 
-// 2^guard e^-|z| for log_1p_exponential_16().
+// Returns 2^guard e^-|z| for log_1p_exponential_16().
 template <class Element>
 FASTACT_INLINE float log_1p_power_16(float z) {
   const float size = clamp_magnitude(z, kEnd16<Element>);
@@ -79,8 +80,8 @@ FASTACT_INLINE float log_1p_power_16(float z) {
   }
 }
 
-// The same in float for 16-bit results, from e = 2^guard e^-|z|; bfloat16's coefficients take the
-// guard back.
+// Returns log(1 + e^z) in float for 16-bit results, from e = 2^guard e^-|z|. The coefficients for
+// bfloat16 include the factor 2^-guard.
 template <class Element>
 FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
   const float value = e * kUnguard16<Element>;

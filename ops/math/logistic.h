@@ -1,17 +1,18 @@
-// The logistic function 1 / (1 + e^-x) and what formulas make of it.
+// The logistic function 1 / (1 + e^-x) and functions built on it.
 #pragma once
 
 #include "ops/math/exponential.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
-// From here on 1 / (1 + e^a) is 0, also times the largest number that it is multiplied by.
+// Beyond it, 1 / (1 + e^a) is 0, even times the largest factor used.
 template <class T>
 inline constexpr T kLogisticEnd = sizeof(T) == 4 ? static_cast<T>(110) : static_cast<T>(760);
 
-// 1 / (1 + e^a) for a >= 0, to about a bit more than T has. With s = 2^n and r of the reduction it
-// is s / D where D = s + e^r = high + low: in that form D is near 1, the far tail is only a scale,
-// and what its sum loses is known and goes into the division's remainder.
+// 1 / (1 + e^a) for a >= 0, with slightly more precision than T. With s = 2^n and r from the
+// reduction, it is s / D, where D = s + e^r = high + low. In this form D is close to 1 and the far
+// tail is only a scale. The rounding error of D's sum is known and enters the remainder of the
+// division.
 template <class T>
 struct LogisticTail {
   T high;
@@ -19,19 +20,19 @@ struct LogisticTail {
   T inverse;  // 1 / D, rounded
   T scale;    // 2^(n + guard)
 
-  // numerator / (1 + e^a), as long as it is not yet multiplied by `scale`.
+  // Returns numerator / (1 + e^a) before the multiplication by `scale`.
   FASTACT_INLINE T of(T numerator) const {
     const T q = numerator * inverse;
     return fma(inverse, remainder(numerator, q), q);
   }
   FASTACT_INLINE T of_one() const { return fma(inverse, remainder(T{1}, inverse), inverse); }
-  // numerator - D q.
+  // Returns numerator - D q.
   FASTACT_INLINE T remainder(T numerator, T q) const {
     return fma(-low, q, fma(-high, q, numerator));
   }
 };
 
-// For a, or a + rest: s / (share s + e^r).
+// Returns the tail for a, or for a + rest: s / (share s + e^r).
 template <class T, class... Rest>
 FASTACT_INLINE LogisticTail<T> logistic_tail_of_share(T share, T a, Rest... rest) {
   const Pieces<T> x = reduce_in_pieces(a);
@@ -41,14 +42,14 @@ FASTACT_INLINE LogisticTail<T> logistic_tail_of_share(T share, T a, Rest... rest
   const T high = one + x.high;
   T lost;
   if constexpr (std::is_same_v<T, double>) {
-    // All of it: a quarter of an ULP where s is the last place of 1.
+    // The full rounding error: it is a quarter of an ULP if s is the last place of 1.
     lost = (x.high - (high - one)) + (s - (one - T{1}));
   } else {
     lost = (s - (high - T{1})) + x.high;
   }
   T linear = ((lost + x.low) + ... + rest);
   if constexpr (std::is_same_v<T, double>) {
-    // What r's rounding takes from r^2 / 2.
+    // The effect of r's rounding error on r^2 / 2.
     linear = fma(r, (((x.high - r) + x.low) + ... + rest), linear);
   }
   const T low = fma(r * r, exponential_tail(r), linear);
@@ -60,16 +61,16 @@ FASTACT_INLINE LogisticTail<T> logistic_tail(T a, Rest... rest) {
   return logistic_tail_of_share(T{1}, a, rest...);
 }
 
-// 1 / (1 + e^-w) in double where |w| = size, clamped: to less than an ULP.
+// Returns 1 / (1 + e^-w) in double, where `size` is |w|, clamped. The error is below one ULP.
 FASTACT_INLINE double logistic_of(double w, double size) {
   const auto tail = logistic_tail(size);
   const double near = tail.of_one() * tail.scale;
   return magnitude(fma(near, -kUnguard<double>, w < 0.0 ? 0.0 : 1.0));
 }
 
-// x / (1 + e^-w) where w has the sign of x: |w| = argument, or argument + rest, |x| = size, clamped
-// alike.
-// Beyond zero it is x less what the mirrored input gives.
+// Returns x / (1 + e^-w), where w has the sign of x. |w| is `argument` or argument + rest, and |x|
+// is `size`; both are clamped in the same way. For positive x, the result is x minus the result for
+// the mirrored input.
 template <class T, class... Rest>
 FASTACT_INLINE T gate(T x, T size, T argument, Rest... rest) {
   const auto tail = logistic_tail(argument, rest...);
@@ -78,18 +79,18 @@ FASTACT_INLINE T gate(T x, T size, T argument, Rest... rest) {
 }
 
 // 1 / (1 + e^a) for a >= 0 in float: scale / D as above, where D is one number. Its sum is rounded
-// once, which costs up to an ULP where D is just above 1.
+// once, which costs up to one ULP if D is just above 1.
 struct ShortLogisticTail {
   float d;
   float scale;  // 2^(n + guard)
 
-  // numerator / (1 + e^a), as long as it is not yet multiplied by `scale`.
+  // Returns numerator / (1 + e^a) before the multiplication by `scale`.
   FASTACT_INLINE float of(float numerator) const { return quotient(numerator, d); }
   FASTACT_INLINE float of_one() const { return reciprocal(d); }
 };
 
-// 1 + s = high + lost. What the sum loses, all of s below 2^-23, may be added to r instead, as e^r
-// is nearly linear in it.
+// 1 + s = high + lost. The rounding error of the sum, which is all of s below 2^-23, may be added
+// to r instead, because e^r is nearly linear.
 struct OnePlusScale {
   float high;
   float lost;
@@ -100,7 +101,7 @@ FASTACT_INLINE OnePlusScale one_plus(float scale) {
   return {high, fma(scale, kUnguard<float>, 1.0f - high)};
 }
 
-// For a, or a + rest.
+// Returns the tail for a, or for a + rest.
 template <class... Rest>
 FASTACT_INLINE ShortLogisticTail short_logistic_tail(float a, Rest... rest) {
   const auto [n, scale] = nearest_power(a, -kLog2E<float>);
@@ -110,7 +111,7 @@ FASTACT_INLINE ShortLogisticTail short_logistic_tail(float a, Rest... rest) {
   return {fma(r, polynomial<kExponentialQuotientFloat>(r), sum.high), scale};
 }
 
-// 1 / (1 + e^-w) where |w| = size, or size + rest, clamped.
+// Returns 1 / (1 + e^-w), where |w| is `size` or size + rest, clamped.
 template <class... Rest>
 FASTACT_INLINE float logistic_of(float w, float size, Rest... rest) {
   const auto tail = short_logistic_tail(size, rest...);
@@ -118,19 +119,19 @@ FASTACT_INLINE float logistic_of(float w, float size, Rest... rest) {
   return magnitude(fma(near, -kUnguard<float>, w < 0.0f ? 0.0f : 1.0f));
 }
 
-// x / (1 + e^-w) where `tail` is of |w|, |x| = size, clamped.
+// Returns x / (1 + e^-w). `tail` belongs to |w|, and `size` is |x|, clamped.
 FASTACT_INLINE float gate(float x, float size, ShortLogisticTail tail) {
   return fma(tail.of(size) * tail.scale, -kUnguard<float>, positive_part(x));
 }
 
-// x q / (1 + q) in float, for q = s (1 + part) and half_s = s / 2; scale is 2^guard s. To about two
-// roundings, also where it is subnormal.
+// Returns x q / (1 + q) in float, for q = s (1 + part) and half_s = s / 2; scale is 2^guard s. The
+// error is about two roundings, also for subnormal results.
 FASTACT_INLINE float times_logistic(float x, float part, float half_s, float scale) {
   const float high = 1.0f + part;
   const float low = part - (high - 1.0f);
   const float half_q = high * half_s;
   const float inverse = reciprocal(0.5f + half_q);
-  // Twice q / (s + s q). Of the denominator's terms the larger one comes first in the remainder:
+  // Twice q / (s + s q). The larger term of the denominator comes first in the remainder, because
   // its difference is almost exact.
   const float quotient = high * inverse;
   const float larger = clamp_below(half_q, 0.5f);
@@ -141,7 +142,7 @@ FASTACT_INLINE float times_logistic(float x, float part, float half_s, float sca
   return with_sign_of(y, x);
 }
 
-// |w| in two parts, and its derivatives by |x|.
+// w| in two parts, and its derivatives by |x|.
 struct GateArgument {
   double value;
   double rest;
@@ -150,7 +151,7 @@ struct GateArgument {
   double third;
 };
 
-// f', f'', f''' of f(x) = x / (1 + e^-w(x)) for an odd w; `size` is |x|, clamped.
+// Returns f', f'' or f''' of f(x) = x / (1 + e^-w(x)) for an odd w. `size` is |x|, clamped.
 template <class Element, int Order>
 FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument& w) {
   const Exponential e = exponential<Element>(-w.value, -w.rest);
@@ -161,8 +162,8 @@ FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument&
     const double steepness = (x < 0.0 ? -size : size) * w.first;
     return logistic * fma(steepness, complement, 1.0) * kDerivativeUnguard<Element>;
   } else {
-    // The logistic function has the derivatives p, p t and p (1 - 6p). As f(x) - x / 2 is even, |x|
-    // serves for both signs.
+    // The logistic function has the derivatives p, p t and p (1 - 6p). f(x) - x / 2 is even, so |x|
+    // serves both signs.
     const double guarded = e.guarded * inverse * inverse;
     const double t = e.minus_one * inverse;
     const double bend = fma(t * w.first, w.first, w.second);
@@ -178,8 +179,8 @@ FASTACT_INLINE double gate_derivative(double x, double size, const GateArgument&
   }
 }
 
-// The derivatives p, p t, ... of the logistic function at w, |w| = value + rest: p, 2^guard times
-// too large, and t at |w|.
+// The derivatives p, p t, ... of the logistic function at w, with |w| = value + rest: `guarded` is
+// p, scaled by 2^guard, and `t` is t at |w|.
 struct LogisticSlope {
   double guarded;
   double t;
@@ -192,7 +193,7 @@ FASTACT_INLINE LogisticSlope logistic_slope(double value, double rest = 0.0) {
   return {e.guarded * inverse * inverse, e.minus_one * inverse};
 }
 
-// The logistic function in double, not compensated.
+// Returns the logistic function in double, without error compensation.
 template <class Element>
 FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
   const Exponential e = exponential<Element>(-value, -rest);
@@ -201,27 +202,28 @@ FASTACT_INLINE double logistic(double x, double value, double rest = 0.0) {
          kDerivativeUnguard<Element>;
 }
 
-// A third derivative y at x that is almost c x for tiny x, c a power of two: of a subnormal
-// bfloat16 that may be a tie, of which the exact value is on the side of zero. By a float's
-// smallest number.
+// Breaks a tie of a third derivative y at x that is almost c x for tiny x, where c is a power of
+// two. A subnormal bfloat16 result may be a tie, and the exact value is closer to zero. The step is
+// about the smallest positive float.
 template <class Element>
 FASTACT_INLINE double below_a_tie(double x, double y) {
   constexpr bool kBFloat16 = std::is_same_v<Element, BFloat16>;
   return kBFloat16 && magnitude(x) < 0x1p-100 ? y * (1.0 - 0x1p-15) : y;
 }
 
-// Near zero float16 results around 0.5 lie so close to ties, on the side of 0.5, that float cannot
-// tell: to be subtracted from them.
+// The correction to subtract from float16 results around 0.5 near x = 0. They are so close to ties,
+// on the side of 0.5, that float cannot tell the difference.
 FASTACT_INLINE float nudge_towards_half(float x) {
   return magnitude(x) < 0x1p-6f ? with_sign_of(0x1p-24f, x) : 0.0f;
 }
 
-// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-24.6 of e^r (scripts/fit_polynomials.py): logistic_16()'s
-// for float16.
+// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-24.6 of e^r (scripts/fit_polynomials.py). Used by
+// logistic_16() for float16.
 inline constexpr Coefficients kLogisticExponentialFloat16{
     0x1.000002p0f, 0x1.000004p-1f, 0x1.55548p-3f, 0x1.55549p-5f, 0x1.12401p-7f, 0x1.6daa9ep-10f};
 
-// The logistic function, exact enough for 16 bits where it is not rounded to them; 0 for -inf.
+// Returns the logistic function, exact enough for 16-bit types if it is not rounded at once.
+// Returns 0 for -inf.
 template <class Element>
 FASTACT_INLINE float unrounded_logistic_16(float x) {
   if constexpr (std::is_same_v<Element, BFloat16>) {
@@ -237,7 +239,7 @@ FASTACT_INLINE float unrounded_logistic_16(float x) {
   }
 }
 
-// The same for 16-bit results.
+// Returns the logistic function for results that are rounded to 16 bits.
 template <class Element>
 FASTACT_INLINE float logistic_16(float x) {
   const float y = unrounded_logistic_16<Element>(x);
@@ -248,23 +250,23 @@ FASTACT_INLINE float logistic_16(float x) {
   }
 }
 
-// For 16-bit results: max(x, 0) - size * part where that is about x / 2 near zero. Half of a tiny
-// odd x is a tie, of which the exact value is on the upper side. Not a subnormal number, with
-// which an fma is slow on Intel's processors (docs/tuning.md).
+// Computes max(x, 0) - size * part for 16-bit results, where the second term is about x / 2 near
+// zero. Half of a tiny odd x is a tie; the exact value is above it. The step is not a subnormal
+// number, because an fma with one is slow on Intel processors (docs/tuning.md).
 template <class Element>
 inline constexpr float kUp16 = std::is_same_v<Element, BFloat16> ? 0x1p-126f : 0x1p-40f;
 
 template <class Element>
 FASTACT_INLINE float mirrored_16(float x, float size, float part) {
-  return with_sign_of(fma(-size, part, positive_or_zero(x)), x);  // whatever zero's sign
+  return with_sign_of(fma(-size, part, positive_or_zero(x)), x);  // whatever the sign of zero
 }
 
-// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.7 of e^r (scripts/fit_polynomials.py): for the e of
+// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.7 of e^r (scripts/fit_polynomials.py). For the e of
 // silu and gelu_tanh in bfloat16.
 inline constexpr Coefficients kGateExponentialBFloat16{
     0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f};
 
-// From e = 2^guard e^-|w|, the value and the first derivative. `size` is |x|, clamped; `steepness`
+// The value and the first derivative from e = 2^guard e^-|w|. `size` is |x|, clamped; `steepness`
 // is x w'.
 template <class Element>
 FASTACT_INLINE float gate_16(float x, float size, float e) {

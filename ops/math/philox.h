@@ -1,5 +1,5 @@
-// Random bits by their position: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel Random
-// Numbers: As Easy as 1, 2, 3", 2011.
+// Random bits as a function of their position: Philox4x32-10, from Salmon, Moraes, Dror and Shaw,
+// "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
 #pragma once
 
 #include "ops/math/arithmetic.h"

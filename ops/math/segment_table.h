@@ -1,13 +1,13 @@
-// The tables of functions in segments, and what a table holds of one segment (segments.h).
+// The tables of functions in segments, and the entries of one segment (segments.h).
 #pragma once
 
 namespace fastact {
 
-// From 0 on in one direction.
+// Segments on one side of 0.
 inline constexpr int kSegments = 16;
 inline constexpr int kSegmentCoefficients = 7;
 
-// With a Size of 16 for |x|; with 32 for x < 0, then for x > 0.
+// Size 16: segments of |x|. Size 32: segments for x < 0, then for x > 0.
 template <int Size>
 struct SegmentTable {
   float scale;  // see segment_index()

@@ -1,14 +1,14 @@
-// Functions in segments: a polynomial for each of 16 intervals, with its coefficients from a table.
-// float32 GELU takes 46 instructions an element that way, 76 by compensated arithmetic (H200).
+// Functions in segments: a polynomial for each of 16 intervals, with coefficients from a table.
+// float32 GELU takes 46 instructions an element this way, and 76 in compensated arithmetic (H200).
 //
-// A smooth function needs nothing else (tanh). One that decays is e^-A times a smooth one, for an
-// exponent A that the formula computes. On a GPU the table lies in shared memory: four loads of 8
-// bytes an element. On a CPU it is permuted in vector registers, or rows of it are transposed
-// (ops/cpu/packed.h).
+// A smooth function such as tanh needs nothing else. A decaying function is e^-A times a smooth
+// one, for an exponent A that the formula computes. On a GPU the table is in shared memory: four
+// loads of 8 bytes an element. On a CPU the table is permuted in vector registers, or rows of it
+// are transposed (ops/cpu/packed.h).
 //
-// scripts/fit_segments.py writes the tables. A segment's center is chosen so that the function's
-// value there is almost a float32 number, as in Gal's accurate tables (Gal and Bachelis, "An
-// Accurate Elementary Mathematical Library for the IEEE Floating Point Standard", 1991).
+// scripts/fit_segments.py writes the tables. The center of a segment is chosen so that the
+// function's value there is almost a float32 number, as in Gal's accurate tables (Gal and Bachelis,
+// "An Accurate Elementary Mathematical Library for the IEEE Floating Point Standard", 1991).
 #pragma once
 
 #include <tuple>
@@ -18,8 +18,9 @@
 
 namespace fastact {
 
-// Of the tables of f and f', that of f^(Order). None is a nullptr by its type: under UBSan, GCC
-// does not count a table's address as a constant that differs from it.
+// Returns the table of f^(Order) from the tables of f and f'. An absent table has the type
+// nullptr_t: under UBSan, GCC does not accept a comparison of a table's address with nullptr as a
+// constant expression.
 template <int Order, class... Tables>
 consteval auto table_of(Tables... tables) {
   if constexpr (Order < sizeof...(Tables)) {
@@ -33,9 +34,9 @@ consteval auto table_of(Tables... tables) {
 
 namespace fastact::inline FASTACT_TARGET {
 
-// Where |x| = size lies: the last two bits of the exponent and the first two of the significand of
-// v = min(scale size + 5/64, 1), which are four segments from each power of two to the next. The
-// number of v = 1 is that of v < 5/64, which there is not.
+// Returns the segment of |x| = size: the last two bits of the exponent and the first two bits of
+// the significand of v = min(scale size + 5/64, 1). This gives four segments from each power of two
+// to the next. v = 1 shares its index with v < 5/64, which does not occur.
 template <const auto& kTable>
 FASTACT_INLINE uint32_t segment_index(float size) {
   constexpr float kScale = kTable.scale;
@@ -43,7 +44,7 @@ FASTACT_INLINE uint32_t segment_index(float size) {
   return (v >> 21) % kSegments;
 }
 
-// The same in a table for both signs.
+// The same for a table of both signs.
 template <const auto& kTable>
 FASTACT_INLINE uint32_t signed_segment_index(float x, float size) {
   return segment_index<kTable>(size) + (~to_bits(x) >> 31) * kSegments;
@@ -55,7 +56,8 @@ struct SegmentValue {
   float low;
 };
 
-// A function without a zero but at a center: the constant coefficient is the largest term.
+// Evaluates a function that is zero at most at a center: the constant coefficient is the largest
+// term.
 FASTACT_INLINE SegmentValue in_segment(const Segment& segment, float argument) {
   const auto& c = segment.coefficients;
   const float t = argument - segment.center;
@@ -64,7 +66,7 @@ FASTACT_INLINE SegmentValue in_segment(const Segment& segment, float argument) {
   return {high, fma(slope, t, c[0] - high)};
 }
 
-// The polynomial's slope from the center, with what its last operation rounds off.
+// The slope of the polynomial from the center, and the rounding error of its last operation.
 struct SegmentSlope {
   float t;
   float high;
@@ -79,13 +81,13 @@ FASTACT_INLINE SegmentSlope slope_in_segment(const Segment& segment, float argum
   return {t, slope, fma(bend, t, c[1] - slope)};
 }
 
-// The same, rounded once but for about 0.2 ULP; also next to a zero at 0.
+// The same, rounded once plus about 0.2 ULP. Also works next to a zero at 0.
 FASTACT_INLINE float rounded_in_segment(const Segment& segment, float argument) {
   const auto [t, slope, slope_low] = slope_in_segment(segment, argument);
   return fma(slope, t, fma(slope_low, t, segment.coefficients[0]));
 }
 
-// In two parts; also next to a zero at 0.
+// Returns the result in two parts. Also works next to a zero at 0.
 FASTACT_INLINE SegmentValue in_segment_closely(const Segment& segment, float argument) {
   const auto [t, slope, slope_low] = slope_in_segment(segment, argument);
   const float constant = segment.coefficients[0];
@@ -93,7 +95,7 @@ FASTACT_INLINE SegmentValue in_segment_closely(const Segment& segment, float arg
   return {high, fma(slope_low, t, fma(slope, t, constant - high))};
 }
 
-// Next to another zero the linear term is the largest.
+// Works next to a zero elsewhere, where the linear term is the largest.
 FASTACT_INLINE SegmentValue in_segment_with_zero(const Segment& segment, float argument) {
   const auto [t, slope, slope_low] = slope_in_segment(segment, argument);
   const float constant = segment.coefficients[0];
@@ -105,7 +107,7 @@ FASTACT_INLINE SegmentValue in_segment_with_zero(const Segment& segment, float a
   return {high, error + linear_low};
 }
 
-// 2^guard e^-A times a value, for A in pieces.
+// Returns 2^guard e^-A times a value, for A in pieces.
 FASTACT_INLINE float decaying(const SegmentValue& value, const Pieces<float>& a) {
   const float tail = fma(a.r * a.r, exponential_tail(-a.r), -a.low);
   const float low = fma(value.low, -a.r, value.low);
@@ -113,12 +115,13 @@ FASTACT_INLINE float decaying(const SegmentValue& value, const Pieces<float>& a)
   return (value.high + rest) * a.scale;
 }
 
-// The same where e^-A = scale e^r.
+// The same for e^-A = scale e^r.
 FASTACT_INLINE float decaying(const SegmentValue& value, const Reduced<float>& a) {
   return decaying(value, Pieces<float>{-a.r, 0.0f, -a.r, a.scale});
 }
 
-// For f(x) = x - f(-x) and its derivative, from what they are at -|x|, 2^guard times too large.
+// For f(x) = x - f(-x) and its derivative, computed from the results at -|x|, which are scaled by
+// 2^guard.
 FASTACT_INLINE float mirrored_value(float x, float guarded) {
   return fma(guarded, -kUnguard<float>, positive_part(x));
 }

@@ -13,7 +13,7 @@
 namespace fastact::aten {
 namespace {
 
-// What at::selu() passes to at::elu(): the doubles next to its 32 digits.
+// The constants that at::selu() passes to at::elu(): the doubles closest to its 32 digits.
 constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
 constexpr double kSeluScale = 1.0507009873554804934193349852946;
 
@@ -23,7 +23,7 @@ void set_numbers(Call& call, const double (&numbers)[N]) {
   std::ranges::copy(numbers, call.parameters.numbers.values);
 }
 
-// at::selu() is at::elu() with SELU's constants.
+// Recognises at::selu(), which calls at::elu() with SELU's constants.
 void selu_of_elu(Call& call) {
   static const Operator* const selu = find_operator("selu");
   const double* numbers = call.parameters.numbers.values;
@@ -33,8 +33,8 @@ void selu_of_elu(Call& call) {
   }
 }
 
-// As gradients, at::selu() and at::celu() have at::elu_backward(). The latter's passes an inverse
-// of a float.
+// Recognises the gradients of at::selu() and at::celu(), which call at::elu_backward().
+// at::celu()'s gradient passes the inverse of a float.
 void selu_or_celu_of_elu(Call& call) {
   static const Operator* const selu = find_operator("selu_backward");
   static const Operator* const celu = find_operator("celu_backward");
@@ -61,8 +61,8 @@ void by_approximate(Call& call) {
 constexpr char kGeluTanh[] = "gelu_tanh";
 constexpr char kGeluTanhBackward[] = "gelu_tanh_backward";
 
-// Its third tensor is what the forward pass computed for ATen's own kernel. The other two do not
-// broadcast.
+// Drops the third tensor, which ATen's forward pass computed for its own kernel. The other two do
+// not broadcast.
 void without_buffer(Call& call) {
   call.num_tensors = 2;
   if (call.tensors[0]->sizes() != call.tensors[1]->sizes()) call.op = nullptr;
@@ -75,7 +75,7 @@ struct Row {
   int like = -1;
 };
 
-// The operators whose name, arguments or layout are not FastAct's.
+// The operators whose name, arguments or layout differ from FastAct's.
 constexpr Row kRows[] = {
     {"elu", "elu", &selu_of_elu},
     {"elu_backward", "elu_backward", &selu_or_celu_of_elu},
@@ -87,7 +87,8 @@ constexpr Row kRows[] = {
     {"_prelu_kernel", "_prelu", nullptr, /*like=*/1},
 };
 
-// Numbers that are not finite are ATen's.
+// Returns true if FastAct accepts the parameters. ATen computes calls with numbers that are not
+// finite.
 bool holds(const Operator& op, const CallParameters& parameters) {
   if (op.activation == nullptr) return true;
   const double* values = parameters.numbers.values;

@@ -1,5 +1,5 @@
-// A call of one of ATen's operators as a call of one of FastAct's: which operator, tensors and
-// numbers, or that FastAct does not take it.
+// Converts a call of an ATen operator into a call of a FastAct operator: which operator, tensors
+// and numbers, or none if FastAct does not take the call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,22 +13,21 @@ namespace fastact::aten {
 
 struct Call;
 
-// Which of FastAct's operators stands in for an operator of ATen's.
+// The FastAct operator that replaces an ATen operator.
 struct StandIn {
-  // Changes a call whose arguments ask for another operator, or for none.
+  // Changes a call whose arguments select another operator, or none.
   using Rewrite = void (*)(Call& call);
 
   const Operator* op;
   Rewrite rewrite = nullptr;
-  // The tensor whose at::empty_like() a new result is; none: at::TensorIterator's choice, which is
-  // FastAct's too.
+  // The tensor whose at::empty_like() gives a new result its layout. -1: at::TensorIterator chooses
+  // the layout, as in FastAct.
   int like = -1;
 };
 
-// Filled with ATen's arguments in ATen's order, which is FastAct's for the tensors, and for the
-// numbers.
+// Filled with ATen's arguments. FastAct has the same order of tensors and of numbers.
 struct Call {
-  // Null where ATen's kernel has to serve.
+  // Null if ATen's kernel must compute the call.
   const Operator* op = nullptr;
   const at::Tensor* tensors[kMaxInputs] = {};
   int num_tensors = 0;
@@ -42,11 +41,12 @@ struct Call {
     if (stand_in.rewrite != nullptr) stand_in.rewrite(*this);
   }
 
-  // Whether FastAct takes the call: tensors of one of its types, all of one type and on one device,
-  // and numbers that are finite and that the activation is defined for. Where anything else is
-  // right, or an error, ATen says it.
+  // Returns true if FastAct takes the call: all tensors have the same supported type and device,
+  // and the numbers are finite and accepted by the activation. ATen computes everything else and
+  // raises its own errors.
   [[nodiscard]] bool is_taken() const;
-  // The same with a tensor that is written to. It must not overlap itself, nor an input in part.
+  // The same, including a tensor that is written to. It must not overlap itself, and no input may
+  // overlap it in part.
   [[nodiscard]] bool is_taken(const at::Tensor& written) const;
 
  private:
@@ -63,8 +63,8 @@ struct Call {
   }
 };
 
-// The stand-in for an operator of ATen's by its name without an overload, such as "elu_backward".
-// Its op is null if this build has none.
+// Returns the stand-in for an ATen operator by its name without an overload, such as
+// "elu_backward". Its `op` is null if this build has none.
 StandIn stand_in_for(std::string_view name);
 
 }  // namespace fastact::aten

@@ -12,10 +12,11 @@
 namespace fastact::aten {
 namespace {
 
-// ATen's results are contiguous whatever self is, and its backward pass takes exp(-|self|) from the
-// forward pass. It is filled in for whoever ends an override between the two.
+// Fills the buffer of log_sigmoid_forward. ATen's results are contiguous whatever the layout of
+// self, and its backward pass reads exp(-|self|) from the forward pass. FastAct does not need the
+// buffer; it is filled in case an override ends between the two passes.
 void fill_buffer(const at::Tensor& self, at::Tensor& buffer) {
-  // Three calls of ATen's on 8 numbers take longer than its log_sigmoid does.
+  // For up to 8 numbers, three calls of ATen take longer than its log_sigmoid.
   constexpr int64_t kFew = 64;
   if (self.numel() > kFew || !self.is_contiguous()) {
     at::cpu::abs_outf(self, buffer);

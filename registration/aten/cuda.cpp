@@ -8,7 +8,7 @@
 namespace fastact::aten {
 namespace {
 
-// ATen's backward pass on a GPU takes nothing from the forward pass: the buffer is empty.
+// On a GPU, ATen's backward pass reads nothing from the forward pass, so the buffer is empty.
 struct CudaLogSigmoid : KernelBase {
   std::tuple<at::Tensor, at::Tensor> operator()(const at::Tensor& self) const {
     const Call call(stand_in, self);

@@ -1,5 +1,4 @@
-// The table of ATen's operators that are replaced, and the kernels that stand in for them, for any
-// device.
+// The table of replaced ATen operators, and the kernels that replace them on any device.
 #pragma once
 
 #include <ATen/ExpandUtils.h>
@@ -17,10 +16,10 @@
 #include "registration/aten/override.h"
 #include "registration/device_kernels.h"
 
-// Each kernel of ATen's that is replaced: V(functions, operator) in its functional form, I in
-// place, O out=, G out= of a derivative. `functions` is where ATen's own kernels are: at::cpu or
-// at::cuda. What calls other operators of ATen's is not here, as relu6, selu, log_sigmoid and
-// prelu: they are on those.
+// Each replaced ATen kernel: V(functions, operator) for its functional form, I for the in-place
+// form, O for out=, G for out= of a derivative. `functions` is the namespace of ATen's own kernels,
+// at::cpu or at::cuda. Operators that only call other ATen operators (relu6, selu, log_sigmoid,
+// prelu) are not listed, because the operators they call are replaced.
 #define FASTACT_ATEN_OPERATORS(functions, V, I, O, G) \
   V(functions, relu)                                  \
   I(functions, relu)                                  \
@@ -96,7 +95,7 @@
 
 namespace fastact::aten {
 
-// FastAct's operator in a profile, below ATen's, as the dispatcher would record it.
+// Records FastAct's operator in a profile, below ATen's, like the dispatcher.
 class Recorded {
  public:
   explicit Recorded(const Operator& op) {
@@ -110,7 +109,7 @@ class Recorded {
   std::optional<at::RecordFunction> record_;
 };
 
-// FastAct's kernels for a device, each as a call of ATen's asks for it.
+// FastAct's kernels for a device, in the forms in which ATen's operators are called.
 struct Device {
   const DeviceKernels* kernels;
 
@@ -120,7 +119,7 @@ struct Device {
     return kernels->functional({}, *call.op, call.tensors, call.parameters);
   }
 
-  // The result lies as at::empty_like() makes it.
+  // Returns a result with the layout of at::empty_like().
   [[nodiscard]] at::Tensor functional_like(const at::Tensor& like, const Call& call) const {
     at::Tensor result = at::empty_like(like);
     return out(call, result);
@@ -139,14 +138,14 @@ struct Device {
 
 enum class Form { kFunctional, kInPlace, kOut };
 
-// What every kernel here knows.
+// The data common to all kernels here.
 struct KernelBase {
   Device device;
   StandIn stand_in;
 };
 
-// A kernel for the dispatcher with the signature of `Aten`, a function that goes to ATen's own
-// kernel without the dispatcher. What FastAct does not take goes there.
+// A kernel for the dispatcher with the signature of `Aten`, a function that calls ATen's own kernel
+// without the dispatcher. Calls that FastAct does not take go there.
 template <Form TheForm, auto Aten>
 struct Kernel;
 
@@ -166,7 +165,7 @@ struct Kernel<Form::kInPlace, Aten> : KernelBase {
   }
 };
 
-// The tensor that is written to stands behind all other arguments, as in the schemas.
+// The tensor that is written to follows all other arguments, as in the schemas.
 template <class... Arguments, at::Tensor& (*Aten)(Arguments...)>
 struct Kernel<Form::kOut, Aten> : KernelBase {
   at::Tensor& operator()(Arguments... arguments) const {
@@ -179,7 +178,7 @@ struct Kernel<Form::kOut, Aten> : KernelBase {
   }
 };
 
-// prelu's: at::prelu() gives its weight a shape that broadcasts to self's.
+// The kernel of prelu. at::prelu() gives the weight a shape that broadcasts with self.
 template <auto Aten>
 struct PreluKernel : KernelBase {
   at::Tensor operator()(const at::Tensor& self, const at::Tensor& weight) const {
@@ -190,7 +189,7 @@ struct PreluKernel : KernelBase {
   }
 };
 
-// Its gradients by self and, in self's shape, by the weight.
+// The gradients of prelu by self and by the weight, both in self's shape.
 template <auto Aten>
 struct PreluBackwardKernel : KernelBase {
   StandIn by_weight;
@@ -208,13 +207,13 @@ struct PreluBackwardKernel : KernelBase {
   }
 };
 
-// Registers kernels for one device, where this build has an operator to stand in.
+// Registers kernels for one device. Skips operators for which this build has no stand-in.
 class Registrar {
  public:
   Registrar(torch::Library& library, c10::DispatchKey key, const DeviceKernels& kernels)
       : library_(library), key_(key), device_{&kernels} {}
 
-  // `name` is that of ATen's operator, and `suffix` what its form adds: "", "_" or ".out".
+  // `name` is the name of ATen's operator. `suffix` is that of the form: "", "_" or ".out".
   template <Form TheForm, auto Aten>
   void add(const char* name, const char* suffix) {
     const StandIn stand_in = stand_in_for(name);
@@ -230,7 +229,7 @@ class Registrar {
                                       stand_in_for("_prelu_weight_backward")});
   }
 
-  // What ATen keeps of the forward pass depends on the device.
+  // The tensor that ATen saves in the forward pass depends on the device.
   template <class LogSigmoid, class LogSigmoidOut>
   void add_log_sigmoid() {
     const StandIn stand_in = stand_in_for("log_sigmoid_forward");
@@ -259,7 +258,7 @@ class Registrar {
   registrar.add<Form::kOut, &functions::name##_outf>(#name, ".out");
 #define FASTACT_ATEN_GRAD_INPUT(functions, name) \
   registrar.add<Form::kOut, &functions::name##_outf>(#name, ".grad_input");
-// All of the table, by `registrar`.
+// Registers the whole table with `registrar`.
 #define FASTACT_REGISTER_ATEN_OPERATORS(functions)                                  \
   FASTACT_ATEN_OPERATORS(functions, FASTACT_ATEN_FUNCTIONAL, FASTACT_ATEN_IN_PLACE, \
                          FASTACT_ATEN_OUT, FASTACT_ATEN_GRAD_INPUT)

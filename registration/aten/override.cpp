@@ -16,7 +16,7 @@ namespace fastact {
 namespace aten {
 namespace {
 
-// Written while libraries are loaded, which one thread does at a time.
+// Written while libraries are loaded, by one thread at a time.
 std::vector<std::string>& kernels() {
   static auto& list = *new std::vector<std::string>();
   return list;
@@ -46,7 +46,7 @@ class Quiet : public c10::WarningHandler {
 
 bool is_usable() {
   static const bool usable = [] {
-    // In another torch libfastact.so, which was loaded before, has said so.
+    // In another version of torch, libfastact.so has already reported the mismatch.
     if (find_operator("_prelu") == nullptr) return false;
     const std::string sentence = problem();
     if (sentence.empty()) return true;
@@ -60,8 +60,8 @@ void register_quietly(torch::Library& library, void (*add)(torch::Library& libra
   if (!is_usable()) return;
   Quiet quiet;
   const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
-  // Torch warns of the first override in a process. This makes the next one, somebody else's, the
-  // first.
+  // Torch warns about the first override in a process only. Without this, FastAct's override would
+  // suppress the warning about a later one by other code.
   const c10::WarningUtils::WarnAlways always;
   add(library);
 }
@@ -87,7 +87,7 @@ bool aten_is_overridden() { return aten::is_overriding(); }
 
 std::vector<std::string> overridden_aten_kernels() { return aten::kernels(); }
 
-// A namespace of its own: these are no operators on tensors.
+// A separate namespace, because these are not operators on tensors.
 TORCH_LIBRARY(fastact_aten, library) {
   if (!aten::is_usable()) return;
   library.def("begin() -> ()", &begin_aten_override);

@@ -1,4 +1,4 @@
-// Whether an override is going on, and what it replaces.
+// The state of the override, and the list of replaced kernels.
 #pragma once
 
 #include <torch/library.h>
@@ -9,21 +9,22 @@
 namespace fastact::aten {
 
 namespace detail {
-// Begun and not ended. Constant-initialised, so kernels may be called while libraries are loaded.
+// Overrides that have begun and not ended. Constant-initialised, because kernels may be called
+// while libraries are loaded.
 inline constinit std::atomic<int> overrides = 0;
 }  // namespace detail
 
 inline bool is_overriding() { return detail::overrides.load(std::memory_order_relaxed) > 0; }
 
-// Whether this library fits torch and the libfastact.so of this process; else nothing is replaced,
-// and it says why.
+// Returns true if this library matches torch and the libfastact.so of this process. Otherwise
+// reports why not, and nothing is replaced.
 bool is_usable();
 
-// Calls add(library) with torch's warning that a kernel is overridden kept quiet, if this library
-// is usable.
+// Calls add(library) if this library is usable. Suppresses torch's warning about overridden
+// kernels.
 void register_quietly(torch::Library& library, void (*add)(torch::Library& library));
 
-// "aten::silu.out [CPU]", to be listed.
+// Adds an entry such as "aten::silu.out [CPU]" to the list.
 void list_kernel(std::string name, c10::DispatchKey key);
 
 }  // namespace fastact::aten

@@ -21,7 +21,7 @@ namespace autograd = torch::autograd;
 
 constexpr FusedInput kOperands[] = {FusedInput::kSelf, FusedInput::kBias, FusedInput::kResidual};
 
-// Only gradients of gradients come here. torch's engine sums them where an operand broadcasts.
+// Receives only gradients of gradients. torch's engine sums them for operands that broadcast.
 class ArgumentNode : public autograd::Node {
  public:
   explicit ArgumentNode(const at::Tensor& scale)

@@ -1,6 +1,6 @@
-// The autograd Node of a fused form's z, which a kernel writes beside the result, and which the
-// backward pass keeps: it is what leads from z's gradient to the operands' where a gradient is
-// differentiated again.
+// The autograd Node of a fused form's pre-activation z. A kernel writes z together with the result,
+// and the backward pass saves it. When a gradient is differentiated again, this node leads from z's
+// gradient to those of the operands.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace fastact {
 
-// Makes a fresh z = self * scale + bias + residual known to autograd, where one of these requires a
-// gradient; scale does not.
+// Sets the autograd history of a fresh z = self * scale + bias + residual, if self, bias or
+// residual requires a gradient. scale must not require one.
 void set_argument_history(const at::Tensor& argument, TensorPointers tensors);
 
 }  // namespace fastact

@@ -17,7 +17,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// The rule's derivative; undefined if it is zero.
+// Returns the derivative by this rule, or an undefined tensor if it is zero.
 at::Tensor apply_rule(const DerivativeRule& rule, const Operator& op,
                       const CallParameters& parameters, const at::Tensor& incoming,
                       const at::Tensor* inputs) {
@@ -42,9 +42,9 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
   if (op.gradients != nullptr) {
     op.gradients(op, parameters, incoming, inputs, needed, gradients.data());
     for (int i = 0; i < op.num_inputs(); ++i) {
-      // If an input was not saved, torch's engine does this instead, from the input's metadata.
+      // For an input that was not saved, torch's engine does this from the input's metadata.
       if (!gradients[i].defined() || inputs.kinds[i] != Saved::kInput) continue;
-      // Summed before it is rounded to the input's type.
+      // Sums before rounding to the input's type.
       const at::Tensor& input = inputs.tensors[i];
       gradients[i] = at::sum_to(gradients[i], input.sym_sizes()).to(input.scalar_type());
     }
@@ -71,7 +71,8 @@ at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::T
     sum = sum.defined() ? at::add(sum, term) : term;
   }
   if (!sum.defined()) return sum;
-  // A rule that does not take every input may give another type, or a shape that broadcasts.
+  // A rule that does not use every input may give another type, or a shape that still has to
+  // broadcast.
   if (op.num_inputs() > 1) sum = sum.to(result.scalar_type()).expand_symint(result.sym_sizes());
   // In-place operators on the result write to its tangent, which must not be the input's.
   return is_passed_on ? sum.clone() : sum;
@@ -102,7 +103,8 @@ void DerivativeNode::save(int position, Saved kind, const at::Tensor& tensor, bo
 }
 
 std::string DerivativeNode::name() const {
-  // "FastActSeluBackward0", "FastActSeluDoubleBackwardBackward0": what torch would call them.
+  // Returns the name that torch would choose, such as "FastActSeluBackward0" or
+  // "FastActSeluDoubleBackwardBackward0".
   std::string result = "FastAct";
   bool start_of_word = true;
   for (const char c : op_.name) {
@@ -132,8 +134,8 @@ void DerivativeNode::unpack(at::Tensor (&tensors)[kMaxInputs]) {
 autograd::variable_list DerivativeNode::apply(autograd::variable_list&& gradients) {
   at::Tensor tensors[kMaxInputs];
   {
-    // Not longer: the operators that are called next take locks of torch's, under which nodes may
-    // be released, in the opposite order.
+    // The lock is released before the next operators are called. They take locks of torch under
+    // which nodes may be released, so holding this one would invert the lock order.
     const std::lock_guard<std::mutex> lock(mutex_);
     unpack(tensors);
   }
@@ -163,7 +165,7 @@ autograd::variable_list call_compiled(const autograd::Node& node,
 }
 
 void DerivativeNode::compiled_args(autograd::CompiledNodeArgs& args) const {
-  // What a compiled graph may be reused for: the same operator with the same parameters.
+  // The key for reusing a compiled graph: the same operator with the same parameters.
   args.collect(op_.name);
   args.collect(parameters_.from_result);
   for (const double number : parameters_.numbers.values) args.collect(number);

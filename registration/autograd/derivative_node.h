@@ -1,5 +1,5 @@
-// The one autograd Node of all operators: backward and forward mode by the rules of the operator's
-// descriptor.
+// The single autograd Node class of all operators: backward and forward mode by the rules of the
+// operator's descriptor.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -14,26 +14,26 @@
 
 #include "registration/operators/operator.h"
 
-// Since torch 2.13 nodes are counted intrusively.
+// Since torch 2.13, nodes are reference-counted intrusively.
 #define FASTACT_INTRUSIVE_NODES (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13)
-// Since torch 2.14 creating one fires hooks.
+// Since torch 2.14, creating a node fires hooks.
 #define FASTACT_NODE_HOOKS (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 14)
 
 namespace fastact {
 
-// The vector-Jacobian product: for each input that is `needed`, its gradient; `incoming` may be
-// undefined.
+// Returns the vector-Jacobian product: the gradient of each input that is `needed`. `incoming` may
+// be undefined.
 torch::autograd::variable_list vjp(const Operator& op, const CallParameters& parameters,
                                    const at::Tensor& incoming, const SavedInputs& inputs,
                                    const std::vector<bool>& needed);
 
-// The Jacobian-vector product, which lies as `result` does: the tangent at `inputs` along
-// `tangents`, of which some may be undefined; undefined if it is zero.
+// Returns the Jacobian-vector product in the layout of `result`: the tangent at `inputs` along
+// `tangents`, some of which may be undefined. Returns an undefined tensor if it is zero.
 at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::Tensor& result,
                const at::Tensor* inputs, const at::Tensor* tangents);
 
-// For a Node's apply_with_saved(): calls `backward` in the graph that torch compiles, with what
-// `packed` has, of which the tensors are the graph's.
+// For a Node's apply_with_saved(): calls `backward` in the graph that torch compiles, with the
+// contents of `packed`. Its tensors are those of the graph.
 using CompiledBackward = std::function<torch::autograd::variable_list(
     const torch::autograd::variable_list&, const std::vector<c10::IValue>&)>;
 torch::autograd::variable_list call_compiled(const torch::autograd::Node& node,
@@ -87,7 +87,7 @@ inline at::Tensor savable(const at::Tensor& tensor) {
   return tensor.defined() && tensor.is_inference() ? tensor.clone() : tensor;
 }
 
-// A node of the operator, with an edge to each tensor's own node.
+// Returns a node of the operator with an edge to each tensor's own node.
 DerivativeNodePointer make_derivative_node(const Operator& op, const CallParameters& parameters,
                                            TensorPointers tensors);
 

@@ -1,6 +1,6 @@
 #include "registration/autograd/higher_orders.h"
 
-#include <ATen/Functions.h>  // all of them: formulas choose
+#include <ATen/Functions.h>  // all of them, because the formulas choose
 #include <ATen/TensorOperators.h>
 
 #include "ops/generated/families.h"
@@ -9,7 +9,7 @@
 namespace fastact {
 namespace {
 
-// f'''' at x; none where f''' is zero, or x is f's result.
+// f'''' at x. Null if f''' is zero or if x is the result of f.
 using FourthDerivative = at::Tensor (*)(const double* parameters, const at::Tensor& x);
 
 template <class A>
@@ -36,14 +36,15 @@ at::Tensor fourth_order(const Operator& op, const CallParameters& parameters,
   if (parameters.from_result || op.activation->traits.saves == Saves::kOutput) return {};
   const FourthDerivative derivative = kFourthDerivatives[op.family];
   if (derivative == nullptr) {
-    // f'''' is what f''' is: zero, and NaN of NaN.
+    // f'''' equals f''' here: zero, and NaN for NaN.
     const at::Tensor product = at::mul(incoming, inputs[0]);
     const at::Tensor* arguments[] = {&product, &inputs[1], &inputs[2], &inputs[3]};
     return op.call(arguments, parameters);
   }
   const at::Tensor* operands[kTopOrder + 2] = {&incoming};
   for (int i = 0; i <= kTopOrder; ++i) operands[i + 1] = &inputs[i];
-  // In double, and so are the derivatives that follow: in every order the result is rounded once.
+  // Computes in double, as do the derivatives that follow, so the result is rounded once in every
+  // order.
   at::Tensor product = incoming.to(at::kDouble);
   for (int i = 0; i < kTopOrder; ++i) product = product * inputs[i].to(at::kDouble);
   const at::Tensor x = inputs[kTopOrder].to(at::kDouble);

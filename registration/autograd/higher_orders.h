@@ -1,12 +1,13 @@
-// The derivatives above the third, to any order: ATen's operators carry on where the kernels end.
+// Derivatives above the third, to any order, in ATen's operators.
 #pragma once
 
 #include "registration/operators/operator.h"
 
 namespace fastact {
 
-// The derivative by self of D_3, the last order that has a kernel, in operators that ATen
-// differentiates further; undefined if it is zero. `inputs` are D_3's.
+// Returns the derivative by self of D_3, which is the last order with a kernel, in operators that
+// ATen differentiates further. Returns an undefined tensor if it is zero. `inputs` are those of
+// D_3.
 at::Tensor fourth_order(const Operator& op, const CallParameters& parameters,
                         const at::Tensor& incoming, const at::Tensor* inputs);
 

@@ -1,4 +1,4 @@
-// optimize(): finds in a frozen graph what a fused operator computes.
+// optimize(): finds the operations in a frozen graph that a fused operator can replace.
 #include "fastact/optimize.h"
 
 #include <ATen/ExpandUtils.h>
@@ -42,11 +42,11 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// What one fused operator takes the place of.
+// The operations that one fused operator replaces.
 struct Site {
   std::string activation;
   std::vector<double> parameters;
-  std::vector<Node*> nodes;  // in the graph's order; the last gives the result
+  std::vector<Node*> nodes;  // in the graph's order; the last one computes the result
   Value* self = nullptr;
   Node* norm = nullptr;
   Value* residual = nullptr;
@@ -55,7 +55,7 @@ struct Site {
   [[nodiscard]] bool is_alone() const {
     return norm == nullptr && residual == nullptr && gate == nullptr;
   }
-  // "relu (batch norm, residual)"
+  // Returns text such as "relu (batch norm, residual)".
   [[nodiscard]] std::string title() const {
     std::string parts;
     if (norm != nullptr) parts += ", batch norm";
@@ -65,10 +65,10 @@ struct Site {
   }
 };
 
-// Tensors of a sample by the values that they are in the graph.
+// The tensors of a sample, by their values in the graph.
 using Sample = std::map<const Value*, at::Tensor>;
 
-// ---- What a node is
+// ---- Classification of nodes
 
 bool has_fused_form(const std::string& activation) {
   return c10::Dispatcher::singleton().findSchema({"fastact::fused_" + activation, ""}).has_value();
@@ -87,7 +87,7 @@ bool is_functional(const Node& node) {
          is_tensor(node.input(0));
 }
 
-// An activation without what stands beside it: ATen's or FastAct's functional form.
+// Returns an activation without its neighbours: the functional form of ATen or FastAct.
 std::optional<Site> activation(Node& node) {
   const std::string_view ns = node.kind().ns().toUnqualString();
   if ((ns != "aten" && ns != "fastact") || !is_functional(node)) return std::nullopt;
@@ -115,7 +115,7 @@ bool is_constant_tensor(Value* value, bool or_none) {
   return constant.has_value() && (constant->isTensor() || (or_none && constant->isNone()));
 }
 
-// Batch norm by running statistics that are constants.
+// Returns true for a batch norm with constant running statistics.
 bool is_norm(Node& node) {
   if (node.kind() != c10::aten::batch_norm) return false;
   const auto training = torch::jit::toIValue(node.input(5));
@@ -125,7 +125,7 @@ bool is_norm(Node& node) {
          number(node.input(7)).has_value();
 }
 
-// A sum of two tensors, or a product.
+// Returns true for a sum or a product of two tensors.
 bool is_of_two_tensors(Node& node, c10::Symbol kind) {
   if (node.kind() != kind || !is_functional(node)) return false;
   if (!is_tensor(node.input(1)) || node.input(0) == node.input(1)) return false;
@@ -134,14 +134,14 @@ bool is_of_two_tensors(Node& node, c10::Symbol kind) {
 
 // ---- Sites
 
-// The only user of a value, where that is in its own block.
+// Returns the only user of a value if it is in the same block, else null.
 Node* only_user(Value& value) {
   if (value.uses().size() != 1) return nullptr;
   Node* const user = value.uses()[0].user;
   return user->owningBlock() == value.node()->owningBlock() ? user : nullptr;
 }
 
-// The most that can be fused with an activation first.
+// Returns the sites around an activation, largest first.
 std::vector<Site> candidates(const Site& alone) {
   std::vector<Site> before;
   Node& act = *alone.nodes[0];
@@ -193,9 +193,9 @@ void visit(torch::jit::Block& block, std::vector<Site>& found) {
   }
 }
 
-// ---- What is known by a sample
+// ---- Information from the sample
 
-// forward() may write to its arguments.
+// Copies the sample, because forward() may write to its arguments.
 std::vector<c10::IValue> copied(const std::vector<c10::IValue>& sample) {
   std::vector<c10::IValue> copies;
   copies.reserve(sample.size());
@@ -203,7 +203,7 @@ std::vector<c10::IValue> copied(const std::vector<c10::IValue>& sample) {
   return copies;
 }
 
-// Runs a copy of the graph; gives its result, and the tensors of `wanted`.
+// Runs a copy of the graph. Returns its result and sets the tensors of `wanted`.
 c10::IValue run(Graph& graph, const torch::jit::Module& module,
                 const std::vector<c10::IValue>& sample, const std::set<Value*>& wanted,
                 Sample& tensors) {
@@ -225,7 +225,7 @@ c10::IValue run(Graph& graph, const torch::jit::Module& module,
   return values.at(0);
 }
 
-// Why a site is not to be fused; empty if it is.
+// Returns the reason for not fusing a site, or an empty string.
 std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
   const auto find = [&](const Value* value) {
     const auto found = sample.find(value);
@@ -263,7 +263,7 @@ std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
 
 // ---- The fused operator
 
-// scale and bias of a batch norm, in float32 for 16 bits.
+// Returns scale and bias of a batch norm, in float32 for 16-bit types.
 std::pair<at::Tensor, at::Tensor> vectors(Node& norm) {
   const auto wide = [](const at::Tensor& t) {
     return t.scalar_type() == at::kDouble ? t : t.to(at::kFloat);
@@ -279,7 +279,7 @@ std::pair<at::Tensor, at::Tensor> vectors(Node& norm) {
   return {scale, at::addcmul(bias, mean, scale, -1)};
 }
 
-// Moves a site's nodes together in front of its last, where reads and writes allow it.
+// Moves the nodes of a site directly before its last node, if reads and writes allow it.
 bool gather(const std::shared_ptr<Graph>& graph, const Site& site) {
   torch::jit::AliasDb aliases(graph);
   Node* next = site.nodes.back();
@@ -290,8 +290,8 @@ bool gather(const std::shared_ptr<Graph>& graph, const Site& site) {
   return true;
 }
 
-// Gives the result in whose place it is. What it replaces is left for dead code elimination: other
-// sites may refer to it.
+// Returns the fused result. Dead-code elimination removes the replaced nodes later, because other
+// sites may refer to them.
 Value* replace(Graph& graph, const Site& site) {
   const at::NoGradGuard no_gradients;
   Node* const last = site.nodes.back();
@@ -355,13 +355,13 @@ void check(const c10::IValue& expected, const c10::IValue& found, size_t operati
   }
 }
 
-// For the command line: an archive to another.
+// For the command line: optimizes one archive into another.
 std::string optimize_archive(const std::string& input, const std::string& output,
                              const std::vector<at::Tensor>& sample) {
   torch::jit::Module module = torch::jit::load(input);
   const OptimizeReport report = optimize(module, {sample.begin(), sample.end()});
   {
-    // torch's writer terminates the process on a write error, so the sink never reports one to it.
+    // torch's writer terminates the process on a write error, so the sink reports none to it.
     Sink sink(output);
     std::ostream stream(&sink);
     module.save(stream);
@@ -408,7 +408,7 @@ OptimizeReport optimize(torch::jit::Module& module, const std::vector<c10::IValu
 
   OptimizeReport report;
   std::set<Node*> taken;
-  std::map<Value*, Value*> results;  // in whose place a fused operator is
+  std::map<Value*, Value*> results;  // from replaced values to results of fused operators
   size_t operations = 0;
   for (const std::vector<Site>& sites : every) {
     std::string why;

@@ -1,4 +1,4 @@
-// The file that an archive is written to.
+// The output file of an archive.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -1,4 +1,4 @@
-// The dispatch key ADInplaceOrView: the version counters of tensors that are written to.
+// The dispatch key ADInplaceOrView: version counters of the tensors that are written to.
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include "registration/operators/signature.h"

@@ -1,7 +1,7 @@
-// The part that the CPU, CUDA and Meta kernels of SELU with alpha dropout share: checks, and
-// contiguous operands. An element's random bits depend on its row-major index, not on strides. The
-// backward pass therefore computes the same bits, even if a hook changed the layout of a saved
-// tensor. Operands in other layouts are copied.
+// Shared by the CPU, CUDA and Meta kernels of SELU with alpha dropout: checks, and contiguous
+// operands. The random bits of an element depend on its row-major index, not on strides. So the
+// backward pass uses the same bits, even if a hook changed the layout of a saved tensor. Operands
+// in other layouts are copied.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// The dispatch keys AutocastCPU and AutocastCUDA: the operators that stand on ATen's lists, with
-// the policies that they have there. All others fall through.
+// The dispatch keys AutocastCPU and AutocastCUDA. Operators that are on ATen's lists get the
+// policies of these lists. All others fall through.
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
@@ -12,13 +12,12 @@
 namespace fastact {
 namespace {
 
-// ATen's list for CUDA, as it is in the torch that this is built for. The CPU's names no
-// activation.
+// ATen's list for CUDA in the torch version of this build. The list for CPU contains no activation.
 #define FASTACT_NAME(op, ...) #op,
 constexpr std::string_view kInFloat32[] = {AT_FORALL_FP32(FASTACT_NAME)};
 #undef FASTACT_NAME
 
-// Functional forms alone, as on ATen's list: their gradients are those of the float32 call.
+// Only functional forms, as on ATen's list: their gradients are those of the float32 call.
 struct InFloat32 {
   static bool serves(const Operator& op) {
     return op.is_value && std::ranges::find(kInFloat32, op.name) != std::end(kInFloat32);

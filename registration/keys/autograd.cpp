@@ -1,4 +1,4 @@
-// The dispatch key Autograd: histories and tangents. autograd/derivative_node.h has the
+// The dispatch key Autograd: histories and tangents. autograd/derivative_node.h contains the
 // mathematics.
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/ops/zeros_like.h>
@@ -28,9 +28,9 @@ void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensor
   }
 }
 
-// Saves what a fused form's gradients use. If `preactivation` is defined, it is z. The operands of
-// z are then not saved, except scale, which self's gradient uses, and a bias whose gradient is a
-// sum.
+// Saves the tensors that a fused form's gradients use. If `preactivation` is defined, it is z. Then
+// only two operands of z are saved: scale, which self's gradient uses, and a bias whose gradient is
+// a sum.
 void save_fused(DerivativeNode& node, TensorPointers tensors, const at::Tensor& preactivation,
                 const at::Tensor& result) {
   constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
@@ -55,8 +55,8 @@ void save_fused(DerivativeNode& node, TensorPointers tensors, const at::Tensor& 
   if (is_slope_used || sums_gate) node.save_input(kGate, gate);
 }
 
-// Whether a compiler is tracing. It takes over mutation itself, and knows how to undo a copy_, but
-// not this library's node on a mutated input.
+// Returns true if a compiler is tracing. A compiler handles mutation itself. It can undo a copy_,
+// but not this library's node on a mutated input.
 bool is_traced(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
          at::functionalization::impl::isFunctionalTensor(tensor);
@@ -73,7 +73,7 @@ struct Autograd {
                               const CallParameters& parameters) {
     const bool requires_grad = autograd::compute_requires_grad(self);
     const bool tangent = has_tangent(self);
-    // The gradient comes from the result where it can; else from a copy of the input.
+    // The gradient is computed from the result if possible, else from a copy of the input.
     const bool from_result = op.in_place_saves_result(parameters);
     CallParameters derivative_parameters = parameters;
     derivative_parameters.from_result = from_result && op.activation->traits.gradient_from_result;
@@ -192,7 +192,7 @@ struct Autograd {
       out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0,
                        /*is_inplace_op=*/false);
     }
-    // Saved after its tangent is set, for forward over reverse mode.
+    // Saved after its tangent is set, for forward-over-reverse mode.
     if (node != nullptr && (keeps_result || is_preactivation)) node->save_result(out);
     return out;
   }

@@ -1,4 +1,4 @@
-// The part that the CPU, CUDA and Meta kernels of clamped SwiGLU's gradients share.
+// Shared by the CPU, CUDA and Meta kernels of clamped SwiGLU's gradients.
 #pragma once
 
 #include <ATen/TensorIterator.h>

@@ -32,9 +32,9 @@ struct Cpu {
                         const at::Tensor& out, TensorPointers tensors) {
     if (out.numel() > at::internal::GRAIN_SIZE && at::get_num_threads() > 1 &&
         !at::in_parallel_region()) {
-      // Large enough for several threads, which are torch's and reached through its iterator:
-      // at::parallel_for would compile OpenMP into this library. torch's grain fits: SELU of 2^16
-      // float32 takes 18.7 us on two cores, 37.8 on one (docs/tuning.md).
+      // Large enough for several threads. They are torch's, reached through its iterator:
+      // at::parallel_for would compile OpenMP into this library. torch's grain size fits: SELU of
+      // 2^16 float32 takes 18.7 us on two cores, 37.8 on one (docs/tuning.md).
       at::TensorIteratorConfig config;
       config.set_check_mem_overlap(false).add_output(out);
       add_inputs(config, op, tensors);
@@ -46,7 +46,7 @@ struct Cpu {
     int64_t strides[2 * kMaxOperands] = {};
     data[0] = static_cast<char*>(out.data_ptr());
     for (int i = 0; i < op.num_inputs(); ++i) {
-      // Inputs are only read, but share their type with the output.
+      // Inputs are only read, but the array has one pointer type for inputs and output.
       data[i + 1] = static_cast<char*>(const_cast<void*>(tensors[i]->const_data_ptr()));
     }
     std::fill_n(strides, 1 + op.num_inputs(), out.element_size());

@@ -18,7 +18,7 @@ struct CpuAlphaDropout {
     if (n == 0) return;
     char* data[1 + 2] = {static_cast<char*>(out.data_ptr())};
     for (size_t i = 0; i < inputs.size(); ++i) {
-      // Inputs are only read, but share their type with the output.
+      // Inputs are only read, but the array has one pointer type for inputs and output.
       data[1 + i] = static_cast<char*>(const_cast<void*>(inputs[i].const_data_ptr()));
     }
     const auto kernel = cpu::find_alpha_dropout_kernel(

@@ -1,4 +1,4 @@
-// The dispatch key CPU: the gradients of the fused operators, in one pass (ops/cpu/fused.h).
+// The dispatch key CPU: the gradients of the fused operators in one pass (ops/cpu/fused.h).
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -20,12 +20,12 @@ class Backward {
            const FusedBackwardTensors& tensors, const FusedLayout& layout)
       : call_(call), kernel_(kernel), tensors_(tensors), layout_(layout) {}
 
-  // Writes the gradients of self, residual and gate, and returns scale's and bias's, in their type,
-  // where they are wanted.
+  // Writes the gradients of self, residual and gate. Sets those of scale and bias, in their own
+  // type, if they are wanted.
   void run(bool wants_scale, bool wants_bias, at::Tensor& scale, at::Tensor& bias) {
     const bool along_columns = layout_.inner.size == 1;
     const int64_t channels = layout_.channels.size;
-    // As many partial sums for each channel; their number depends on the sizes alone.
+    // Every channel has the same number of partial sums, which depends on the sizes alone.
     const int64_t row_groups = parts(layout_.outer.size, cpu::kTileRows);
     const int64_t chunks = parts(layout_.inner.size, cpu::kTileColumns);
     const int64_t groups = along_columns ? row_groups : layout_.outer.size * chunks;
@@ -79,7 +79,8 @@ class Backward {
   }
 
  private:
-  // Its rows are those of the outer dimension, or, where the vectors lie along rows, channels.
+  // Returns the tile. Its rows are those of the outer dimension, or channels if scale and bias vary
+  // from row to row.
   [[nodiscard]] cpu::FusedTile tile_at(int64_t outer, int64_t channel, int64_t inner) const {
     cpu::FusedTile tile;
     const FusedDimension& rows_of_tile = layout_.inner.size == 1 ? layout_.outer : layout_.channels;
@@ -90,7 +91,7 @@ class Backward {
       const int64_t offset = outer * layout_.outer.strides[i] +
                              channel * layout_.channels.strides[i] +
                              inner * layout_.inner.strides[i];
-      // Inputs are only read, but share their type with the gradients.
+      // Inputs are only read, but FusedRows has one pointer type for inputs and gradients.
       auto* const first = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
       return cpu::FusedRows{first + offset * size, rows_of_tile.strides[i] * size};
     };
@@ -102,7 +103,7 @@ class Backward {
     return tile;
   }
 
-  // Of each channel, kSumGroups groups one after the other, until there is one.
+  // Adds kSumGroups groups of each channel at a time, one after the other, until one is left.
   static at::Tensor sum_of(at::Tensor sums, const at::Tensor& vector) {
     const DefaultFloatingPoint environment;
     const int64_t channels = sums.size(1);

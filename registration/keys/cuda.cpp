@@ -68,7 +68,7 @@ struct Cuda {
     operands.inputs = inputs.set;
     operands.wide = inputs.wide;
     operands.size = iterator.numel();
-    // A call of one element has no dimension.
+    // A call with one element has no dimension.
     operands.dimensions = std::max(iterator.ndim(), 1);
     operands.shape[0] = 1;
     check_dimensions(op, iterator.ndim());

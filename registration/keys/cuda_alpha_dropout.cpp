@@ -16,7 +16,7 @@ struct CudaAlphaDropout {
                   std::span<const at::Tensor> inputs) {
     void* data[1 + 2] = {out.data_ptr()};
     for (size_t i = 0; i < inputs.size(); ++i) {
-      // Inputs are only read, but share their type with the output.
+      // Inputs are only read, but the array has one pointer type for inputs and output.
       data[1 + i] = const_cast<void*>(inputs[i].const_data_ptr());
     }
     const c10::cuda::CUDAGuard guard(out.device());

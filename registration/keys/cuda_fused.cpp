@@ -1,4 +1,4 @@
-// The dispatch key CUDA: the gradients of the fused operators, in one pass
+// The dispatch key CUDA: the gradients of the fused operators in one pass
 // (ops/cuda/fused_backward.cuh).
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -24,13 +24,13 @@ struct CudaFusedBackward {
     const int64_t outer = layout.outer.size;
     const int64_t channels = layout.channels.size;
     const int64_t inner = layout.inner.size;
-    // A launch counts elements in 31 bits: of what has more a part after the other.
+    // A launch counts elements in 31 bits, so larger tensors are computed in parts.
     int64_t part_outer = outer;
     int64_t part_channels = channels;
     if (outer * channels * inner > kLargestPart) {
       part_outer = kLargestPart / (channels * inner);
       if (inner == 1) part_outer = part_outer / kSumRows * kSumRows;
-      if (part_outer == 0) {  // not so many channels of the fewest rows either
+      if (part_outer == 0) {  // the fewest rows of all channels are still too many
         part_outer = inner == 1 ? std::min(int64_t{kSumRows}, outer) : 1;
         part_channels = kLargestPart / (part_outer * inner);
         if (part_channels == 0) return false;
@@ -82,7 +82,7 @@ struct CudaFusedBackward {
                 cuda::describe_failure(error));
   }
 
-  // What lies from a row and a channel on.
+  // Returns the operands from this row and channel on.
   static cuda::FusedBackwardOperands operands_at(const FusedBackwardTensors& tensors,
                                                  const FusedLayout& layout, int64_t row,
                                                  int64_t channel) {
@@ -94,7 +94,7 @@ struct CudaFusedBackward {
       const auto size = static_cast<int64_t>(tensor.element_size());
       operands.outer_strides[i] = layout.outer.strides[i] * size;
       operands.channel_strides[i] = layout.channels.strides[i] * size;
-      // Inputs are only read, but share their type with the gradients.
+      // Inputs are only read, but the array has one pointer type for inputs and gradients.
       operands.data[i] = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())) +
                          row * operands.outer_strides[i] + channel * operands.channel_strides[i];
       if (tensor.scalar_type() != type) operands.wide.add(static_cast<FusedInput>(i - 1));
@@ -102,7 +102,7 @@ struct CudaFusedBackward {
     return operands;
   }
 
-  // Of partial sums one number for each channel, in the vector's type.
+  // Adds the partial sums of each channel to one number, in the type of scale or bias.
   static void add_up(const Operator& op, const FusedBackwardTensors& tensors,
                      cuda::FusedPartialSums parts, bool are_doubles, int64_t channels,
                      cudaStream_t stream, at::Tensor (&sums)[2]) {

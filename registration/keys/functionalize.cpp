@@ -1,6 +1,6 @@
-// The dispatch key Functionalize: in-place and out operators as their functional form plus an
-// update of the tensor that they write to. One boxed kernel serves all; it is needed because these
-// operators return what they write to.
+// The dispatch key Functionalize: replaces in-place and out operators by their functional form and
+// an update of the tensor they write to. One boxed kernel serves all operators. It is needed
+// because these operators return the tensor they write to.
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -22,7 +22,8 @@ at::Tensor unwrap(const at::Tensor& tensor) {
   return functionalization::from_functional_tensor(tensor);
 }
 
-// The functional operator of fastact::selu_, fastact::selu.out, fastact::selu_backward.grad_input.
+// Returns the functional operator of, for example, fastact::selu_, fastact::selu.out or
+// fastact::selu_backward.grad_input.
 c10::OperatorHandle functional_operator(const c10::OperatorHandle& op) {
   std::string name = op.operator_name().name;
   if (op.operator_name().overload_name.empty()) name.pop_back();

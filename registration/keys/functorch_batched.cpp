@@ -71,7 +71,7 @@ class Batch : public c10::OperatorKernel {
       prepare_out(schema, *stack, arguments);
     } else if (!schema.is_mutable()) {
       align_inputs(*stack, arguments);
-    }  // else self is the only tensor
+    }  // otherwise self is the only tensor
     // A mutable form writes to the unwrapped tensor, and returns its wrapper.
     const at::Tensor written =
         schema.is_mutable()

@@ -1,5 +1,5 @@
-// What the CPU's, CUDA's and Meta's kernels of fused operators have in common: as pointwise.h, for
-// inputs of which some are absent, and of which some may be float beside 16 bits.
+// Shared by the CPU, CUDA and Meta kernels of fused operators. Corresponds to pointwise.h for
+// inputs that may be absent, or float beside a 16-bit type.
 #pragma once
 
 #include <ATen/ExpandUtils.h>
@@ -17,7 +17,7 @@
 
 namespace fastact {
 
-// The inputs that there are, in the order of the iterator's.
+// The inputs that are present, in the iterator's order.
 struct FusedInputs {
   explicit FusedInputs(TensorPointers tensors) {
     const c10::ScalarType type = tensors[0]->scalar_type();
@@ -43,7 +43,7 @@ template <class B>
 concept IsFusedBackend =
     IsBackend<B> && requires(const Operator& op, DType type, const CallParameters& parameters,
                              const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
-      // The kernel, over the operands that there are as the iterator has them.
+      // Runs the kernel over the present operands as the iterator describes them.
       B::run_fused(op, type, parameters, inputs, iterator);
     };
 
@@ -61,8 +61,8 @@ struct FusedPointwise {
     return out;
   }
 
-  // The result and z: in one pass where they lie as self does, and so do residual and gate; else z
-  // is made by itself, with the same bits.
+  // Returns the result and z. Both are computed in one pass if they, residual and gate have the
+  // layout of self. Otherwise z is computed separately, with the same bits.
   static std::tuple<at::Tensor, at::Tensor> with_argument(c10::DispatchKeySet keys,
                                                           const Operator& op,
                                                           TensorPointers tensors,
@@ -100,8 +100,9 @@ struct FusedPointwise {
   }
 
  private:
-  // Whether the result lies as a dense self: then it is known without the iterator, and the
-  // backend makes its memory. A residual or a gate that does not broadcast lies like it, too.
+  // Returns true if the result has the layout of a dense self. Then the layout is known without the
+  // iterator, and the backend allocates the memory. A residual or a gate that does not broadcast
+  // has the same layout.
   static bool lies_like_self(const FusedInputs& inputs) {
     const at::Tensor& self = *inputs.present[0];
     if (!self.is_non_overlapping_and_dense()) return false;
@@ -113,7 +114,7 @@ struct FusedPointwise {
                        });
   }
 
-  // With a second output, z, where `argument` is not null.
+  // Runs the kernel through the iterator. If `argument` is not null, it is a second output, z.
   static void iterate(const Operator& op, const FusedInputs& inputs,
                       const CallParameters& parameters, at::Tensor& out,
                       const at::Tensor* argument = nullptr) {

@@ -9,7 +9,7 @@
 namespace fastact {
 namespace {
 
-// Dimensions from the outermost one on, in self's order in memory, as few as can be.
+// Returns the dimensions in self's memory order, outermost first, merged as far as possible.
 std::vector<FusedDimension> dimensions_of(const FusedBackwardTensors& tensors) {
   const at::Tensor& self = tensors.inputs[kSelf];
   std::vector<int64_t> order(self.dim());
@@ -59,7 +59,7 @@ std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors) {
   }
   std::vector<FusedDimension> dimensions = dimensions_of(tensors);
   if (dimensions.empty()) return std::nullopt;
-  // The one dimension along which a vector lies.
+  // The only dimension along which scale or bias varies.
   std::optional<size_t> along;
   for (const int i : {kScale, kBias}) {
     if (!tensors.inputs[i].defined()) continue;
@@ -82,7 +82,7 @@ std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors) {
   if (channels > 1 || dimensions.size() > channels + 2) return std::nullopt;
   if (channels == 1) layout.outer = dimensions[0];
   layout.channels = dimensions[channels];
-  // A vector that repeats itself along the channels, or is one number, has other sums.
+  // A vector that repeats along the channels, or has one element, needs other sums.
   for (const int i : {kScale, kBias}) {
     if (tensors.inputs[i].defined() && tensors.inputs[i].numel() != layout.channels.size)
       return std::nullopt;

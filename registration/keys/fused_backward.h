@@ -1,5 +1,5 @@
-// What the CPU's and CUDA's kernels of the fused operators' gradients have in common: which tensors
-// a pass over memory takes, and what becomes of the others.
+// Shared by the CPU and CUDA kernels of the fused operators' gradients: selects the tensors that
+// one pass over memory can take, and handles the others.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@
 
 namespace fastact {
 
-// The call's tensors: grad_output, the inputs, their gradients.
+// The tensors of the call: grad_output, the inputs, and their gradients.
 struct FusedBackwardTensors {
   static constexpr int kCount = 1 + 2 * kFusedInputs;
   at::Tensor grad_output;
@@ -42,31 +42,32 @@ struct FusedBackwardTensors {
   }
 };
 
-// A size and the distances of neighbours, in elements, of each of the tensors.
+// A size, and the distance between neighbours in elements for each tensor.
 struct FusedDimension {
   int64_t size = 1;
   int64_t strides[FusedBackwardTensors::kCount] = {};
 };
 
-// The tensors as [outer, channels, inner], where scale and bias lie along the channels, or, where
-// inner is one, as rows of channels. Without vectors it is rows.
+// The tensors as [outer, channels, inner]. Scale and bias vary along the channels. If `inner` is 1,
+// the channels are the columns of rows. Without scale and bias the tensors are rows.
 struct FusedLayout {
   FusedDimension outer, channels, inner;
 };
 
-// Nothing where the engines do not take them.
+// Returns the layout, or nothing if the engines do not support it.
 std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors);
 
-// A device, to FusedBackwardOf.
+// The interface of a device to FusedBackwardOf.
 template <class B>
 concept IsFusedBackwardBackend =
     requires(const at::Tensor& self, const Operator& op, DType type,
              const CallParameters& parameters, const FusedBackwardTensors& tensors,
              const FusedLayout& layout, const FusedMask& mask, at::Tensor (&sums)[2]) {
-      // Fresh memory with its strides.
+      // Returns uninitialized memory with the strides of `self`.
       { B::fresh_like(self) } -> std::same_as<at::Tensor>;
-      // Writes the gradients of self, residual and gate, and makes scale's and bias's, one number a
-      // channel, where they are wanted. Nothing, and false, if it does not take the layout.
+      // Writes the gradients of self, residual and gate, and creates those of scale and bias (one
+      // number per channel) if they are wanted. Returns false and does nothing if it does not
+      // support the layout.
       { B::run(op, type, parameters, tensors, layout, mask, sums) } -> std::same_as<bool>;
     };
 
@@ -104,7 +105,7 @@ struct FusedBackwardOf {
            (mask[kBias] && !tensors.inputs[kBias].defined());
   }
 
-  // Whether the engine takes these tensors.
+  // Returns true if the engine takes these tensors.
   bool run(const CallParameters& parameters, FusedBackwardTensors& tensors,
            const FusedMask& mask) const {
     const at::Tensor& self = tensors.inputs[kSelf];
@@ -122,7 +123,7 @@ struct FusedBackwardOf {
     std::optional<FusedLayout> layout = fused_layout(tensors);
     if (!layout.has_value() && tensors.grad_output.sizes() == self.sizes() &&
         tensors.grad_output.strides() != self.strides()) {
-      // As of a sum's gradient, which is one number everywhere.
+      // The gradient of a sum, for example, is one number with strides of 0.
       tensors.grad_output = Backend::fresh_like(self).copy_(tensors.grad_output);
       layout = fused_layout(tensors);
     }
@@ -131,7 +132,7 @@ struct FusedBackwardOf {
       for (at::Tensor& gradient : tensors.gradients) gradient = at::Tensor();
       return false;
     }
-    // In the vector's own order: of several dimensions it may be another than theirs.
+    // In the vector's own strides, which may differ for several dimensions.
     const auto as_vector = [&](const at::Tensor& numbers, int input) {
       const at::Tensor& vector = tensors.inputs[input];
       return numbers.view(-1).as_strided(vector.sizes(), vector.strides());
@@ -144,7 +145,7 @@ struct FusedBackwardOf {
   }
 };
 
-// As the key's implementations.
+// Registers these kernels for the key.
 template <IsFusedBackwardBackend Backend>
 void implement_fused_backward(torch::Library& library) {
   for (const Operator* op : operators()) {

@@ -1,5 +1,5 @@
-// The dispatch key Meta: shapes, strides and types without data. Also serves FakeTensor, hence
-// symbolic shapes.
+// The dispatch key Meta: shapes, strides and types without data. It also serves FakeTensor, and
+// therefore handles symbolic shapes.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
@@ -28,7 +28,7 @@ struct MetaBackend {
     return at::detail::empty_strided_meta(like.sizes(), like.strides(), like.scalar_type());
   }
 
-  // A fake tensor has the key of the backend that it stands for.
+  // A fake tensor has the key of the backend that it represents.
   static bool converts_first(const at::Tensor& self) {
     return self.key_set().has_backend(c10::BackendComponent::CPUBit);
   }
@@ -45,7 +45,7 @@ struct MetaBackend {
                         at::TensorIteratorBase& /*iterator*/) {}
 };
 
-// ---- at::TensorIterator's choice of strides, which it makes for numbers only, for symbols.
+// ---- at::TensorIterator's choice of strides, for symbols; its own works only for numbers
 
 bool holds(const c10::SymBool& condition) { return TORCH_GUARD_OR_FALSE(condition); }
 
@@ -53,8 +53,8 @@ bool is_symbolic(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
-// Negative for a < b, positive for a > b. Where that is open, as no example tells the sizes, a
-// stride is taken for less than its multiples.
+// Returns a negative number for a < b and a positive one for a > b. If no example determines the
+// sizes, a stride counts as smaller than its multiples.
 int compare(const c10::SymInt& a, const c10::SymInt& b) {
   if (holds(a.sym_lt(b))) return -1;
   if (holds(a.sym_gt(b))) return 1;
@@ -68,8 +68,8 @@ bool are_equal(c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
                                             [](auto& x, auto& y) { return holds(x.sym_eq(y)); });
 }
 
-// Sizes that nothing is known of are taken to be equal, and that is checked when they are known;
-// at::infer_size_symdimvector() of torch 2.11 asks for them.
+// Sizes about which nothing is known are assumed to be equal; this is checked once they are known.
+// at::infer_size_symdimvector() of torch 2.11 would require the sizes.
 c10::SymDimVector broadcast_shapes(c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
   const bool a_is_longer = a.size() >= b.size();
   const c10::SymIntArrayRef longer = a_is_longer ? a : b;
@@ -83,7 +83,7 @@ c10::SymDimVector broadcast_shapes(c10::SymIntArrayRef a, c10::SymIntArrayRef b)
     if (holds(size.sym_eq(1))) {
       size = other;
     } else if (holds(size.sym_ne(other))) {
-      return at::infer_size_symdimvector(a, b);  // whose error it is
+      return at::infer_size_symdimvector(a, b);  // raises the error
     } else {
       TORCH_SYM_CHECK(size.sym_eq(other), "expected ", other, " to be ", size);
     }
@@ -91,7 +91,7 @@ c10::SymDimVector broadcast_shapes(c10::SymIntArrayRef a, c10::SymIntArrayRef b)
   return shape;
 }
 
-// A tensor's strides as a tensor of that shape, 0 where it is broadcast.
+// Returns a tensor's strides in this shape, with 0 for broadcast dimensions.
 c10::SymDimVector broadcast_strides(const at::Tensor& tensor, c10::SymIntArrayRef shape) {
   c10::SymDimVector strides(shape.size(), 0);
   const size_t offset = shape.size() - tensor.dim();
@@ -103,7 +103,7 @@ c10::SymDimVector broadcast_strides(const at::Tensor& tensor, c10::SymIntArrayRe
   return strides;
 }
 
-// The dimensions from the innermost one out.
+// Returns the dimensions from the innermost one outwards.
 std::vector<size_t> sorted_dimensions(const std::vector<c10::SymDimVector>& strides,
                                       c10::SymIntArrayRef shape) {
   const auto comes_after = [&](size_t a, size_t b) {
@@ -116,7 +116,7 @@ std::vector<size_t> sorted_dimensions(const std::vector<c10::SymDimVector>& stri
   };
   std::vector<size_t> dimensions(shape.size());
   std::iota(dimensions.rbegin(), dimensions.rend(), 0);
-  // By insertion, as some pairs have no order.
+  // An insertion sort, because some pairs are not ordered.
   for (size_t i = 1; i < dimensions.size(); ++i) {
     size_t moved = i;
     for (size_t j = i; j-- > 0;) {
@@ -135,7 +135,7 @@ at::Tensor empty(c10::SymIntArrayRef shape, c10::ScalarType type, c10::MemoryFor
                                        /*pin_memory_opt=*/std::nullopt, format);
 }
 
-// The inputs in the iterator's order.
+// `inputs` are in the iterator's order.
 at::Tensor symbolic_result(std::span<const at::Tensor* const> inputs, c10::ScalarType type) {
   c10::SymDimVector shape(inputs.front()->sym_sizes());
   for (const at::Tensor* input : inputs.subspan(1))
@@ -185,7 +185,7 @@ at::Tensor symbolic_result(const Operator& op, TensorPointers tensors) {
   return symbolic_result({ordered, count}, promoted_type({tensors, count}));
 }
 
-// Writes what a call to an out operator on symbols does: out in the result's shape.
+// Computes an out operator on symbols: gives `out` the shape of the result.
 at::Tensor& write_symbolic(const at::Tensor& result, at::Tensor& out) {
   at::assert_no_internal_overlap(out);
   if (at::native::resize_output_check_symint(out, result.sym_sizes())) {
@@ -195,7 +195,7 @@ at::Tensor& write_symbolic(const at::Tensor& result, at::Tensor& out) {
   return out;
 }
 
-// ---- The kernels
+// ---- Kernels
 
 struct Meta {
   using Concrete = Pointwise<MetaBackend>;

@@ -1,5 +1,5 @@
-// Work on torch's threads, which are reached through its iterator: at::parallel_for would compile
-// OpenMP into this library.
+// Work on torch's threads, reached through its iterator: at::parallel_for would compile OpenMP into
+// this library.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -11,7 +11,7 @@
 
 namespace fastact {
 
-// Calls task(0) to task(count - 1), of so many elements each.
+// Calls task(0) to task(count - 1). Each task processes `elements_each` elements.
 template <class Task>
 void in_parallel(int64_t count, int64_t elements_each, const Task& task) {
   const at::Tensor positions = at::empty({count}, at::kByte);
@@ -24,7 +24,7 @@ void in_parallel(int64_t count, int64_t elements_each, const Task& task) {
                                     .add_output(positions)
                                     .build();
   const int64_t grain = std::max<int64_t>(1, at::internal::GRAIN_SIZE / elements_each);
-  // Of one dimension, so size1 is 1.
+  // The iterator has one dimension, so size1 is 1.
   iterator.for_each(
       [&](char** data, const int64_t* strides, int64_t size0, int64_t /*size1*/) {
         for (int64_t i = 0; i < size0; ++i) task(data[0] + i * strides[0] - first);

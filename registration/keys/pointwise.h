@@ -1,6 +1,6 @@
-// What the CPU's, CUDA's and Meta's kernels have in common: checks, type promotion, outputs with
-// ATen's strides, and the choice between the dense path, which needs no iterator, and
-// at::TensorIterator for everything else.
+// Shared by the CPU, CUDA and Meta kernels: checks, type promotion, outputs with ATen's strides,
+// and the choice between the dense path, which needs no iterator, and at::TensorIterator for
+// everything else.
 #pragma once
 
 #include <ATen/MemoryOverlap.h>
@@ -17,24 +17,26 @@
 
 namespace fastact {
 
-// A device, to Pointwise.
+// The interface of a device to Pointwise.
 template <class B>
 concept IsBackend =
     requires(const at::Tensor& like, c10::MemoryFormat format, const Operator& op,
              const KernelId& id, const CallParameters& parameters, const at::Tensor& out,
              TensorPointers tensors, at::TensorIteratorBase& iterator) {
-      // Fresh memory: contiguous in that format, or with like's strides.
+      // Return uninitialized memory, contiguous in this format or with the strides of `like`.
       { B::empty(like, format) } -> std::same_as<at::Tensor>;
       { B::empty_strided(like) } -> std::same_as<at::Tensor>;
-      // Whether ATen converts tensors of several types before it chooses the result's strides.
+      // Returns true if ATen converts tensors of several types before it chooses the result's
+      // strides.
       { B::converts_first(like) } -> std::same_as<bool>;
-      // The kernel, over operands that are all dense in one order, or as the iterator says.
+      // Run the kernel over operands that are all dense in the same order, or as the iterator
+      // describes them.
       B::run_dense(op, id, parameters, out, tensors);
       B::run(op, id, parameters, iterator);
     };
 
-// Which of the operator's inputs is the iterator's at `position`. Where the first one's strides
-// leave the layout of a new result open, the next one's decide.
+// Returns which of the operator's inputs is at `position` in the iterator. If the strides of the
+// first one do not determine the layout of a new result, those of the next one do.
 inline int iterator_input(const Operator& op, int position) {
   return op.last_input_leads ? op.last_input() - position : position;
 }
@@ -44,7 +46,8 @@ inline void add_inputs(at::TensorIteratorConfig& config, const Operator& op,
   for (int i = 0; i < op.num_inputs(); ++i) config.add_const_input(*tensors[iterator_input(op, i)]);
 }
 
-// Where the iterator has a kernel's operand: 0 is the result, 1 the schema's first tensor.
+// Returns the iterator's position of a kernel operand: 0 is the result, 1 the schema's first
+// tensor.
 inline int iterator_operand(const Operator& op, int operand) {
   return operand == 0 ? 0 : 1 + iterator_input(op, operand - 1);
 }
@@ -99,14 +102,14 @@ struct Pointwise {
     return out;
   }
 
-  // Rounded to the result's type first, then to out's: ATen's order.
+  // Rounds to the result's type first, then to out's type, in ATen's order.
   static void write_as_another_type(const at::Tensor& result, at::Tensor& out) {
     if (at::native::resize_output(out, result.sizes()))
       out.as_strided_(result.sizes(), result.strides());
     copy_converted(result, out);
   }
 
-  // at::TensorIterator's choice of strides for dense operands.
+  // Returns a tensor with the strides that at::TensorIterator chooses for dense operands.
   static at::Tensor empty_like_dense(const at::Tensor& self) {
     if (self.is_contiguous()) return Backend::empty(self, c10::MemoryFormat::Contiguous);
     if (self.is_contiguous(c10::MemoryFormat::ChannelsLast))
@@ -120,7 +123,8 @@ struct Pointwise {
     return op.kernel_id(*engine_type(type), parameters);
   }
 
-  // Whether every tensor is dense, and element i of one is element i of all in memory order.
+  // Returns true if every tensor is dense and element i in memory order is the same element in all
+  // of them.
   static bool equally_dense(const Operator& op, TensorPointers tensors) {
     const at::Tensor& self = *tensors[op.last_input()];
     if (!self.is_non_overlapping_and_dense()) return false;
@@ -129,14 +133,14 @@ struct Pointwise {
     });
   }
 
-  // Whether the other tensor has self's shape and, self being dense, its order in memory.
+  // Returns true if `other` has self's shape and, given that self is dense, self's order in memory.
   static bool lies_like(const at::Tensor& other, const at::Tensor& self) {
     return other.sizes() == self.sizes() &&
            ((other.is_contiguous() && self.is_contiguous()) || other.strides() == self.strides());
   }
 
-  // Promotes, broadcasts, allocates or resizes the output, merges dimensions, and runs. An output
-  // that is defined has the type to which the inputs promote.
+  // Promotes, broadcasts, allocates or resizes the output, merges dimensions, and runs the kernel.
+  // If `out` is defined, it has the promoted type of the inputs.
   static void iterate(const Operator& op, TensorPointers tensors, const CallParameters& parameters,
                       at::Tensor& out) {
     const c10::ScalarType type = tensors[op.last_input()]->scalar_type();
@@ -160,7 +164,7 @@ struct Pointwise {
     if (!out.defined()) out = iterator.output();
     if (iterator.numel() == 0) return;
     if (mixed) {
-      // The iterator has converted nothing: ATen's kernels for a GPU read every type.
+      // The iterator has converted nothing: ATen's GPU kernels read every type.
       iterate(op, Promoted({tensors, static_cast<size_t>(op.num_inputs())}).tensors(), parameters,
               out);
       return;

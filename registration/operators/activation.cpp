@@ -1,4 +1,4 @@
-// The family of operators of an activation.
+// The operators of an activation.
 #include <algorithm>
 #include <iterator>
 
@@ -9,7 +9,8 @@
 namespace fastact {
 namespace {
 
-// As with ATen's threshold_backward() and leaky_relu_backward(), or what squared_relu is made of.
+// As in ATen's threshold_backward() and leaky_relu_backward(), and in the operators that compose
+// squared_relu.
 constexpr std::string_view kInputLeads[] = {"relu", "leaky_relu", "threshold", "squared_relu"};
 
 Descriptor derivative(const Activation& activation, int family, int order) {

@@ -16,7 +16,7 @@
 namespace fastact {
 namespace {
 
-// What the operators take beside their tensors.
+// The parameters of the operators.
 constexpr Parameter kProbability[] = {{.name = "p"}};
 constexpr Activation kDropout = {.name = "alpha_dropout",
                                  .parameters = kProbability,
@@ -57,7 +57,7 @@ struct Operators {
     return operators;
   }
 
-  // Of the gradient by self.
+  // The derivative of the gradient by self.
   static at::Tensor second_derivative(const Operator& /*op*/, const CallParameters& parameters,
                                       const at::Tensor& incoming, const at::Tensor* inputs) {
     static const Operator& selu_double_backward = operator_named("selu_double_backward");
@@ -81,7 +81,7 @@ at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
   static const Operator& selu = operator_named("selu");
   const at::Tensor* const tensors[] = {&self};
   if (!train || p == 0) return selu.call(tensors, {});
-  // As at::alpha_dropout has it.
+  // As in at::alpha_dropout.
   if (p == 1) return at::mul(selu.call(tensors, {}), at::zeros({}, self.options()));
   const at::Tensor seed = at::randint(std::numeric_limits<int64_t>::max(), {1},
                                       self.options().dtype(at::kLong).requires_grad(false));
@@ -92,7 +92,7 @@ at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
 }  // namespace
 
 std::span<const Operator* const> alpha_dropout_operators() {
-  // True in a build without selu, and in an incompatible torch, where there are no operators.
+  // The operator is absent in a build without selu, and in an incompatible torch.
   if (find_operator("selu") == nullptr) return {};
   const Operators& all = Operators::all();
   static const Operator* const list[] = {&all.value, &all.backward, &all.mask};

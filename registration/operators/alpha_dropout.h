@@ -1,5 +1,5 @@
 // SELU with alpha dropout (ops/forms/alpha_dropout.h): the operators below selu_alpha_dropout,
-// which draws a seed. Of a seed they are functions.
+// which draws a seed. They are functions of the seed.
 #pragma once
 
 #include <span>
@@ -15,7 +15,7 @@ namespace fastact {
 // torch other than the one that this library is built for.
 std::span<const Operator* const> alpha_dropout_operators();
 
-// Which kernel an operator has.
+// Returns the kernel of an operator.
 AlphaDropoutForm alpha_dropout_form(const Operator& op);
 
 }  // namespace fastact

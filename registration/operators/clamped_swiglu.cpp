@@ -1,5 +1,4 @@
-// clamped_swiglu, which takes a packed tensor apart, the elementwise _clamped_swiglu, and its
-// gradients.
+// clamped_swiglu, which splits a packed tensor; the elementwise _clamped_swiglu; and its gradients.
 #include "registration/operators/clamped_swiglu.h"
 
 #include <ATen/TensorOperators.h>
@@ -46,12 +45,12 @@ constexpr Activation kSwiglu = {.name = "clamped_swiglu",
                                 .result_suffices = nullptr};
 constexpr const char* kSwigluName = "fastact::clamped_swiglu";
 
-// ---- Derivatives in ATen's operators: of 16 bits all of it in float32
+// ---- Derivatives in ATen's operators, all in float32 for 16-bit types
 
 constexpr int kGatePart = 0;
 constexpr int kLinearPart = 1;
 
-// By one input, times the incoming gradient.
+// Returns the derivative by one input, times the incoming gradient.
 template <int Input>
 at::Tensor swiglu_derivative(const Operator& /*op*/, const CallParameters& parameters,
                              const at::Tensor& incoming, const at::Tensor* inputs) {
@@ -62,14 +61,14 @@ at::Tensor swiglu_derivative(const Operator& /*op*/, const CallParameters& param
   const at::Tensor l = inputs[kLinearPart].to(wide);
   const at::Tensor g = incoming.to(wide);
   const double alpha = parameters.numbers.values[1];
-  // As the kernels have it, which compare in this type.
+  // Rounded to this type, in which the kernels compare.
   const double limit = wide == at::kDouble ? parameters.numbers.values[0]
                                            : static_cast<float>(parameters.numbers.values[0]);
   const at::Tensor c = at::clamp_max(x, limit);
-  // NaN, which no number reaches, for an infinite limit.
+  // NaN for an infinite limit: no comparison with it is true.
   const double reached = limit - limit + limit;
   if constexpr (Input == kLinearPart) {
-    // Bounded below, where the product is 0, so that it is not infinity times 0.
+    // Clamped where the product is 0, to avoid infinity times 0.
     const at::Tensor value = at::clamp_min(c, -800.0 / alpha) * at::sigmoid(alpha * c);
     return at::where(at::abs(l) >= reached, at::zeros_like(g), g * value);
   } else {
@@ -92,7 +91,7 @@ std::tuple<at::Tensor, at::Tensor> composed_swiglu_backward(const at::Tensor& gr
           swiglu_derivative<kLinearPart>(call.op, call.parameters, grad_output, inputs).to(type)};
 }
 
-// Descriptor::gradients.
+// The function for Descriptor::gradients.
 void swiglu_gradients(const Operator& op, const CallParameters& parameters,
                       const at::Tensor& incoming, const SavedInputs& saved,
                       const std::vector<bool>& needed, at::Tensor* gradients) {
@@ -126,7 +125,7 @@ Descriptor swiglu_operator(const char* name, std::vector<const char*> inputs, in
 
 // ---- clamped_swiglu
 
-// The gate and the linear part as views, whose backward pass is one concatenation.
+// The gate and the linear part as views. Their backward pass is one concatenation.
 struct SwigluParts {
   SwigluParts(const at::Tensor& self, double limit, double alpha, bool gate_first,
               bool interleaved) {

@@ -9,17 +9,18 @@
 
 namespace fastact {
 
-// _clamped_swiglu_backward(grad_output, gate, linear, limit, alpha): the gradients by gate and
-// linear, in the shape to which all three broadcast. Where a device has no kernel, and where
-// derivatives of them may be wanted, they are composed of ATen's operators.
+// _clamped_swiglu_backward(grad_output, gate, linear, limit, alpha) returns the gradients by gate
+// and linear, in the shape to which all three broadcast. They are composed of ATen's operators if
+// the device has no kernel, or if their own derivatives may be needed.
 using ClampedSwigluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&,
                                                                  const at::Tensor&,
                                                                  const at::Tensor&, double, double);
 
-// What it is to the kernels: its family and form. It is none of operators(), as it has two results.
+// Describes the gradients to the kernels by family and form. It is not in operators(), because it
+// has two results.
 const Operator& clamped_swiglu_backward_operator();
 
-// Such a call. Throws where its tensors or parameters are not what it takes.
+// The arguments of such a call. Throws if the tensors or parameters are invalid.
 struct ClampedSwigluBackwardCall {
   ClampedSwigluBackwardCall(const at::Tensor& grad_output, const at::Tensor& gate,
                             const at::Tensor& linear, double limit, double alpha);

@@ -1,5 +1,5 @@
 // The fused operators (ops/forms/fused.h): the elementwise _fused_<activation>, its gradients, and
-// what calls it. fused_<activation> brings scale and bias into a shape that broadcasts;
+// its callers. fused_<activation> gives scale and bias a shape that broadcasts.
 // <activation>_and_mul takes the two halves of one tensor.
 #include "registration/operators/fused.h"
 
@@ -31,13 +31,13 @@ namespace {
 
 using Optional = const std::optional<at::Tensor>&;
 
-// ---- Derivatives, in operators that have derivatives: of 16 bits all of it in float32
+// ---- Derivatives in differentiable operators, all in float32 for 16-bit types
 
-// The rules name the activation's operators, for gradients().
+// The rules name the activation's operators; gradients() uses them.
 const Operator& value_of(const Operator& op) { return *op.derivatives[kGate].op; }
 const Operator& backward_of(const Operator& op) { return *op.derivatives[kSelf].op; }
 
-// By one input, for forward mode.
+// Returns the derivative by one input, for forward mode.
 template <int Input>
 at::Tensor derivative_by(const Operator& op, const CallParameters& parameters,
                          const at::Tensor& incoming, const at::Tensor* inputs) {
@@ -56,9 +56,9 @@ DerivativeRule rule(std::string op, std::vector<int> arguments) {
   return result;
 }
 
-// ---- Gradients at once
+// ---- All gradients at once
 
-// Descriptor::saves_argument. A scale's gradient takes self.
+// The function for Descriptor::saves_argument. A scale's gradient needs self.
 bool saves_argument(const Operator& /*op*/, TensorPointers tensors) {
   const auto numel = [&](int i) {
     return tensors[i]->defined() ? tensors[i]->sym_numel() : c10::SymInt(0);
@@ -68,7 +68,7 @@ bool saves_argument(const Operator& /*op*/, TensorPointers tensors) {
   return numel(kSelf) + numel(kBias) + numel(kResidual) >= largest * 2;
 }
 
-// Descriptor::argument, rounded after each operation, as PyTorch's operations have it.
+// The function for Descriptor::argument. Rounds after each operation, like PyTorch's operators.
 at::Tensor argument(TensorPointers tensors) {
   at::Tensor z = *tensors[kSelf];
   const c10::ScalarType type = z.scalar_type();
@@ -78,8 +78,8 @@ at::Tensor argument(TensorPointers tensors) {
   return z;
 }
 
-// fastact::_fused_<activation> and what stands behind it, by the index of the activation. The names
-// have to stay.
+// Returns the operators fastact::_fused_<activation> followed by `end`, by the index of the
+// activation. Their names must stay alive.
 template <class Function>
 std::deque<LazyOperator<Function>>& operators_with(const char* end) {
   auto& list = *new std::deque<LazyOperator<Function>>();
@@ -98,7 +98,7 @@ const LazyOperator<FusedWithArgument>& operator_with_argument(const Operator& op
   return all[op.family];
 }
 
-// Whether a key has a kernel for the gradients, of which no derivative is wanted.
+// Returns true if a key has a kernel for the gradients, which need no derivative themselves.
 bool has_kernel(const at::Tensor& incoming, const at::Tensor* inputs) {
   return !at::GradMode::is_enabled() && is_plain(incoming) &&
          std::all_of(inputs, inputs + kFusedInputs, is_plain);
@@ -108,7 +108,7 @@ at::ArrayRef<double> numbers_of(const Operator& op, const CallParameters& parame
   return {parameters.numbers.values, op.parameters().size()};
 }
 
-// Descriptor::with_argument.
+// The function for Descriptor::with_argument.
 std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointers tensors,
                                                 const CallParameters& parameters,
                                                 const c10::DispatchKeySet* keys) {
@@ -137,7 +137,7 @@ bool is_own_gradient(const Operator& op, const SavedInputs& saved,
          saved.was_absent(kScale) && saved.was_absent(kGate) && !needed[kBias];
 }
 
-// Operator::gradients.
+// The function for Descriptor::gradients.
 void gradients(const Operator& op, const CallParameters& parameters, const at::Tensor& incoming,
                const SavedInputs& saved, const std::vector<bool>& needed, at::Tensor* gradients) {
   const at::Tensor* const inputs = saved.tensors;
@@ -191,7 +191,7 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
   if (needed[kSelf] && inputs[kScale].defined()) gradients[kSelf] = at::mul(slope, inputs[kScale]);
 }
 
-// For tensors without a kernel.
+// The kernel for tensors that have no other.
 struct ComposedBackward {
   const Operator* op;
 
@@ -225,7 +225,7 @@ std::string packed_name(const Operator& op) {
   return std::string(op.activation->name) + "_and_mul";
 }
 
-// scale or bias: one in one dimension lies along self's dimension `dim`.
+// Gives scale or bias a shape in which a 1-D vector varies along dimension `dim` of self.
 at::Tensor along(const Operator& op, int input, const at::Tensor& vector, const at::Tensor& self,
                  int64_t dim) {
   const int64_t rank = self.dim();
@@ -244,7 +244,7 @@ at::Tensor along(const Operator& op, int input, const at::Tensor& vector, const 
   return vector.reshape_symint(shape);
 }
 
-// The call of the elementwise operator.
+// The arguments of the elementwise operator.
 struct ElementwiseCall {
   ElementwiseCall(const Operator& op, const at::Tensor& self,
                   const std::optional<at::Tensor>& scale, const std::optional<at::Tensor>& bias,
@@ -259,9 +259,9 @@ struct ElementwiseCall {
   const at::Tensor* tensors[kFusedInputs];
 };
 
-// The same of the halves of self's last dimension, of which the first or the second one is the
-// gate of a gated unit: what goes through the activation. As views, whose backward pass is one
-// concatenation.
+// The same for the halves of self's last dimension. The first or the second half is the gate of a
+// gated unit, which is the operand of the activation. The halves are views; their backward pass is
+// one concatenation.
 struct HalvesCall {
   HalvesCall(const Operator& op, const at::Tensor& self, bool gate_first) {
     TORCH_CHECK(self.dim() > 0, "fastact::", packed_name(op),
@@ -280,8 +280,8 @@ struct HalvesCall {
                                              nullptr};
 };
 
-// An in-place call overwrites self, of which z is computed again in a backward pass, and does not
-// resize it.
+// Checks an in-place call. It does not resize self, and it overwrites self, from which a backward
+// pass would recompute z.
 void check_in_place(const Operator& op, TensorPointers tensors) {
   const c10::SymIntArrayRef shape = tensors[kSelf]->sym_sizes();
   for (int i = 0; i < kFusedInputs; ++i) {
@@ -344,7 +344,7 @@ struct Composite<Types<P...>> {
   };
 };
 
-// visit(name, Composite's functor) for each form of every fused operator.
+// Calls visit(name, Composite's functor) for each form of every fused operator.
 template <class Visit>
 void for_each_composite(const Visit& visit) {
   for (const Operator* op : operators()) {
@@ -363,8 +363,8 @@ void for_each_composite(const Visit& visit) {
   }
 }
 
-// ", Tensor? scale=None, ..., float alpha=1.0, *, int dim=-1". A parameter without a default cannot
-// stand behind arguments with one but as a keyword.
+// Returns text such as ", Tensor? scale=None, ..., float alpha=1.0, *, int dim=-1". A parameter
+// without a default is keyword-only, because it cannot follow arguments with a default.
 std::string fused_arguments(const Operator& op) {
   std::string text;
   for (int i = 1; i < kFusedInputs; ++i)
@@ -512,7 +512,7 @@ TORCH_LIBRARY_FRAGMENT(fastact, library) {
   }
 }
 
-// Not CompositeImplicitAutograd: a FakeTensor would then have the strides of the compositions.
+// Not CompositeImplicitAutograd: a FakeTensor would then have the strides of the composition.
 TORCH_LIBRARY_IMPL(fastact, CompositeExplicitAutograd, library) {
   for (const Operator* op : operators()) {
     if (!op->is_fused) continue;

@@ -1,5 +1,5 @@
-// What the fused operators' gradients are called and made of, for a dispatch key that has them in
-// one pass.
+// The names and signatures of the fused operators' gradients, and their composition, for dispatch
+// keys that compute them in one pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@
 
 namespace fastact {
 
-// The positions of the inputs.
+// Positions of the inputs.
 inline constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
 inline constexpr int kScale = static_cast<int>(FusedInput::kScale);
 inline constexpr int kBias = static_cast<int>(FusedInput::kBias);
@@ -38,19 +38,19 @@ using FusedBackward = FusedTensors(const at::Tensor&, const at::Tensor&,
 
 std::string fused_backward_name(const Operator& op);
 
-// _fused_<activation>_with_argument(self, scale, bias, residual, gate, parameters): the result, and
-// z = self * scale + bias + residual, of self's type, which a backward pass keeps.
+// _fused_<activation>_with_argument(self, scale, bias, residual, gate, parameters) returns the
+// result and z = self * scale + bias + residual in self's type, which the backward pass saves.
 using FusedWithArgument = std::tuple<at::Tensor, at::Tensor>(
     const at::Tensor&, const std::optional<at::Tensor>&, const std::optional<at::Tensor>&,
     const std::optional<at::Tensor>&, const std::optional<at::Tensor>&, at::ArrayRef<double>);
 
 std::string fused_with_argument_name(const Operator& op);
 
-// z by itself, with the same bits: Leaky ReLU with a slope of 1 gives it as it is.
+// Returns z alone, with the same bits, computed by Leaky ReLU with a slope of 1.
 at::Tensor fused_argument_of(TensorPointers tensors);
 
-// The arguments of these as an Operator's call has them. Throws a ValueError where there are not as
-// many numbers as parameters.
+// The arguments of these operators in the form of an Operator's call. Throws a ValueError if the
+// number of parameters is wrong.
 struct FusedArguments {
   FusedArguments(const Operator& op, const std::string& name, const at::Tensor& self,
                  const std::optional<at::Tensor>& scale, const std::optional<at::Tensor>& bias,

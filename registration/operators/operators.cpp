@@ -10,7 +10,7 @@
 
 namespace fastact {
 
-// Of each family in ops/forms/, <name>_operators(): see registration/operators/<name>.cpp.
+// <name>_operators() of each family in ops/forms/, defined in registration/operators/<name>.cpp.
 #define FASTACT_DECLARE(name, Forms) std::vector<Descriptor> name##_operators(int family);
 FASTACT_FORMS(FASTACT_DECLARE)
 #undef FASTACT_DECLARE
@@ -32,7 +32,7 @@ std::vector<Descriptor> descriptors() {
   return all;
 }
 
-// What a typo in a descriptor would break at some later call.
+// Checks a descriptor for mistakes that would otherwise break a later call.
 void check(const Descriptor& descriptor) {
   const size_t inputs = descriptor.inputs.size();
   const FormInfo form = descriptor.is_fused

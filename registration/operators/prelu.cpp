@@ -1,4 +1,4 @@
-// prelu, which broadcasts its weight, and the elementwise operators that it is made of.
+// prelu, which broadcasts its weight, and the elementwise operators that compose it.
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
@@ -13,7 +13,7 @@
 namespace fastact {
 namespace {
 
-// at::prelu's checks, in its order.
+// The checks of at::prelu, in its order.
 void check(const at::Tensor& self, const at::Tensor& weight) {
   TORCH_CHECK(self.scalar_type() == weight.scalar_type(),
               "fastact::prelu: expected weight to have self's type ", self.scalar_type(),
@@ -38,7 +38,7 @@ void check(const at::Tensor& self, const at::Tensor& weight) {
               weight.device(), " and self on ", self.device());
 }
 
-// An input in a shape that broadcasts to self's, as its form says.
+// Returns an input in a shape that broadcasts to self's, as its form specifies.
 at::Tensor broadcastable(Broadcast broadcast, const at::Tensor& input, const at::Tensor& self) {
   if (broadcast == Broadcast::kElementwise) return input;
   c10::SymDimVector shape(self.dim(), 1);
@@ -57,8 +57,8 @@ at::Tensor composite(const at::Tensor& self, const at::Tensor& weight) {
 
 }  // namespace
 
-// PReLU's, elementwise: the value for a weight of self's shape, and the derivatives. prelu itself
-// broadcasts its weight, and calls them.
+// Returns PReLU's elementwise operators: the value for a weight of self's shape, and the
+// derivatives. prelu itself broadcasts its weight and calls them.
 std::vector<Descriptor> prelu_operators(int family) {
   using Rule = DerivativeRule;
   constexpr int kIncoming = Rule::kIncoming;

@@ -1,6 +1,6 @@
-// The templates between an operator's C++ signature, which is what the dispatcher calls, and the
-// uniform form that everything else is written in: (operator, tensors, parameters). A call is
-// erased once where a dispatch key takes it, and typed once where it goes on to the next.
+// Templates that convert between an operator's C++ signature, which the dispatcher calls, and the
+// uniform form (operator, tensors, parameters) that all other code uses. A call is type-erased once
+// when a dispatch key takes it, and typed once when it goes on to the next key.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,12 +21,12 @@ namespace fastact {
 
 // ---- Signatures
 
-// An operator's arguments: tensors, of which the last ones may be optional, then numbers, then, for
-// derivatives that can be computed from the activation's result, is_result.
+// An operator's arguments: tensors, of which the last ones may be optional; then numbers; then
+// is_result, for derivatives that can be computed from the activation's result.
 template <int Tensors, int Numbers, bool HasFlag, int Optional = 0>
 struct Signature {};
 
-// The C++ types behind the tensors.
+// The C++ types that follow the tensors.
 template <class... P>
 struct Types {};
 
@@ -37,12 +37,12 @@ struct RepeatedDouble<0, P...> {
   using type = Types<P...>;
 };
 
-// Of the tensor at this position; those from Required on are optional.
+// The type of the tensor at this position. Tensors from Required on are optional.
 template <size_t Position, size_t Required>
 using TensorArgument =
     std::conditional_t<(Position < Required), const at::Tensor&, const std::optional<at::Tensor>&>;
 
-// Between an argument and the uniform form, where an absent tensor is an undefined one.
+// Converts an argument to the uniform form, in which an absent tensor is an undefined one.
 // NOLINTNEXTLINE(bugprone-return-const-ref-from-parameter): a kernel's arguments outlive its call
 inline const at::Tensor& tensor_of(const at::Tensor& argument) { return argument; }
 inline const at::Tensor& tensor_of(const std::optional<at::Tensor>& argument) {
@@ -101,10 +101,10 @@ T parameter_at(const CallParameters& parameters, [[maybe_unused]] size_t positio
   }
 }
 
-// Tensors of an operator that takes each of them: those of an activation's third derivative.
+// The most tensors of an operator without optional ones: those of an activation's third derivative.
 inline constexpr int kMaxRequired = kTopOrder + 1;
 
-// visit(Signature<...>) for so many tensors and numbers, and is_result or not.
+// Calls visit(Signature<...>) for this number of tensors and numbers, with or without is_result.
 template <int Tensors = 1, int Numbers = 0, class Visit>
 void with_signature(int tensors, int numbers, bool has_flag, const Visit& visit) {
   if constexpr (Tensors > kMaxRequired || Numbers > kMaxParameters) {
@@ -115,7 +115,7 @@ void with_signature(int tensors, int numbers, bool has_flag, const Visit& visit)
     with_signature<Tensors, Numbers + 1>(tensors, numbers, has_flag, visit);
   } else if (!has_flag) {
     visit(Signature<Tensors, Numbers, false>{});
-  } else if constexpr (Tensors > 1) {  // only a derivative has it
+  } else if constexpr (Tensors > 1) {  // only derivatives have the flag
     visit(Signature<Tensors, Numbers, true>{});
   }
 }
@@ -132,7 +132,7 @@ void with_fused_signature(int numbers, const Visit& visit) {
   }
 }
 
-// The same for an operator's.
+// The same for the signature of an operator.
 template <class Visit>
 void with_signature(const Descriptor& op, const Visit& visit) {
   const auto numbers =
@@ -146,16 +146,17 @@ void with_signature(const Descriptor& op, const Visit& visit) {
 
 // ---- Calls
 
-// An operator's typed handle, looked up at its first call: kernels are registered before all
-// schemas are.
+// The typed handle of an operator. It is looked up at the first call, because kernels are
+// registered before all schemas are.
 template <class Function>
 class LazyOperator {
  public:
-  // The names have to stay.
+  // The names must stay alive.
   constexpr LazyOperator(const char* name, const char* overload)
       : name_(name), overload_(overload) {}
 
-  // From the top of the dispatcher, or, with keys, from the highest of those on.
+  // Calls from the top of the dispatcher, or, if `keys` is given, from the highest of these keys
+  // on.
   template <class... Arguments>
   decltype(auto) dispatch(const c10::DispatchKeySet* keys, Arguments&&... arguments) const {
     const auto* handle = handle_.load(std::memory_order_acquire);
@@ -167,7 +168,7 @@ class LazyOperator {
  private:
   [[gnu::noinline]] const c10::TypedOperatorHandle<Function>* look_up() const {
     TORCH_CHECK(torch_mismatch().empty(), torch_mismatch());
-    // Kept for the life of the process. Of first calls at once the first one's handle stays.
+    // Kept until the process ends. If several first calls race, the first handle is kept.
     const auto* handle =
         new c10::TypedOperatorHandle<Function>(c10::Dispatcher::singleton()
                                                    .findSchemaOrThrow(name_, overload_)
@@ -183,8 +184,8 @@ class LazyOperator {
   mutable std::atomic<const c10::TypedOperatorHandle<Function>*> handle_ = nullptr;
 };
 
-// Only an activation's value has an in-place form, and only values, first derivatives and fused
-// forms write to a given tensor; the others are not compiled.
+// Only an activation's value has an in-place form. Only values, first derivatives and fused forms
+// have an out form; other signatures are not compiled.
 template <int Tensors, int Optional>
 inline constexpr bool kHasOut = Tensors <= 2 || Optional > 0;
 
@@ -232,7 +233,7 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : publ
   using Functions = FunctionsOf<Tensors, Numbers, HasFlag, Optional>;
   static constexpr size_t kRequired = Tensors - Optional;
 
-  // f(std::index_sequence of the tensors, parameters...)
+  // Calls f(std::index_sequence of the tensors, parameters...).
   template <class Function>
   static decltype(auto) expand(const CallParameters& parameters, const Function& f) {
     return [&]<class... P>(Types<P...>) -> decltype(auto) {
@@ -249,7 +250,7 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : publ
 
 // ---- Kernels for the dispatcher
 
-// What an implementation of a dispatch key has any of.
+// The functions that an implementation of a dispatch key may define.
 template <class I>
 concept ImplementsFunctional = requires(c10::DispatchKeySet keys, const Operator& op,
                                         TensorPointers tensors, const CallParameters& parameters) {
@@ -300,7 +301,8 @@ struct Kernels<Implementation, std::index_sequence<I...>, Types<P...>, Required>
 inline std::string in_place_name(const Operator& op) { return op.name + "_"; }
 inline std::string out_name(const Operator& op) { return op.name + "." + op.out; }
 
-// What a schema has of an operator's parameters: ", float alpha=1.0, float scale=1.0", or nothing.
+// Returns the operator's parameters as its schema lists them: ", float alpha=1.0, float scale=1.0",
+// or nothing.
 inline std::string parameter_arguments(const Operator& op) {
   std::string text;
   for (const Parameter& parameter : op.parameters()) {
@@ -321,8 +323,8 @@ void for_each_name(const Visit& visit) {
   }
 }
 
-// Whether an implementation is for operators with optional tensors, or without: as its kIsFused
-// says, else for both.
+// Returns true if an implementation serves operators with optional tensors, or without. Its
+// kIsFused decides; without kIsFused it serves both.
 template <class Implementation>
 consteval bool takes_optional(bool optional) {
   if constexpr (requires { Implementation::kIsFused; }) {
@@ -332,7 +334,8 @@ consteval bool takes_optional(bool optional) {
   }
 }
 
-// Registers the implementation's kernels for every operator, or for those that it serves().
+// Registers the implementation's kernels for every operator, or for those for which serves()
+// returns true.
 template <IsImplementation Implementation>
 void implement(torch::Library& library, c10::DispatchKey key,
                std::span<const Operator* const> list = operators()) {

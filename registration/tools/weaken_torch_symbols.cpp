@@ -1,11 +1,11 @@
-// Makes a shared library's references to torch weak, after it has been linked.
+// Makes a linked shared library's references to torch weak.
 //
-// Torch's C++ symbols change between versions, and the dynamic linker stops at the first that it
-// misses: a user who loads the library into another torch reads a mangled name. With weak
-// references the library loads, compares versions before it calls anything else, and says in one
-// sentence what it expects (registration/build_info.h). In the torch that it was built for every
-// reference is found, and nothing changes; where one is missing in a torch of the same version, the
-// library looks for that, too (registration/torch_symbols.h).
+// Torch's C++ symbols change between versions, and the dynamic linker stops at the first one it
+// cannot find. A user who loads the library into another torch would read a mangled name. With weak
+// references the library loads, compares versions before it calls anything else, and reports in one
+// sentence what it expects (registration/build_info.h). In the torch that it was built for, every
+// reference is found and nothing changes. If a reference is missing in a torch of the same version,
+// the library reports this too (registration/torch_symbols.h).
 //
 //   weaken_torch_symbols LIBRARY
 #include <elf.h>
@@ -28,7 +28,7 @@ T read_at(const std::vector<char>& file, size_t offset) {
   return value;
 }
 
-// False, and nothing done, if this is not a 64-bit ELF file.
+// Returns false and does nothing if this is not a 64-bit ELF file.
 bool weaken(std::vector<char>& file) {
   if (file.size() < sizeof(Elf64_Ehdr) || std::memcmp(file.data(), ELFMAG, SELFMAG) != 0 ||
       file[EI_CLASS] != ELFCLASS64) {

@@ -1,5 +1,5 @@
-// Writes what follows from the catalogue: the public C++ header, the functions behind it, and
-// catalogue.json, from which Python modules and pages are made.
+// Writes the files that follow from the catalogue: the public C++ header, the functions that
+// implement it, and catalogue.json, from which the Python modules and the pages are generated.
 //
 //   write_catalogue fastact.h.in fastact.h api.cpp catalogue.json
 #include <fstream>
@@ -12,12 +12,12 @@
 namespace fastact {
 namespace {
 
-// An activation as its C++ functions show it.
+// The C++ functions of an activation.
 struct Functions {
   explicit Functions(const Activation& activation) : name(activation.name) {
     for (const Parameter& parameter : activation.parameters) {
       const std::string declaration = ", double " + std::string(parameter.name);
-      // A fused operator has an operand of this name.
+      // A fused operator has an operand named scale.
       const std::string fused = parameter.name == "scale" ? ", double output_scale" : declaration;
       std::string value;
       if (parameter.default_value.has_value()) value = " = " + literal(*parameter.default_value);
@@ -30,43 +30,43 @@ struct Functions {
       types += ", double";
     }
     if (activation.traits.gradient_from_result) {
-      comment += "; with is_result, self is the activation's result instead of its input";
+      comment += ". If is_result is true, self is the activation's result instead of its input";
       declared_result = ", bool is_result = false";
       defined_result = ", bool is_result";
       passed_result = ", is_result";
       result_type = ", bool";
     } else if (activation.traits.saves == Saves::kOutput) {
       operand = "output";
-      comment = "f'(x), from output = f(x)";
+      comment = "f'(x), computed from output = f(x)";
     }
   }
 
   void declare(std::ostream& to) const {
-    to << "\n// ---- " << name << " ----\n\n// f(self), elementwise.\nFASTACT_API at::Tensor "
-       << name << "(const at::Tensor& self" << declared
-       << ");\n\n// The same, written to self, which is returned.\nFASTACT_API at::Tensor& " << name
+    to << "\n// ---- " << name
+       << " ----\n\n// Returns f(self), elementwise.\nFASTACT_API at::Tensor " << name
+       << "(const at::Tensor& self" << declared
+       << ");\n\n// Writes the same to self and returns self.\nFASTACT_API at::Tensor& " << name
        << "_(at::Tensor& self" << declared
-       << ");\n\n// The same, written to out, which is resized if need be (with a warning if it "
-          "was "
-          "not empty) and returned.\nFASTACT_API at::Tensor& "
+       << ");\n\n// Writes the same to out and returns out. Resizes out if necessary, with a "
+          "warning unless it was empty.\nFASTACT_API at::Tensor& "
        << name << "_out(at::Tensor& out, const at::Tensor& self" << declared
-       << ");\n\n// grad_output * " << comment << ".\nFASTACT_API at::Tensor " << name
+       << ");\n\n// Returns grad_output * " << comment << ".\nFASTACT_API at::Tensor " << name
        << "_backward(const at::Tensor& grad_output, const at::Tensor& " << operand << declared
        << declared_result
-       << ");\n\n// f(self * scale + bias + residual) * gate, in one pass over memory; an operand "
-          "may "
-          "be absent.\nFASTACT_API at::Tensor fused_"
+       << ");\n\n// Returns f(self * scale + bias + residual) * gate, computed in one pass over "
+          "memory. Each operand may be absent.\nFASTACT_API at::Tensor fused_"
        << name << "(const at::Tensor& self, const FusedOperands& operands" << fused_declared
-       << ");\n\n// The same, written to self, where no derivative is wanted.\nFASTACT_API "
+       << ");\n\n// Writes the same to self. No input may require a gradient.\nFASTACT_API "
           "at::Tensor& fused_"
        << name << "_(at::Tensor& self, const FusedOperands& operands" << fused_declared
-       << ");\n\n// The same, written to out.\nFASTACT_API at::Tensor& fused_" << name
+       << ");\n\n// Writes the same to out.\nFASTACT_API at::Tensor& fused_" << name
        << "_out(at::Tensor& out, const at::Tensor& self, const FusedOperands& operands"
        << fused_declared
-       << ");\n\n// f of the first half of self's last dimension, or of the second one, times the "
-          "other one.\nFASTACT_API at::Tensor "
+       << ");\n\n// Returns f(first half) * (second half) of self's last dimension. If gate_first "
+          "is "
+          "false, f takes the second half.\nFASTACT_API at::Tensor "
        << name << "_and_mul(const at::Tensor& self" << fused_declared
-       << ", bool gate_first = true);\n\n// The same, written to out.\nFASTACT_API at::Tensor& "
+       << ", bool gate_first = true);\n\n// Writes the same to out.\nFASTACT_API at::Tensor& "
        << name << "_and_mul_out(at::Tensor& out, const at::Tensor& self" << fused_declared
        << ", bool gate_first = true);\n";
   }

@@ -1,8 +1,8 @@
-// min(max(x, low), high) for two bounds, which hardtanh and relu6 are.
+// min(max(x, low), high) for two bounds, the common formula of hardtanh and relu6.
 //
-// The bounds are rounded to the element's type first: then the result is at a bound exactly where
-// the input is at or beyond it, and serves in the input's place in every derivative. With a bound
-// that is NaN so is every value, as in PyTorch.
+// The bounds are first rounded to the element's type. Then the result equals a bound exactly if the
+// input is at or beyond it, so every derivative can be computed from the result. If a bound is NaN,
+// so is every value, as in PyTorch.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -12,7 +12,7 @@ namespace fastact::inline FASTACT_TARGET {
 struct Clamp {
   static constexpr Traits kTraits = {.saves = Saves::kResultAsInput};
 
-  // Each is NaN if the other is.
+  // Each bound is NaN if the other is.
   FASTACT_INLINE Clamp(double min, double max)
       : low(max == max ? min : max), high(min == min ? max : min) {}
 
@@ -22,7 +22,7 @@ struct Clamp {
     if constexpr (Order == 0) {
       const T lower = low.template in<Element>();
       const T upper = high.template in<Element>();
-      // NaN if the result is, as x then was, or if the bounds are.
+      // NaN if x or a bound is NaN.
       return canonical(upper, at_most(at_least(x, lower), upper));
     } else {
       return is_nan(x) ? x : T{0};
@@ -43,8 +43,9 @@ struct Clamp {
   }
 
  private:
-  // A bound as each type has it, found once a call, as GCC 12 leaves Float16's rounding in the
-  // loop. hardtanh: 0.100 instead of 0.114 ns an element (Emerald Rapids, AVX-512, docs/tuning.md).
+  // A bound rounded to each type, computed once per call, because GCC 12 leaves the rounding to
+  // Float16 inside the loop. hardtanh: 0.100 instead of 0.114 ns an element (Emerald Rapids,
+  // AVX-512, docs/tuning.md).
   struct Bound {
     double exact;
     float nearest;

@@ -1,7 +1,8 @@
-// f(x) = positive x for x > 0, negative (e^(rate x) - 1) for x <= 0: what ELU and CELU are.
+// f(x) = positive x for x > 0, negative (e^(rate x) - 1) for x <= 0: the common formula of ELU and
+// CELU.
 //
-// Three forms, of which a call's parameters choose one: the defaults' in float, that of ordinary
-// parameters, and a longer one for any others.
+// A call's parameters choose one of three forms: one in float for the defaults, one for ordinary
+// parameters, and a longer one for all others.
 #pragma once
 
 #include "ops/activations/activation.h"
@@ -10,8 +11,8 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// Of (1, 1, 1), float32's first derivative: in float.
-// That takes 0.48 ns an element, in double 0.89 (Zen 4, docs/tuning.md).
+// For the parameters (1, 1, 1): float32's first derivative, in float. It takes 0.48 ns an element,
+// in double 0.89 (Zen 4, docs/tuning.md).
 struct ExponentialLinearOfOne {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
 
@@ -22,15 +23,15 @@ struct ExponentialLinearOfOne {
 
   FASTACT_INLINE explicit constexpr ExponentialLinearOfOne(const double* /*parameters*/) {}
 
-  // (e^r - 1 - r) / r^2 for |r| <= ln2 / 2, to 2^-28.2 of e^r: minimax
+  // (e^r - 1 - r) / r^2 for |r| <= ln2 / 2, to 2^-28.2 of e^r. Minimax
   // (scripts/fit_polynomials.py).
   static constexpr Coefficients kTail{0x1.fffffcp-2f, 0x1.555494p-3f, 0x1.5558bep-5f,
                                       0x1.123856p-7f, 0x1.6a3d06p-10f};
 
   template <class Element>
   FASTACT_INLINE static auto backward(float g, float x) {
-    // The first float for which e^x is at least half the smallest subnormal: below, whatever g is,
-    // zero times any factor is +0.
+    // The first float for which e^x is at least half the smallest subnormal number. Below it the
+    // result is +0 for any g, because zero times any factor is +0.
     constexpr float kVanishing = -0x1.9fe368p6f;
     const SplitExponential slope =
         split_exponential<kTail>(clamp_negative(x, kVanishing), 1.0f, 0.0f);
@@ -39,9 +40,9 @@ struct ExponentialLinearOfOne {
   }
 };
 
-// Of ordinary parameters: with a rate above 0, so that the exponential is at most 1, and with
-// factors of a size that no type's intermediate results overflow or vanish too early, nor 16-bit
-// types' rounding of the rate to float is seen in the result.
+// For ordinary parameters. The rate is positive, so the exponential is at most 1. The factors are
+// of a size with which no intermediate result of any type overflows or underflows too early, and
+// with which rounding the rate to float does not affect 16-bit results.
 struct OrdinaryExponentialLinear {
   static constexpr Traits kTraits = {.saves = Saves::kInput, .gradient_from_result = true};
   using Default = ExponentialLinearOfOne;
@@ -56,7 +57,7 @@ struct OrdinaryExponentialLinear {
       const double size = x < 0.0 ? -x : x;
       return size >= 0x1p-20 && size <= 0x1p20;
     };
-    // Of the factors negative rate^k the first and the last.
+    // Of the factors negative rate^k, checks the first and the last.
     return rate > 0.0 && is_moderate(rate) && is_moderate(positive) && is_moderate(negative) &&
            is_moderate(negative * rate * rate * rate);
   }
@@ -74,10 +75,10 @@ struct OrdinaryExponentialLinear {
     T rest = 0;
     if constexpr (std::is_same_v<Element, double>) rest = fma(rate, x, -z) + rate_low * x;
     if constexpr (Order == 0) {
-      // -0.0 and a NaN go the way of the positive, which keeps them.
+      // The branch for positive x keeps -0.0 and NaN.
       T below_zero = static_cast<T>(negative) * exponential_minus_one<Element>(z, rest);
       if constexpr (std::is_same_v<Element, double>) {
-        // A subnormal z lacks digits that a factor above 1 would show; e^z - 1 is z there.
+        // A subnormal z lacks digits, which a factor above 1 would expose. There, e^z - 1 is z.
         const double tiny = factor<1>() * wide;
         below_zero = magnitude(wide) < 0x1p-1000 ? tiny : below_zero;
       }
@@ -85,12 +86,12 @@ struct OrdinaryExponentialLinear {
     } else {
       const T beyond_zero = Order == 1 ? static_cast<T>(positive) : T{0};
       const T below_zero = times_exponential<Element>(static_cast<T>(factor<Order>()), z, rest);
-      // A NaN goes the way of the negative, which keeps it.
+      // The branch for negative x keeps a NaN.
       return wide > T{0} ? beyond_zero : below_zero;
     }
   }
 
-  // For ELU's and CELU's default parameters.
+  // True for the default parameters of ELU and CELU.
   FASTACT_INLINE bool approximates() const {
     return positive == 1.0 && negative == 1.0 && rate == 1.0;
   }
@@ -130,11 +131,12 @@ struct OrdinaryExponentialLinear {
   }
 };
 
-// Of any parameters: every type in double, with exponents apart wherever a product of parameters
-// and powers may leave double's range though the result does not. An infinite parameter gives what
-// IEEE arithmetic gives for the definition.
+// For any parameters. Every type computes in double, and exponents are kept separately wherever a
+// product of parameters and powers may leave the range of double although the result does not. An
+// infinite parameter gives the IEEE result of the definition.
 struct ExponentialLinear {
-  // From the result the gradient comes in the type's own arithmetic: it keeps away from its limits.
+  // The gradient from the result is computed in the type's own arithmetic, so the parameters must
+  // be far from the limits of its range.
   static constexpr bool result_suffices(double scale, double alpha, double rate) {
     const auto is_moderate = [](double x) {
       const double size = x < 0.0 ? -x : x;
@@ -160,24 +162,24 @@ struct ExponentialLinear {
     const auto wide = static_cast<double>(x);
     const ScaledArgument z = scaled_argument(rate, rate_rest, wide);
     if constexpr (Order == 0) {
-      // -0.0 and a NaN go the way of the positive, which keeps them.
+      // The branch for positive x keeps -0.0 and NaN.
       const double below_zero = value_below_zero(z);
       return narrowed<Element>(wide < 0.0 ? below_zero : positive * wide);
     } else {
       const double beyond_zero = Order == 1 ? positive : 0.0;
       const auto [n, p, rest] = scaled_exponential(z.value, z.rest);
       const double factor = factors[Order].significand;
-      // e^r times the factor; an infinite one would meet itself in the sum.
+      // e^r times the factor. An infinite factor would give infinity minus infinity in the sum.
       const double times_infinity = factor * (z.value == -kInfinity ? 0.0 : 1.0);
       const double y = magnitude(factor) == kInfinity ? times_infinity : fma(p, factor, factor);
       const double below_zero = times_power_of_two(y, factors[Order].exponent + n);
-      // A NaN goes the way of the negative, which keeps it.
+      // The branch for negative x keeps a NaN.
       return narrowed<Element>(wide > 0.0 ? beyond_zero : below_zero);
     }
   }
 
-  // d(y) = rate (y + negative) below zero, positive beyond. Never negative, also where y was
-  // rounded to or below its limit.
+  // d(y) = rate (y + negative) below zero, positive above. Never negative, even if y was rounded to
+  // or below its limit.
   template <class Element, int Order>
   FASTACT_INLINE Wider<Element> derivative_from_result(OpMath<Element> y) const {
     using T = Wider<Element>;
@@ -195,7 +197,7 @@ struct ExponentialLinear {
     return is_nan(wide) ? wide : result;
   }
 
-  // As the ordinary form, which the parameters choose then.
+  // The same condition as in the ordinary form, which these parameters select.
   FASTACT_INLINE bool approximates() const {
     return positive == 1.0 && negative == 1.0 && plain_rate == 1.0;
   }
@@ -207,7 +209,7 @@ struct ExponentialLinear {
 
   template <class Tensor>
   Tensor fourth_derivative(const Tensor& x) const {
-    // A factor after the other: rate^4 may be infinite.
+    // One factor at a time, because rate^4 may be infinite.
     const Tensor second = plain_rate * (plain_rate * exp(plain_rate * fastact::below_zero(x)));
     return where(x > 0.0, 0.0, negative * (plain_rate * (plain_rate * second)));
   }
@@ -224,7 +226,8 @@ struct ExponentialLinear {
 
   FASTACT_INLINE double value_below_zero(const ScaledArgument& z) const {
     const auto [n, p, rest] = scaled_exponential(z.value, z.rest);
-    // From 2^60 on the 1 is nothing beside the power, below 2^-60 the power beside the 1.
+    // From 2^60 on, 1 is negligible beside the power; below 2^-60, the power is negligible beside
+    // 1.
     const bool is_large = n > 60.0;
     const double scale = power_of_two(is_large ? 0.0 : clamp_below(n, -60.0));
     const double minus_one = fma(scale, rest, fma(scale, p, is_large ? 1.0 : scale - 1.0));

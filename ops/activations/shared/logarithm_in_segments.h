@@ -1,4 +1,4 @@
-// log(1 + e^-|x|) in float32, in segments (segments.h): what softplus and log_sigmoid share.
+// log(1 + e^-|x|) in float32, in segments (segments.h). softplus and log_sigmoid share it.
 #pragma once
 
 #include "ops/activations/tables/softplus.h"
@@ -16,7 +16,7 @@ struct LogarithmInSegments {
     return segment_index<*kSegmentTable<Order>>(unbounded_size(x, kLogisticEnd<float>));
   }
 
-  // At -|x|, 2^guard times too large.
+  // Returns the value at -|x|, scaled by 2^guard.
   FASTACT_INLINE static float guarded(const Segment& segment, float x) {
     const float size = clamp_magnitude(x, kLogisticEnd<float>);
     return decaying(in_segment(segment, size), reduce_in_pieces(size));

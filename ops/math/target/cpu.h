@@ -1,11 +1,11 @@
-// target.h for CPUs, and for the host code of .cu files.
+// The definitions of target.h for CPUs and for the host code of .cu files.
 #pragma once
 
 #include "ops/math/target/target.h"
 
 namespace fastact {
 
-// 1, see hidden(). A variable, so that no compiler knows its value.
+// Contains 1, see hidden(). It is a variable, so that no compiler knows its value.
 extern const double kHiddenOne;
 
 }  // namespace fastact
@@ -26,7 +26,7 @@ FASTACT_INLINE double magnitude(double x) { return __builtin_fabs(x); }
 FASTACT_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
 FASTACT_INLINE double square_root(double x) { return __builtin_sqrt(x); }
 
-// GCC 12 makes one instruction of AVX-512 of it, and two of the masks' expression.
+// GCC 12 compiles this to one AVX-512 instruction, and an expression with masks to two.
 FASTACT_INLINE float with_sign_of(float size, float x) { return __builtin_copysignf(size, x); }
 FASTACT_INLINE double with_sign_of(double size, double x) { return __builtin_copysign(size, x); }
 
@@ -38,8 +38,9 @@ FASTACT_INLINE bool unordered(T x, T y) {
 FASTACT_INLINE float approximate_exp2(float x) { return __builtin_exp2f(x); }
 FASTACT_INLINE float approximate_reciprocal(float x) { return 1.0f / x; }
 
-// A constant that the compiler does not see: of a maximum with one that it sees GCC 12 makes a
-// comparison and a selection. Sigmoid, float32: 0.71 instead of 0.80 ns (Emerald Rapids, AVX2).
+// Returns a constant that the compiler cannot see. GCC 12 compiles a maximum with a visible
+// constant to a comparison and a selection. Sigmoid, float32: 0.71 instead of 0.80 ns an element
+// (Emerald Rapids, AVX2).
 template <class T>
 FASTACT_INLINE T hidden(T constant) {
   return constant * static_cast<T>(kHiddenOne);
@@ -72,8 +73,8 @@ FASTACT_INLINE T clamp_magnitude(T x, T high) {
   return size > bound ? bound : size;
 }
 
-// Positive numbers are in the order of their bits, whose minimum is one instruction.
-// Sigmoid's backward, bfloat16: 0.37 ns, by comparison 0.42 (Emerald Rapids, AVX2).
+// Positive floats are ordered by their bits, whose minimum is one instruction. Sigmoid's backward,
+// bfloat16: 0.37 ns an element, by comparison 0.42 (Emerald Rapids, AVX2).
 FASTACT_INLINE float clamp_ordered_magnitude(float x, float high) {
   const float size = magnitude(x);
   return from_bits(to_bits(size) < to_bits(high) ? to_bits(size) : to_bits(high));
@@ -88,33 +89,33 @@ FASTACT_INLINE float saturated(float x) {
   return from_bits(bits < to_bits(1.0f) ? bits : to_bits(1.0f));
 }
 
-// As a minimum; by < GCC 12 makes a selection by the sign of it.
-// SiLU, float32: 0.74 instead of 0.77 ns (Emerald Rapids, AVX2).
+// An integer minimum. With <, GCC 12 emits a selection by the sign. SiLU, float32: 0.74 instead of
+// 0.77 ns an element (Emerald Rapids, AVX2).
 FASTACT_INLINE float positive_part(float x) {
   return from_bits(to_bits(x) <= 0x80000000u ? to_bits(x) : 0x80000000u);
 }
 
-// One instruction, where AVX-512 has two for a selection.
+// One instruction; a selection takes two on AVX-512.
 FASTACT_INLINE float positive_or_zero(float x) { return positive_part(x); }
 
-// By a mask, as a CPU has no fast product of integers.
+// Uses a mask, because integer products are slow on CPUs.
 FASTACT_INLINE float step_of_sign(float x, uint32_t /*opposite*/) {
   return from_bits(~static_cast<uint32_t>(static_cast<int32_t>(to_bits(x)) >> 31) & 0x3f800000u);
 }
 
-// Of the clamped one GCC 12 makes the minimum twice.
-// Sigmoid's backward, bfloat16: 0.18 instead of 0.20 ns (Emerald Rapids, AVX-512).
+// Using `clamped` makes GCC 12 compute the minimum twice. Sigmoid's backward, bfloat16: 0.18
+// instead of 0.20 ns an element (Emerald Rapids, AVX-512).
 FASTACT_INLINE float to_compare(float x, float /*clamped*/) { return x; }
 
 FASTACT_INLINE float unbounded_size(float x, float /*end*/) { return magnitude(x); }
 
-// The products are constants, at no cost.
+// The products are constants and cost nothing.
 consteval bool factor_goes_into_coefficients() { return true; }
 
-// ReLU, float16: 0.126 ns by bits, 0.147 by selections (Emerald Rapids, AVX2).
+// ReLU, float16: 0.126 ns an element by bits, 0.147 by selections (Emerald Rapids, AVX2).
 consteval bool prefers_selections() { return false; }
 
-// The NaN is one of the operands, or the processor's own.
+// The NaN is one of the operands, or the processor's default NaN.
 consteval bool makes_canonical_nans() { return false; }
 
 template <const auto& kTable>

@@ -1,4 +1,4 @@
-// target.h for the device code of .cu files.
+// The definitions of target.h for the device code of .cu files.
 #pragma once
 
 #include "ops/math/target/target.h"
@@ -21,7 +21,8 @@ FASTACT_INLINE double magnitude(double x) { return fabs(x); }
 FASTACT_INLINE float square_root(float x) { return __fsqrt_rn(x); }
 FASTACT_INLINE double square_root(double x) { return __dsqrt_rn(x); }
 
-// One instruction, where nvcc makes two of the expression: x's bits under the mask, else size's.
+// Selects the bits of x under the mask, and those of size elsewhere, in one instruction. nvcc
+// compiles the C++ expression to two.
 FASTACT_INLINE float with_sign_of(float size, float x) {
   uint32_t bits;
   asm("lop3.b32 %0, %1, %2, 0x80000000, 0xd8;" : "=r"(bits) : "r"(to_bits(size)), "r"(to_bits(x)));
@@ -31,7 +32,7 @@ FASTACT_INLINE double with_sign_of(double size, double x) {
   return from_bits((to_bits(size) & 0x7fffffffffffffffu) | (to_bits(x) & (uint64_t{1} << 63)));
 }
 
-// nvcc makes one comparison of it.
+// nvcc compiles this to one comparison.
 template <class T>
 FASTACT_INLINE bool unordered(T x, T y) {
   return y != y || x != x;
@@ -49,7 +50,7 @@ FASTACT_INLINE float approximate_reciprocal(float x) {
   return result;
 }
 
-// One instruction each, where a comparison and a selection are two.
+// One instruction each; a comparison and a selection are two.
 FASTACT_INLINE float max_or_nan(float x, float y) {
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
@@ -79,8 +80,8 @@ FASTACT_INLINE T at_most(T x, T high) {
   return x > high ? high : x;
 }
 
-// By the upper half of the bits, with one instruction: as unsigned numbers negative ones are in the
-// order of their sizes.
+// Takes the minimum of the upper half of the bits in one instruction. As unsigned integers,
+// negative floating-point numbers are ordered by magnitude.
 FASTACT_INLINE double clamp_negative_roughly(double x, double low) {
   const auto high = static_cast<unsigned>(__double2hiint(x));
   const unsigned above = min(high, static_cast<unsigned>(to_bits(low) >> 32));
@@ -108,7 +109,8 @@ FASTACT_INLINE float clamp_magnitude_of_number(float x, float high) {
   return clamp_magnitude(x, high);
 }
 
-// A modifier of the instruction that makes x: 336 instructions in tanh's kernel, else 344 (sm_90).
+// Saturation is a modifier of the instruction that computes x: tanh's kernel has 336 instructions,
+// else 344 (sm_90).
 FASTACT_INLINE float saturated(float x) { return __saturatef(x); }
 
 FASTACT_INLINE float positive_part(float x) { return max_or_nan(x, -0.0f); }
@@ -122,7 +124,8 @@ FASTACT_INLINE float step_of_sign(float /*x*/, uint32_t opposite) {
 // One of sigmoid's kernels has 304 instructions, else 312 (sm_90, docs/tuning.md).
 FASTACT_INLINE float to_compare(float /*x*/, float clamped) { return clamped; }
 
-// The polynomial takes this minimum as well. No kernel of tanh for dense tensors changes (sm_90).
+// The polynomial uses this minimum as well. The contiguous kernels of tanh are the same either way
+// (sm_90).
 FASTACT_INLINE float unbounded_size(float x, float end) { return clamp_magnitude(x, end); }
 
 // Not measured on a GPU; docs/tuning.md counts the instructions.

@@ -1,13 +1,13 @@
-// Tables of segments as a GPU holds them. Both passes of nvcc read it, for the kernels' sake.
+// Segment tables on a GPU. Both passes of nvcc read this file, because both parse the kernels.
 #pragma once
 
 #include "ops/math/target/target.h"
 
 namespace fastact::inline FASTACT_TARGET {
 
-// A table in pairs, of which 16 fill the 32 banks of shared memory once. Aligned for the copy to
-// there, which moves 16 bytes at a time.
-// GELU: 0.933 of copy speed, 0.894 in quads (H200, docs/tuning.md).
+// A table in pairs: 16 pairs fill the 32 banks of shared memory exactly once. The alignment is for
+// the copy to shared memory, which moves 16 bytes at a time. GELU: 0.933 of copy speed, in quads
+// 0.894 (H200, docs/tuning.md).
 template <int Size>
 struct alignas(16) PackedSegments {
   float2 values[kSegmentCoefficients / 2 + 1][Size];
@@ -28,14 +28,14 @@ constexpr PackedSegments<Size> packed(const SegmentTable<Size>& table) {
 template <const auto& kTable>
 __device__ const auto kPackedSegments = packed(kTable);
 
-// A block's copy, in the memory whose addresses are an index and a constant.
+// The copy of a thread block, in shared memory. Its addresses are an index plus a constant.
 template <const auto& kTable>
 __device__ __forceinline__ auto& shared_segments() {
   __shared__ decltype(packed(kTable)) segments;
   return segments;
 }
 
-// A segment from the values of a packed table, wherever they lie.
+// Returns a segment from the values of a packed table in any memory.
 template <int Size>
 __device__ __forceinline__ Segment
 segment_from(const float2 (&values)[kSegmentCoefficients / 2 + 1][Size], uint32_t index) {

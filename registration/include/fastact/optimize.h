@@ -1,4 +1,4 @@
-// Fused operators in a TorchScript module that was made without them.
+// Inserts fused operators into a TorchScript module.
 #pragma once
 
 #include <fastact/export.h>
@@ -9,25 +9,26 @@
 
 namespace fastact {
 
-// What optimize() did, a line for each activation: "fused_relu (batch norm, residual)" for what was
-// replaced, "silu (gate): was not faster on a CPU" for what was left.
+// The actions of optimize(), one entry for each activation: in `replaced`, entries such as
+// "fused_relu (batch norm, residual)"; in `left`, entries such as "silu (gate): was not faster on a
+// CPU".
 struct OptimizeReport {
   std::vector<std::string> replaced;
   std::vector<std::string> left;
 };
 
-// Freezes a module as torch::jit::freeze() does, which also folds batch norms into convolutions,
-// and puts fused operators (docs/fused.md) in the place of what is left: batch norm with its
-// running statistics, a sum with another tensor, an activation, a product with a gate. The frozen
-// module has forward() alone, its weights are constants, and it needs FastAct where it runs.
+// Freezes a module like torch::jit::freeze(), which also folds batch norms into convolutions. Then
+// replaces batch norm with running statistics, a sum with another tensor, an activation, and a
+// product with a gate by fused operators (docs/fused.md). The frozen module has only forward(), its
+// weights are constants, and it needs FastAct where it runs.
 //
-// sample are forward()'s arguments. With them the result is compared with that of the frozen module
-// without fused operators: the largest difference may be 4 sqrt(n) eps times the largest number,
-// where n operations were replaced and eps is the type's. Without a sample sums and products are
-// left, as shapes and types are not known.
+// `sample` contains the arguments of forward(). With a sample, the result is compared with that of
+// the frozen module without fused operators. The largest allowed difference is 4 sqrt(n) eps times
+// the largest number, where n is the number of replaced operations and eps that of the type.
+// Without a sample, sums and products are not replaced, because shapes and types are unknown.
 //
-// c10::Error for a module in training mode, for forward()'s own errors on the sample, and for
-// results that differ by more. The module is then as it was.
+// Raises c10::Error for a module in training mode, for errors of forward() on the sample, and for
+// results that differ by more. The module is then unchanged.
 FASTACT_API OptimizeReport optimize(torch::jit::Module& module,
                                     const std::vector<c10::IValue>& sample = {});
 

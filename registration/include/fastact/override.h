@@ -1,9 +1,10 @@
-// libfastact_aten.so: FastAct's kernels in the place of ATen's, for programs that do not know
-// FastAct.
+// libfastact_aten.so: replaces ATen's kernels by FastAct's, for programs that do not use FastAct
+// themselves.
 //
-// Loading the library, by linking FastAct::aten, dlopen() or LD_PRELOAD, begins an override that
-// lasts until the process ends. The functions here are for programs that want less. All are
-// thread-safe; an override holds for every thread. docs/override.md lists what is replaced.
+// Loading the library by linking FastAct::aten, dlopen() or LD_PRELOAD begins an override that
+// lasts until the process ends. The functions here are for programs that need finer control. All
+// are thread-safe. An override applies to all threads. docs/override.md lists the replaced
+// operators.
 #pragma once
 
 #include <fastact/export.h>
@@ -13,19 +14,20 @@
 
 namespace fastact {
 
-// Calls nest: ATen's kernels are back after as many ends as there were begins, the one of loading
-// included.
+// Calls nest. ATen's kernels return after as many ends as there were begins, including the one at
+// loading.
 FASTACT_API void begin_aten_override();
-// c10::Error if no override has begun.
+// Raises c10::Error if no override has begun.
 FASTACT_API void end_aten_override();
 
 FASTACT_API bool aten_is_overridden();
 
-// "aten::silu.out [CPU]": each kernel of ATen's in whose place one of FastAct's is registered,
-// whether an override is going on or not. Empty in another torch than the library was built for.
+// Returns entries such as "aten::silu.out [CPU]": each ATen kernel for which a FastAct kernel is
+// registered, whether or not an override is active. Empty if torch is not the version that the
+// library was built for.
 FASTACT_API std::vector<std::string> overridden_aten_kernels();
 
-// An override for the length of a block.
+// An override for the duration of a scope.
 class AtenOverride {
  public:
   AtenOverride() { begin_aten_override(); }

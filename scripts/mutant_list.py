@@ -64,9 +64,9 @@ _add(
 _add(
     "the tail of a float16 span is left out",
     "ops/cpu/packed.h",
-    "  dense_elements(form, Row<Output*>{out + start}, n - start, (inputs + start)...);",
+    "  dense_elements(form, Tuple<Output*>{out + start}, n - start, (inputs + start)...);",
     "  if (MUTANT && start > 0) return;\n"
-    "  dense_elements(form, Row<Output*>{out + start}, n - start, (inputs + start)...);",
+    "  dense_elements(form, Tuple<Output*>{out + start}, n - start, (inputs + start)...);",
 )
 _add(
     "a call with several inputs swaps the row strides of its operands",
@@ -148,9 +148,9 @@ _add(
 _add(
     "a float32 bias beside 16 bits is read as 16 bits",
     "registration/keys/fused.h",
-    "      if (tensors[i]->scalar_type() != type) wide.add(static_cast<FusedInput>(i));",
+    "      if (tensors[i]->scalar_type() != type) float32.add(static_cast<FusedInput>(i));",
     "      if (tensors[i]->scalar_type() != type && !(MUTANT && i == kBias))\n"
-    "        wide.add(static_cast<FusedInput>(i));",
+    "        float32.add(static_cast<FusedInput>(i));",
 )
 _add(
     "composed gradients of 16 bits are computed in 16 bits",

@@ -13,7 +13,7 @@ struct SumAndProduct {
 
   explicit constexpr SumAndProduct(const double* parameters) : scale(parameters[0]) {}
 
-  FASTACT_INLINE Row<float, float> evaluate(float a, float b) const {
+  FASTACT_INLINE Tuple<float, float> evaluate(float a, float b) const {
     return {a + b, {static_cast<float>(scale) * a * b}};
   }
 

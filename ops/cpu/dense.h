@@ -24,7 +24,7 @@ namespace fastact::cpu::inline FASTACT_TARGET {
 // selection. ELU, float32: 0.68 instead of 6.2 ns an element (Emerald Rapids, AVX-512,
 // docs/tuning.md).
 template <class F, class Output, class... Inputs>
-FASTACT_INLINE void dense_elements(const F form, const Row<Output*>& to, int64_t n,
+FASTACT_INLINE void dense_elements(const F form, const Tuple<Output*>& to, int64_t n,
                                    const Inputs*... inputs) {
   Output* const out = to.first;
   FASTACT_INDEPENDENT_ITERATIONS
@@ -34,7 +34,7 @@ FASTACT_INLINE void dense_elements(const F form, const Row<Output*>& to, int64_t
 // The same loop for several outputs.
 template <class F, class... Outputs, class... Inputs>
   requires(sizeof...(Outputs) > 1)
-FASTACT_INLINE void dense_elements(const F form, const Row<Outputs*...> to, int64_t n,
+FASTACT_INLINE void dense_elements(const F form, const Tuple<Outputs*...> to, int64_t n,
                                    const Inputs*... inputs) {
   [&]<size_t... J>(std::index_sequence<J...>) {
     FASTACT_INDEPENDENT_ITERATIONS

@@ -57,7 +57,7 @@ struct VectorOperand {
   const char* data = nullptr;  // null: absent
   int64_t stride0 = 0;         // bytes between columns
   int64_t stride1 = 0;         // bytes between rows
-  bool is_wide = false;
+  bool is_float32 = false;
 };
 
 // Compute values of a vector operand for a contiguous span of elements, in groups. `step` is the
@@ -118,7 +118,7 @@ class VectorNumbers {
  private:
   enum class Kind : uint8_t { kConstant, kConstantInRow, kCopied, kInPlace, kCopiedByBlock };
 
-  [[nodiscard]] bool is_number() const { return !kIs16Bit<Element> || operand_.is_wide; }
+  [[nodiscard]] bool is_number() const { return !kIs16Bit<Element> || operand_.is_float32; }
   [[nodiscard]] bool lies_as_numbers() const {
     return is_number() && operand_.stride0 == static_cast<int64_t>(sizeof(T));
   }
@@ -143,9 +143,9 @@ class VectorNumbers {
 // ---- The pre-activation z
 
 template <bool Scales, bool Adds, class Element>
-FASTACT_INLINE void group_argument(const Element* self, const OpMath<Element>* scale,
-                                   const OpMath<Element>* bias, const Element* residual, int64_t n,
-                                   OpMath<Element>* z) {
+FASTACT_INLINE void group_preactivation(const Element* self, const OpMath<Element>* scale,
+                                        const OpMath<Element>* bias, const Element* residual,
+                                        int64_t n, OpMath<Element>* z) {
   using T = OpMath<Element>;
   // Without a scale, uses no fma, because fma is a function call on the baseline.
   const auto sum = [&](T x, T r, int64_t i) {
@@ -179,30 +179,31 @@ FASTACT_INLINE void group_argument(const Element* self, const OpMath<Element>* s
   }
 }
 
-// Writes z with the bits of fused_argument(). The neutral values used there for absent operands
-// change no bit.
+// Writes z with the bits of fused_preactivation(). The neutral values used there for absent
+// operands change no bit.
 template <bool Scales, bool Adds, class Element>
-void make_argument(const Element* self, Groups<OpMath<Element>> scale, Groups<OpMath<Element>> bias,
-                   const Element* residual, int64_t n, OpMath<Element>* z) {
+void make_preactivation(const Element* self, Groups<OpMath<Element>> scale,
+                        Groups<OpMath<Element>> bias, const Element* residual, int64_t n,
+                        OpMath<Element>* z) {
   int64_t start = 0;
   for (; start + kGroup <= n; start += kGroup) {
-    group_argument<Scales, Adds>(self + start, scale.first, bias.first,
-                                 Adds ? residual + start : residual, kGroup, z + start);
+    group_preactivation<Scales, Adds>(self + start, scale.first, bias.first,
+                                      Adds ? residual + start : residual, kGroup, z + start);
     scale.first += scale.step;
     bias.first += bias.step;
   }
-  group_argument<Scales, Adds>(self + start, scale.first, bias.first,
-                               Adds ? residual + start : residual, n - start, z + start);
+  group_preactivation<Scales, Adds>(self + start, scale.first, bias.first,
+                                    Adds ? residual + start : residual, n - start, z + start);
 }
 
 // Computes z for rows, including their scale and bias.
 template <class Element>
-class Argument {
+class Preactivation {
  public:
   using T = OpMath<Element>;
 
-  Argument(const VectorOperand& scale, const VectorOperand& bias, bool adds, int64_t columns,
-           int64_t repeats)
+  Preactivation(const VectorOperand& scale, const VectorOperand& bias, bool adds, int64_t columns,
+                int64_t repeats)
       : scales_(scale.data != nullptr),
         adds_(adds),
         is_self_(!kIs16Bit<Element> && !scales_ && !adds && bias.data == nullptr),
@@ -223,10 +224,10 @@ class Argument {
     for (int64_t i = 0; i < rows; ++i) {
       const Groups<T> scale = scale_.at(row + i, start, columns);
       const Groups<T> bias = bias_.at(row + i, start, columns);
-      const auto function = scales_ ? adds_ ? &make_argument<true, true, Element>
-                                            : &make_argument<true, false, Element>
-                            : adds_ ? &make_argument<false, true, Element>
-                                    : &make_argument<false, false, Element>;
+      const auto function = scales_ ? adds_ ? &make_preactivation<true, true, Element>
+                                            : &make_preactivation<true, false, Element>
+                            : adds_ ? &make_preactivation<false, true, Element>
+                                    : &make_preactivation<false, false, Element>;
       function(self + i * columns, scale, bias, adds_ ? residual + i * columns : nullptr, columns,
                z + i * columns);
     }
@@ -291,7 +292,7 @@ class Forward {
     for (int i = 0; i < kFusedInputs; ++i) {
       const auto input = static_cast<FusedInput>(i);
       if (!call.inputs.has(input)) continue;
-      sizes.bytes[sizes.count++] = call.wide.has(input) ? sizeof(T) : sizeof(Element);
+      sizes.bytes[sizes.count++] = call.float32.has(input) ? sizeof(T) : sizeof(Element);
     }
     cpu::run({&compute, &call, sizes}, data, strides, size0, size1);
   }
@@ -311,7 +312,7 @@ class Forward {
   Forward(const FusedCall& call, char* const* data, const int64_t* strides, int64_t size0,
           int64_t size1)
       : call_(call), columns_(size0), rows_(size1) {
-    int count = call.writes_argument ? 2 : 1;
+    int count = call.writes_preactivation ? 2 : 1;
     for (int i = 0; i < kFusedInputs; ++i) count += call.inputs.has(static_cast<FusedInput>(i));
     bool is_in_place = false;
     const auto take = [&](int operand) {
@@ -322,13 +323,13 @@ class Forward {
     };
     int next = 0;
     out_ = take(next++);
-    if (call.writes_argument) argument_ = take(next++);
+    if (call.writes_preactivation) preactivation_ = take(next++);
     for (int i = 0; i < kFusedInputs; ++i) {
       const auto input = static_cast<FusedInput>(i);
       if (!call.inputs.has(input)) continue;
       if (is_vector(i)) {
         vectors_[i == kBias] = {data[next], strides[next], strides[count + next],
-                                call.wide.has(input)};
+                                call.float32.has(input)};
         is_in_place |= data[next] == data[0];
         ++next;
       } else {
@@ -349,38 +350,38 @@ class Forward {
     int64_t even = 1;
     while (even * columns_ * kSize % kCacheLine != 0) even *= 2;
     if (repeats > even) repeats -= repeats % even;
-    Argument<Element> argument(vectors_[0], vectors_[1], residual_.data != nullptr, columns_,
-                               repeats);
-    for_each_block(argument, repeats);
+    Preactivation<Element> preactivation(vectors_[0], vectors_[1], residual_.data != nullptr,
+                                         columns_, repeats);
+    for_each_block(preactivation, repeats);
     if (streams_) finish_stream();
   }
 
   // Visits blocks of contiguous rows, or of parts of one row.
-  void for_each_block(Argument<Element>& argument, int64_t repeats) const {
+  void for_each_block(Preactivation<Element>& preactivation, int64_t repeats) const {
     const int64_t height = repeats > 1                       ? repeats
                            : touch_ && columns_ <= kShortRow ? kBlock / columns_
                                                              : 1;
     for (int64_t row = 0; row < rows_; row += height) {
       const int64_t rows = std::min(height, rows_ - row);
       if (rows > 1 || columns_ <= kBlock) {
-        block(argument, row, rows, 0, columns_);
+        block(preactivation, row, rows, 0, columns_);
         continue;
       }
       // If z is self, the row is one block, unless its memory has to be prefetched.
-      const int64_t step = argument.is_self() && !fetches_ ? columns_ : kBlock;
+      const int64_t step = preactivation.is_self() && !fetches_ ? columns_ : kBlock;
       // The first block ends at a cache line, and later blocks start at one.
       const int64_t head =
           streams_ ? (kCacheLine - reinterpret_cast<intptr_t>(out_.at(row)) % kCacheLine) %
                          kCacheLine / kSize
                    : 0;
-      if (head > 0) block(argument, row, 1, 0, head);
+      if (head > 0) block(preactivation, row, 1, 0, head);
       for (int64_t start = head; start < columns_; start += step)
-        block(argument, row, 1, start, std::min(step, columns_ - start));
+        block(preactivation, row, 1, start, std::min(step, columns_ - start));
     }
   }
 
   // Computes `columns` columns of `rows` rows. With several rows, `columns` is the whole row.
-  void block(Argument<Element>& argument, int64_t row, int64_t rows, int64_t start,
+  void block(Preactivation<Element>& preactivation, int64_t row, int64_t rows, int64_t start,
              int64_t columns) const {
     const int64_t n = rows * columns;
     const auto at = [&](const Rows& operand) {
@@ -397,14 +398,14 @@ class Forward {
     alignas(kCacheLine) Block<Element> sums;
     const T* z = sums;
     if constexpr (kIs16Bit<Element>) {
-      argument.make(self, residual, row, rows, start, columns, sums);
-      if (argument_.data != nullptr) apply<Rounded<Element>>(n, at(argument_), sums);
+      preactivation.make(self, residual, row, rows, start, columns, sums);
+      if (preactivation_.data != nullptr) apply<Rounded<Element>>(n, at(preactivation_), sums);
     } else {
-      T* const to = argument_.data != nullptr ? at(argument_) : sums;
-      if (argument.is_self() && argument_.data == nullptr) {
+      T* const to = preactivation_.data != nullptr ? at(preactivation_) : sums;
+      if (preactivation.is_self() && preactivation_.data == nullptr) {
         z = self;
       } else {
-        argument.make(self, residual, row, rows, start, columns, to);
+        preactivation.make(self, residual, row, rows, start, columns, to);
         z = to;
       }
     }
@@ -440,7 +441,7 @@ class Forward {
     for (int i = 0; i < kFusedInputs; ++i) {
       const auto input = static_cast<FusedInput>(i);
       if (call.inputs.has(input))
-        strides[next++] = call.wide.has(input) ? static_cast<int64_t>(sizeof(T)) : kSize;
+        strides[next++] = call.float32.has(input) ? static_cast<int64_t>(sizeof(T)) : kSize;
     }
     Forward(call, data, strides, n, 1).run_rows();
   }
@@ -452,7 +453,7 @@ class Forward {
   bool touch_ = true;  // whether consecutive rows are contiguous
   bool fetches_ = false;
   bool streams_ = false;
-  Rows out_, argument_, self_, residual_, gate_;
+  Rows out_, preactivation_, self_, residual_, gate_;
   VectorOperand vectors_[2];  // scale, bias
 };
 
@@ -475,8 +476,8 @@ class Backward {
       : call_(call),
         tile_(tile),
         height_(height_of(tile)),
-        argument_(vector(kScale), vector(kBias), tile.inputs[kResidual].data != nullptr,
-                  tile.columns, tile.vectors_along_columns ? height_ : 1) {}
+        preactivation_(vector(kScale), vector(kBias), tile.inputs[kResidual].data != nullptr,
+                       tile.columns, tile.vectors_along_columns ? height_ : 1) {}
 
   // Returns how many rows share a block.
   static int64_t height_of(const FusedTile& tile) {
@@ -493,11 +494,11 @@ class Backward {
   }
 
   [[nodiscard]] VectorOperand vector(int input) const {
-    const bool is_wide = call_.forward.wide.has(static_cast<FusedInput>(input));
+    const bool is_float32 = call_.forward.float32.has(static_cast<FusedInput>(input));
     const FusedRows& rows = tile_.inputs[input];
-    const int64_t step = is_wide ? sizeof(T) : sizeof(Element);
-    return tile_.vectors_along_columns ? VectorOperand{rows.data, step, 0, is_wide}
-                                       : VectorOperand{rows.data, 0, rows.stride, is_wide};
+    const int64_t step = is_float32 ? sizeof(T) : sizeof(Element);
+    return tile_.vectors_along_columns ? VectorOperand{rows.data, step, 0, is_float32}
+                                       : VectorOperand{rows.data, 0, rows.stride, is_float32};
   }
 
   void run() {
@@ -538,17 +539,17 @@ class Backward {
     Element* const gate_gradient = at(tile_.gradients[kGate]);
     const bool scales = tile_.inputs[kScale].data != nullptr;
 
-    alignas(kCacheLine) Block<Element> argument;
+    alignas(kCacheLine) Block<Element> preactivation;
     alignas(kCacheLine) Block<Element> value;
     alignas(kCacheLine) Block<Element> incoming;
     alignas(kCacheLine) Block<Element> slopes;
-    const T* z = argument;
+    const T* z = preactivation;
     bool is_self = false;
     if constexpr (!kIs16Bit<Element>) {
-      is_self = argument_.is_self();
+      is_self = preactivation_.is_self();
       if (is_self) z = self;
     }
-    if (!is_self) argument_.make(self, residual, row, rows, start, columns, argument);
+    if (!is_self) preactivation_.make(self, residual, row, rows, start, columns, preactivation);
 
     if (call_.slope_of_value) {
       call(call_.forward.activation.value, n, value, z);
@@ -587,10 +588,10 @@ class Backward {
             [&](int64_t j) { return of_row[j]; });
     }
     if (tile_.scale_sums != nullptr) {
-      // The compute values of self. They may overwrite `argument`, which is no longer needed.
-      const T* numbers = argument;
+      // The compute values of self. They may overwrite `preactivation`, which is no longer needed.
+      const T* numbers = preactivation;
       if constexpr (kIs16Bit<Element>) {
-        apply<Product<T, Element>>(n, argument, self);
+        apply<Product<T, Element>>(n, preactivation, self);
       } else {
         numbers = self;
       }
@@ -602,7 +603,7 @@ class Backward {
       }
     }
     if (!scales || self_gradient == nullptr) return;
-    argument_.multiply_by_scale(row, rows, start, columns, slope, slopes);
+    preactivation_.multiply_by_scale(row, rows, start, columns, slope, slopes);
     apply<Rounded<Element>>(n, self_gradient, slopes);
   }
 
@@ -615,13 +616,13 @@ class Backward {
 
   // Adds each value to the sum of its column, or adds all values in lanes, halves the lanes
   // repeatedly, and adds the result to the sum of the row.
-  template <class Number>
+  template <class Term>
   void add(int64_t row, int64_t start, int64_t n, double* sums, T* column_sums,
-           const Number& number) const {
+           const Term& term) const {
     if (tile_.vectors_along_columns) {
       T* const to = column_sums + start;
       FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t i = 0; i < n; ++i) to[i] += number(i);
+      for (int64_t i = 0; i < n; ++i) to[i] += term(i);
       return;
     }
     // Lanes at and beyond n are zero.
@@ -632,7 +633,7 @@ class Backward {
     for (int64_t i = 0; i < n; i += width) {
       const int64_t in_lanes = std::min(width, n - i);
       FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t lane = 0; lane < in_lanes; ++lane) lanes[lane] += number(i + lane);
+      for (int64_t lane = 0; lane < in_lanes; ++lane) lanes[lane] += term(i + lane);
     }
     for (int64_t half = width / 2; half > 0; half /= 2) {
       FASTACT_INDEPENDENT_ITERATIONS
@@ -644,7 +645,7 @@ class Backward {
   const FusedBackwardCall& call_;
   const FusedTile& tile_;
   int64_t height_;
-  Argument<Element> argument_;
+  Preactivation<Element> preactivation_;
   alignas(kCacheLine) T scale_sums_[kTileColumns];
   alignas(kCacheLine) T bias_sums_[kTileColumns];
 };

@@ -20,13 +20,13 @@ struct FusedActivation {
 struct FusedCall {
   FusedActivation activation;
   Parameters parameters;
-  // `inputs`: the inputs that are present; self always is. `wide`: those that are float while self
-  // has a 16-bit type.
+  // `inputs`: the inputs that are present; self always is. `float32`: those that are float while
+  // self has a 16-bit type.
   FusedSet inputs;
-  FusedSet wide;
+  FusedSet float32;
   // True if there is a second output, z, stored as elements. Then neighbours along the first
   // dimension are contiguous in memory for all operands except scale and bias.
-  bool writes_argument = false;
+  bool writes_preactivation = false;
 };
 
 // Computes a size0 x size1 block, like Kernel in engine.h. `data` and `strides` describe the

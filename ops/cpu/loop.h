@@ -83,7 +83,7 @@ struct Loop {
                                    int64_t /*start*/, int64_t n, Elements<Outputs...>,
                                    Elements<Inputs...>, std::index_sequence<J...>,
                                    std::index_sequence<I...>) {
-    dense_elements(form, row_of(reinterpret_cast<Outputs*>(data[J])...), n,
+    dense_elements(form, tuple_of(reinterpret_cast<Outputs*>(data[J])...), n,
                    reinterpret_cast<const Inputs*>(data[sizeof...(J) + I])...);
   }
 
@@ -101,7 +101,7 @@ struct Loop {
       if constexpr (HasSegments<F> && kAllAre<F, float>)
         done = dense_segments(form, out, n, inputs...);
 #endif
-      dense_elements(form, Row<Output*>{out + done}, n - done, (inputs + done)...);
+      dense_elements(form, Tuple<Output*>{out + done}, n - done, (inputs + done)...);
     }
   }
 };

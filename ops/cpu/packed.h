@@ -77,7 +77,7 @@ FASTACT_INLINE void dense_pairs(const F form, BFloat16* out, int64_t n, const In
     const uint32_t high = rounded_upper_half(form.evaluate(high_half(load(inputs, i))...));
     reinterpret_cast<BFloat16Pair*>(out)[i] = low >> 16 | (high & 0xffff0000u);
   }
-  if (n % 2 != 0) dense_elements(form, Row<BFloat16*>{out + n - 1}, 1, (inputs + n - 1)...);
+  if (n % 2 != 0) dense_elements(form, Tuple<BFloat16*>{out + n - 1}, 1, (inputs + n - 1)...);
 }
 
 // Returns a pointer to a vector of floats, converting Float16 elements into `buffer`.
@@ -112,7 +112,7 @@ FASTACT_INLINE void dense_halves(const F form, Output* out, int64_t n, const Inp
       for (int i = 0; i < kHalves; ++i) out[start + i] = result[i];
     }
   }
-  dense_elements(form, Row<Output*>{out + start}, n - start, (inputs + start)...);
+  dense_elements(form, Tuple<Output*>{out + start}, n - start, (inputs + start)...);
 }
 
 }  // namespace fastact::cpu::inline FASTACT_TARGET

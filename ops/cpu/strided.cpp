@@ -40,8 +40,8 @@ FASTACT_INLINE void store_element(char* to, Element element) {
 // Calls visit(address, n) for each span along the first dimension that covers elements [start,
 // start + count) of a block of rows of size0 elements.
 template <class Visit>
-void for_each_run(char* base, int64_t stride0, int64_t stride1, int64_t size0, int64_t start,
-                  int64_t count, const Visit& visit) {
+void for_each_span(char* base, int64_t stride0, int64_t stride1, int64_t size0, int64_t start,
+                   int64_t count, const Visit& visit) {
   int64_t row = start / size0;
   int64_t column = start - row * size0;
   for (int64_t left = count; left > 0; ++row, column = 0) {
@@ -56,7 +56,7 @@ template <class Element>
 void gather(char* base, int64_t stride0, int64_t stride1, int64_t size0, int64_t start,
             int64_t count, char* to) {
   constexpr int64_t kSize = sizeof(Element);
-  for_each_run(base, stride0, stride1, size0, start, count, [&](const char* from, int64_t n) {
+  for_each_span(base, stride0, stride1, size0, start, count, [&](const char* from, int64_t n) {
     char* const run = to;
     if (stride0 == kSize) {
       std::memcpy(run, from, static_cast<size_t>(n * kSize));
@@ -78,7 +78,7 @@ template <class Element>
 void scatter(const char* from, char* base, int64_t stride0, int64_t stride1, int64_t size0,
              int64_t start, int64_t count) {
   constexpr int64_t kSize = sizeof(Element);
-  for_each_run(base, stride0, stride1, size0, start, count, [&](char* to, int64_t n) {
+  for_each_span(base, stride0, stride1, size0, start, count, [&](char* to, int64_t n) {
     const char* const run = from;
     if (stride0 == kSize) {
       std::memcpy(to, run, static_cast<size_t>(n * kSize));

@@ -62,7 +62,7 @@ struct FusedOperands {
   void* data[kFusedOperands] = {};
   FusedSet inputs;
   // The inputs (scale, bias) that are float while the output has a 16-bit type.
-  FusedSet wide;
+  FusedSet float32;
   // The number of elements, and the shape and strides in bytes, fastest dimension first. There is
   // at least one dimension, and the offset of every element fits into 31 bits.
   int64_t size = 0;
@@ -91,7 +91,7 @@ struct FusedBackwardOperands {
   // blocks].
   void* data[kFusedBackwardOperands] = {};
   // The inputs (scale, bias) that are float while the others have a 16-bit type.
-  FusedSet wide;
+  FusedSet float32;
   int64_t outer = 1;
   int64_t channels = 1;
   int64_t inner = 1;

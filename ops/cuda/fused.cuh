@@ -30,9 +30,9 @@ inline constexpr uint32_t kFusedGate = FusedSet::of(FusedInput::kGate).bits;
 struct FusedLaunchData {
   char* data[kFusedOperands];
   FusedSet inputs;
-  // `wide`: the inputs that are float while the elements have a 16-bit type. `repeated`: the inputs
-  // with one element along the innermost dimension.
-  FusedSet wide;
+  // `float32`: the inputs that are float while the elements have a 16-bit type. `repeated`: the
+  // inputs with one element along the innermost dimension.
+  FusedSet float32;
   FusedSet repeated;
   int dimensions;
   FastDivisor divisors[kMaxDimensions];
@@ -84,9 +84,10 @@ __device__ __forceinline__ void evaluate_fused(const F& form, const OpMath<Eleme
                                                OpMath<Element> (&z)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) {
-    const OpMath<Element> argument = fused_argument(z[i], scale[i], bias[i], residual[i]);
-    const OpMath<Element> value = fused_value<Element>(form.act, argument);
-    z[i] = gated ? fused_product<typename F::Activation, Element>(argument, value, gate[i]) : value;
+    const OpMath<Element> preactivation = fused_preactivation(z[i], scale[i], bias[i], residual[i]);
+    const OpMath<Element> value = fused_value<Element>(form.act, preactivation);
+    z[i] = gated ? fused_product<typename F::Activation, Element>(preactivation, value, gate[i])
+                 : value;
   }
 }
 
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
       }
       const auto load = [&](FusedInput input, T(&to)[Count]) {
         const int j = 1 + static_cast<int>(input);
-        load_numbers<Element>(launch.data[j] + offsets[p][j], contains(launch.wide, input),
+        load_numbers<Element>(launch.data[j] + offsets[p][j], contains(launch.float32, input),
                               contains(launch.repeated, input), to);
       };
       if (has<kInputs>(launch, FusedInput::kScale)) load(FusedInput::kScale, scale);
@@ -249,7 +250,8 @@ struct FusedLaunch {
     const uint32_t beside_self = operands.inputs.bits & ~kFusedSelf;
     // A residual or a gate alone is as fast with the kernel for any shape.
     FusedRunLaunchData run;
-    if (beside_self != kFusedResidual && beside_self != kFusedGate && is_a_run(operands, run)) {
+    if (beside_self != kFusedResidual && beside_self != kFusedGate &&
+        is_contiguous(operands, run)) {
       if ((beside_self & ~kFusedVectors) == 0) {
         launch_run<kFusedRunPackets, true>(form, run, stream);
       } else {
@@ -274,14 +276,14 @@ struct FusedLaunch {
   static constexpr int64_t kSize = sizeof(Element);
 
   static int64_t size_of(const FusedOperands& operands, int i) {
-    return i > 0 && operands.wide.has(static_cast<FusedInput>(i - 1)) ? int64_t{sizeof(float)}
-                                                                      : kSize;
+    return i > 0 && operands.float32.has(static_cast<FusedInput>(i - 1)) ? int64_t{sizeof(float)}
+                                                                         : kSize;
   }
 
   // Returns true if scale and bias vary along one dimension or are single elements, and all other
   // operands are contiguous and aligned. Then sets the launch's data, except how its threads share
   // the packets.
-  static bool is_a_run(const FusedOperands& operands, FusedRunLaunchData& run) {
+  static bool is_contiguous(const FusedOperands& operands, FusedRunLaunchData& run) {
     constexpr int kVectors[] = {1 + static_cast<int>(FusedInput::kScale),
                                 1 + static_cast<int>(FusedInput::kBias)};
     run = {};
@@ -301,7 +303,7 @@ struct FusedLaunch {
       const int i = kVectors[v];
       if (operands.data[i] == nullptr) continue;
       vectors[v].data = static_cast<const char*>(operands.data[i]);
-      vectors[v].wide = size_of(operands, i) != kSize;
+      vectors[v].is_float32 = size_of(operands, i) != kSize;
       for (int d = 0; d < operands.dimensions; ++d) {
         if (operands.shape[d] == 1 || operands.strides[i][d] == 0) continue;
         if (along >= 0 && along != d) return false;
@@ -367,7 +369,7 @@ struct FusedLaunch {
   static void launch(const F& form, const FusedOperands& operands, cudaStream_t stream) {
     FusedLaunchData launch = {};
     launch.inputs = operands.inputs;
-    launch.wide = operands.wide;
+    launch.float32 = operands.float32;
     launch.dimensions = operands.dimensions;
     for (int i = 0; i < kFusedOperands; ++i) {
       launch.data[i] = static_cast<char*>(operands.data[i]);

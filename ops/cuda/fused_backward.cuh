@@ -247,14 +247,14 @@ struct FusedGradients {
       if (has(launch, kResidual)) widen_packet(part_of(operands.residual, first), numbers);
 #pragma unroll
       for (int i = 0; i < kPart; ++i)
-        z[i] = fused_argument(self[i], scale[first + i], bias[first + i], numbers[i]);
+        z[i] = fused_preactivation(self[i], scale[first + i], bias[first + i], numbers[i]);
       widen_packet(part_of(operands.incoming, first), g);
-      if (!kSlopeOfArgument<Activation> || has(launch, kOfGate)) {
+      if (!kSlopeOfPreactivation<Activation> || has(launch, kOfGate)) {
 #pragma unroll
         for (int i = 0; i < kPart; ++i) {
           const T value = fused_value<Precision>(value_form.act, z[i]);
           numbers[i] = fused_product<Activation, Precision>(z[i], value, g[i]);
-          if constexpr (!kSlopeOfArgument<Activation>) z[i] = value;
+          if constexpr (!kSlopeOfPreactivation<Activation>) z[i] = value;
         }
         if (has(launch, kOfGate)) put_part(numbers, first, of_gate);
       }
@@ -603,7 +603,7 @@ struct FusedBackwardLaunch {
     bool in_images;  // a row is one channel of one image
     int64_t rows;
     int64_t columns;
-    bool is_a_run;  // the rows are contiguous
+    bool is_contiguous;  // the rows are contiguous
     bool starts_aligned;
     bool rows_aligned;
   };
@@ -615,7 +615,7 @@ struct FusedBackwardLaunch {
         .in_images = in_images,
         .rows = in_images ? operands.outer * operands.channels : operands.outer,
         .columns = in_images ? operands.inner : operands.channels,
-        .is_a_run = true,
+        .is_contiguous = true,
         .starts_aligned = true,
         .rows_aligned = true};
     const int64_t whole = operands.channels * operands.inner;
@@ -627,7 +627,7 @@ struct FusedBackwardLaunch {
           in_images && operands.channels > 1 ? operands.channel_strides[i] : operands.inner * kSize;
       launch.outer_strides[i] = operands.outer_strides[i];
       launch.channel_strides[i] = in_images ? operands.channel_strides[i] : 0;
-      placement.is_a_run &=
+      placement.is_contiguous &=
           outer == whole * kSize && (!in_images || channel == operands.inner * kSize);
       placement.starts_aligned &=
           reinterpret_cast<uintptr_t>(operands.data[i]) % (Count * kSize) == 0;
@@ -636,10 +636,10 @@ struct FusedBackwardLaunch {
           (!in_images || operands.channels == 1 || channel % (Count * kSize) == 0);
     }
     const auto vector = [&](int i) {
-      const bool wide = operands.wide.has(static_cast<FusedInput>(i - 1));
+      const bool is_float32 = operands.float32.has(static_cast<FusedInput>(i - 1));
       return FusedVector{.data = static_cast<const char*>(operands.data[i]),
-                         .stride = static_cast<int32_t>(wide ? sizeof(float) : kSize),
-                         .wide = wide};
+                         .stride = static_cast<int32_t>(is_float32 ? sizeof(float) : kSize),
+                         .is_float32 = is_float32};
     };
     launch.vectors = FusedVectors(vector(kScale), vector(kBias), operands.inner, operands.channels,
                                   Count, kSize);
@@ -681,7 +681,7 @@ struct FusedBackwardLaunch {
     launch.steps = placement.sums          ? kSumRows
                    : has_vectors(operands) ? kFusedBackwardRunRows
                                            : kFusedBackwardRun<Element, kKind>.packets;
-    if (!has_vectors(operands) && placement.is_a_run) {
+    if (!has_vectors(operands) && placement.is_contiguous) {
       // Rows as wide as a block.
       launch.in_images = false;
       launch.channels = FastDivisor(1);
@@ -722,8 +722,8 @@ struct FusedBackwardLaunch {
   template <int Count>
   static int64_t lay_out(const FusedBackwardOperands& operands, FusedBackwardLaunchData& launch) {
     const Placement placement = place<Count>(operands, launch);
-    const auto& [sums, in_images, all_rows, all_columns, is_a_run, starts_aligned, rows_aligned] =
-        placement;
+    const auto& [sums, in_images, all_rows, all_columns, is_contiguous, starts_aligned,
+                 rows_aligned] = placement;
     int64_t rows = all_rows;
     int64_t columns = all_columns;
     const auto up = [](int64_t size) { return (size + Count - 1) / Count * Count; };
@@ -734,14 +734,14 @@ struct FusedBackwardLaunch {
     launch.in_lanes = in_images;
     bool joins = false;  // contiguous rows are joined into one
     if (!sums) {
-      joins = is_a_run;
+      joins = is_contiguous;
       if (!joins) {
         tile_columns = std::min<int64_t>(up(columns), kFusedTile);
         tile_rows = std::min<int64_t>(kFusedTile / tile_columns, rows);
       }
     } else if (in_images) {
       unit = std::min<int64_t>(operands.inner, kSumBlock);
-      joins = is_a_run && operands.inner <= kSumBlock;
+      joins = is_contiguous && operands.inner <= kSumBlock;
       int64_t units = kFusedTile / unit;
       // If possible, a number of units that begins at a packet boundary.
       if (joins && units > Count) units -= units % Count;
@@ -757,7 +757,7 @@ struct FusedBackwardLaunch {
     } else {
       constexpr int64_t kTileWidth = kFusedTile / kSumRows;
       launch.sums_down = static_cast<uint32_t>(operands.channels);
-      joins = is_a_run && operands.channels <= kTileWidth && operands.outer > 1;
+      joins = is_contiguous && operands.channels <= kTileWidth && operands.outer > 1;
       if (joins) {
         const int64_t groups = kTileWidth / operands.channels;
         unit = kSumRows * operands.channels;

@@ -24,10 +24,10 @@ __device__ __forceinline__ void load_elements(const char* from, bool repeated,
 
 // The same as compute values, for scale and bias.
 template <class Element, int Count>
-__device__ __forceinline__ void load_numbers(const char* from, bool wide, bool repeated,
+__device__ __forceinline__ void load_numbers(const char* from, bool is_float32, bool repeated,
                                              OpMath<Element> (&to)[Count]) {
   if constexpr (kIs16Bit<Element>) {
-    if (wide) {
+    if (is_float32) {
       // A packet of 8 takes two accesses of 16 bytes.
       constexpr int kPart = Count > 4 ? 4 : Count;
       if (Count > 1 && repeated) {
@@ -61,7 +61,7 @@ enum class VectorAccess : uint8_t {
 struct FusedVector {
   const char* data = nullptr;  // null: absent
   int32_t stride = 0;          // bytes between channels
-  bool wide = false;           // float beside 16-bit elements
+  bool is_float32 = false;     // float beside 16-bit elements
 };
 
 // Element e of a tensor belongs to channel e / inner % channels.
@@ -73,7 +73,7 @@ struct FusedVectors {
         inner(static_cast<uint32_t>(inner_size)),
         channels(static_cast<uint32_t>(channels_size)) {
     const auto lies_in_packets = [&](const FusedVector& vector) {
-      const int64_t size = vector.wide ? int64_t{sizeof(float)} : element_size;
+      const int64_t size = vector.is_float32 ? int64_t{sizeof(float)} : element_size;
       return vector.data == nullptr ||
              (vector.stride == size &&
               reinterpret_cast<uintptr_t>(vector.data) % kPacketBytes == 0);
@@ -110,8 +110,8 @@ __device__ __forceinline__ void load_vector(const FusedVectors& from, int which,
       const uint32_t next = channel + 1 == from.channels.divisor ? 0 : channel + 1;
       OpMath<Element> one[1];
       OpMath<Element> other[1];
-      load_numbers<Element>(at(channel), vector.wide, true, one);
-      load_numbers<Element>(at(next), vector.wide, true, other);
+      load_numbers<Element>(at(channel), vector.is_float32, true, one);
+      load_numbers<Element>(at(next), vector.is_float32, true, other);
 #pragma unroll
       for (int i = 0; i < Count; ++i) to[i] = place + i < from.inner.divisor ? one[0] : other[0];
       return;
@@ -120,7 +120,7 @@ __device__ __forceinline__ void load_vector(const FusedVectors& from, int which,
 #pragma unroll
       for (int i = 0; i < Count; ++i) {
         OpMath<Element> one[1];
-        load_numbers<Element>(at(channel), vector.wide, true, one);
+        load_numbers<Element>(at(channel), vector.is_float32, true, one);
         to[i] = one[0];
         if (++place == from.inner.divisor) {
           place = 0;
@@ -130,7 +130,7 @@ __device__ __forceinline__ void load_vector(const FusedVectors& from, int which,
       return;
     }
   }
-  load_numbers<Element>(at(channel), vector.wide, from.access == VectorAccess::kOne, to);
+  load_numbers<Element>(at(channel), vector.is_float32, from.access == VectorAccess::kOne, to);
 }
 
 // Loads the values for the elements from `element` on. `element` is below 2^31, and at most Count

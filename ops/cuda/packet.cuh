@@ -91,7 +91,7 @@ template <class List, int Count>
 struct PacketsOf;
 template <class... E, int Count>
 struct PacketsOf<Elements<E...>, Count> {
-  using type = Row<Packet<E, Count>...>;
+  using type = Tuple<Packet<E, Count>...>;
 };
 template <class F, int Count>
 using InputPackets = typename PacketsOf<typename F::Inputs, Count>::type;
@@ -138,11 +138,11 @@ struct Widened {
 };
 
 template <class T>
-__device__ __forceinline__ Row<T> as_row(T result) {
+__device__ __forceinline__ Tuple<T> as_tuple(T result) {
   return {result};
 }
 template <class... T>
-__device__ __forceinline__ Row<T...> as_row(const Row<T...>& results) {
+__device__ __forceinline__ Tuple<T...> as_tuple(const Tuple<T...>& results) {
   return results;
 }
 
@@ -150,9 +150,9 @@ template <class F, int Count>
 __device__ __forceinline__ OutputPackets<F, Count> evaluate_packets(
     const F& form, const InputPackets<F, Count>& inputs) {
   return [&]<class... In, size_t... I>(Elements<In...>, std::index_sequence<I...>) {
-    Row<Widened<In, Count>...> wide;
+    Tuple<Widened<In, Count>...> wide;
     (widen_packet(at<I>(inputs), at<I>(wide).elements), ...);
-    const auto one = [&](int i) { return as_row(form.evaluate(at<I>(wide).elements[i]...)); };
+    const auto one = [&](int i) { return as_tuple(form.evaluate(at<I>(wide).elements[i]...)); };
     decltype(one(0)) results[Count];
 #pragma unroll
     for (int i = 0; i < Count; ++i) results[i] = one(i);

@@ -101,7 +101,8 @@ struct ClampedSwigluBackward {
     const double m = static_cast<double>(clamp.linear(l)) + 1.0;
     const double by_gate = x >= reached ? 0.0 : slope * m;
     const double by_linear = magnitude(l) >= reached ? 0.0 : value;
-    return row_of(rounded(by_gate, g), rounded(is_nan(l) ? static_cast<double>(l) : by_linear, g));
+    return tuple_of(rounded(by_gate, g),
+                    rounded(is_nan(l) ? static_cast<double>(l) : by_linear, g));
   }
 
   SwigluClamp<Element> clamp;

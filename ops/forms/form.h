@@ -39,42 +39,42 @@ struct Elements {
 
 // A tuple: one value of each type, in this order.
 template <class... T>
-struct Row;
+struct Tuple;
 template <class T>
-struct Row<T> {
+struct Tuple<T> {
   T first;
 };
 template <class T, class... Rest>
-struct Row<T, Rest...> {
+struct Tuple<T, Rest...> {
   T first;
-  Row<Rest...> rest;
+  Tuple<Rest...> rest;
 };
 template <>
-struct Row<> {};
+struct Tuple<> {};
 
 template <class T, class... Rest>
-FASTACT_INLINE Row<T, Rest...> row_of(T first, Rest... rest) {
+FASTACT_INLINE Tuple<T, Rest...> tuple_of(T first, Rest... rest) {
   if constexpr (sizeof...(Rest) == 0) {
     return {first};
   } else {
-    return {first, row_of(rest...)};
+    return {first, tuple_of(rest...)};
   }
 }
 
 template <int Index, class... T>
-FASTACT_INLINE const auto& at(const Row<T...>& row) {
+FASTACT_INLINE const auto& at(const Tuple<T...>& tuple) {
   if constexpr (Index == 0) {
-    return row.first;
+    return tuple.first;
   } else {
-    return at<Index - 1>(row.rest);
+    return at<Index - 1>(tuple.rest);
   }
 }
 template <int Index, class... T>
-FASTACT_INLINE auto& at(Row<T...>& row) {
+FASTACT_INLINE auto& at(Tuple<T...>& tuple) {
   if constexpr (Index == 0) {
-    return row.first;
+    return tuple.first;
   } else {
-    return at<Index - 1>(row.rest);
+    return at<Index - 1>(tuple.rest);
   }
 }
 

@@ -30,7 +30,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 // Returns z = self * scale + bias + residual.
 template <class T>
-FASTACT_INLINE T fused_argument(T self, T scale, T bias, T residual) {
+FASTACT_INLINE T fused_preactivation(T self, T scale, T bias, T residual) {
   return fma(self, scale, bias) + residual;
 }
 
@@ -144,12 +144,12 @@ struct SlopeOfNumber : NumberDefault<SlopeOfNumber, A, Element, 1> {
 // differences of f(z), for which 16-bit types are too imprecise. Their 16-bit gradients use f(z)
 // and the slope in float.
 template <class A>
-inline constexpr bool kSlopeOfArgument = A::kTraits.saves != Saves::kOutput;
+inline constexpr bool kSlopeOfPreactivation = A::kTraits.saves != Saves::kOutput;
 template <class A, class Form>
-using IfSlopeOfArgument = std::conditional_t<kSlopeOfArgument<A>, Form, void>;
+using IfSlopeOfPreactivation = std::conditional_t<kSlopeOfPreactivation<A>, Form, void>;
 // The element type whose precision f(z) and the slope have.
 template <class A, class Element>
-using GradientElement = std::conditional_t<kSlopeOfArgument<A>, Element, OpMath<Element>>;
+using GradientElement = std::conditional_t<kSlopeOfPreactivation<A>, Element, OpMath<Element>>;
 
 // Indices of an activation's forms: f(z), f(z) * gate, and D_1 of the incoming gradient and z.
 inline constexpr int kNumberValue = 0;
@@ -166,12 +166,12 @@ struct NumberForms {
       Index == kNumberGated, GatedNumber<A, Element>,
       std::conditional_t<!kIs16Bit<Element>, Derivative<A, Element, Index == kNumberSlope, false>,
                          std::conditional_t<Index == kNumberValue, ValueOfNumber<A, Element>,
-                                            IfSlopeOfArgument<A, SlopeOfNumber<A, Element>>>>>;
+                                            IfSlopeOfPreactivation<A, SlopeOfNumber<A, Element>>>>>;
 };
 
 // The steps into which a compiler splits the fused form, besides f(z), which intermediate() in
 // ops/forms/given.h defines. Only steps whose operands are present are used, in this order. A scale
-// alone and a sum alone give the bits of fused_argument().
+// alone and a sum alone give the bits of fused_preactivation().
 enum class FusedStep : uint8_t { kScale, kScaleAndBias, kSum, kGate };
 
 template <class Element, FusedStep Step>
@@ -186,9 +186,9 @@ struct FusedStepForm {
 
   FASTACT_INLINE auto evaluate(T x, T y) const {
     if constexpr (Step == FusedStep::kScale) {
-      return part_of_argument(x * y);
+      return part_of_preactivation(x * y);
     } else if constexpr (Step == FusedStep::kSum) {
-      return part_of_argument(x + y);
+      return part_of_preactivation(x + y);
     } else if constexpr (std::is_same_v<Element, float>) {
       return CanonicalOnGpu{x * y};
     } else {
@@ -196,12 +196,12 @@ struct FusedStepForm {
     }
   }
   FASTACT_INLINE auto evaluate(T self, T scale, T bias) const {
-    return part_of_argument(fma(self, scale, bias));
+    return part_of_preactivation(fma(self, scale, bias));
   }
 
  private:
   // Unchanged: f maps any NaN to the canonical NaN.
-  FASTACT_INLINE static Canonical<T> part_of_argument(T z) { return {z}; }
+  FASTACT_INLINE static Canonical<T> part_of_preactivation(T z) { return {z}; }
 };
 
 struct FusedSteps {

@@ -33,9 +33,9 @@ std::string problem() {
   }
   const std::vector<std::string> missing = missing_torch_symbols();
   if (missing.empty()) return "";
-  return "fastact: expected torch to have all functions that libfastact_aten.so calls, but it "
-         "lacks " +
-         std::to_string(missing.size()) + ", such as " + missing.front();
+  return "fastact: expected torch to have all functions that libfastact_aten.so calls, but got one "
+         "without " +
+         std::to_string(missing.size()) + " of them, such as " + missing.front();
 }
 
 class Quiet : public c10::WarningHandler {

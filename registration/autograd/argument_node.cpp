@@ -22,9 +22,9 @@ namespace autograd = torch::autograd;
 constexpr FusedInput kOperands[] = {FusedInput::kSelf, FusedInput::kBias, FusedInput::kResidual};
 
 // Receives only gradients of gradients. torch's engine sums them for operands that broadcast.
-class ArgumentNode : public autograd::Node {
+class PreactivationNode : public autograd::Node {
  public:
-  explicit ArgumentNode(const at::Tensor& scale)
+  explicit PreactivationNode(const at::Tensor& scale)
       : has_scale_(scale.defined()), scale_(scale, /*is_output=*/false) {}
 
   std::string name() const override { return "FastActFusedArgumentBackward0"; }
@@ -92,7 +92,7 @@ class ArgumentNode : public autograd::Node {
 
 }  // namespace
 
-void set_argument_history(const at::Tensor& argument, TensorPointers tensors) {
+void set_preactivation_history(const at::Tensor& preactivation, TensorPointers tensors) {
   autograd::edge_list edges;
   bool requires_grad = false;
   for (const FusedInput operand : kOperands) {
@@ -103,12 +103,13 @@ void set_argument_history(const at::Tensor& argument, TensorPointers tensors) {
   if (!requires_grad) return;
   const at::Tensor scale = savable(*tensors[static_cast<int>(FusedInput::kScale)]);
 #if FASTACT_INTRUSIVE_NODES
-  auto node = c10::make_intrusive<ArgumentNode>(scale);
+  auto node = c10::make_intrusive<PreactivationNode>(scale);
 #else
-  auto node = std::shared_ptr<ArgumentNode>(new ArgumentNode(scale), autograd::deleteNode);
+  auto node =
+      std::shared_ptr<PreactivationNode>(new PreactivationNode(scale), autograd::deleteNode);
 #endif
   node->set_next_edges(std::move(edges));
-  autograd::set_history(argument, node);
+  autograd::set_history(preactivation, node);
 #if FASTACT_NODE_HOOKS
   autograd::fire_node_creation_hooks(node);
 #endif

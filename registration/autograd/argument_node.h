@@ -11,6 +11,6 @@ namespace fastact {
 
 // Sets the autograd history of a fresh z = self * scale + bias + residual, if self, bias or
 // residual requires a gradient. scale must not require one.
-void set_argument_history(const at::Tensor& argument, TensorPointers tensors);
+void set_preactivation_history(const at::Tensor& preactivation, TensorPointers tensors);
 
 }  // namespace fastact

@@ -148,9 +148,9 @@ struct Autograd {
       tangent |= has_tangent(*tensors[i]);
     }
     requires_grad &= autograd::GradMode::is_enabled();
-    const bool takes_preactivation =
-        requires_grad && op.is_fused && !is_traced(*tensors[0]) && op.saves_argument(op, tensors);
-    const bool is_preactivation = takes_preactivation && op.result_stands_for_argument(tensors);
+    const bool takes_preactivation = requires_grad && op.is_fused && !is_traced(*tensors[0]) &&
+                                     op.saves_preactivation(op, tensors);
+    const bool is_preactivation = takes_preactivation && op.result_replaces_preactivation(tensors);
     at::Tensor preactivation;
     at::Tensor out;
     if (takes_preactivation && !is_preactivation) {
@@ -159,9 +159,9 @@ struct Autograd {
         std::tie(out, preactivation) = op.with_argument(op, tensors, parameters, below);
       }
       if (preactivation.defined()) {
-        set_argument_history(preactivation, tensors);
+        set_preactivation_history(preactivation, tensors);
       } else {
-        preactivation = op.argument(tensors);
+        preactivation = op.preactivation(tensors);
       }
     }
     if (!out.defined()) {

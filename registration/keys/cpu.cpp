@@ -83,8 +83,8 @@ struct Cpu {
         .activation = cpu::find_fused_activation(op.family, type, set),
         .parameters = parameters.numbers,
         .inputs = inputs.set,
-        .wide = inputs.wide,
-        .writes_argument = iterator.noutputs() > 1,
+        .float32 = inputs.float32,
+        .writes_preactivation = iterator.noutputs() > 1,
     };
     const cpu::FusedKernel kernel = cpu::find_fused_kernels(type, set).forward;
     iterator.for_each([&](char** data, const int64_t* strides, int64_t size0, int64_t size1) {

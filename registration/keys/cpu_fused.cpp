@@ -153,7 +153,7 @@ struct CpuFusedBackward {
       if (!tensors.inputs[i].defined()) continue;
       const auto input = static_cast<FusedInput>(i);
       call.forward.inputs.add(input);
-      if (tensors.inputs[i].scalar_type() != self.scalar_type()) call.forward.wide.add(input);
+      if (tensors.inputs[i].scalar_type() != self.scalar_type()) call.forward.float32.add(input);
     }
     Backward(call, cpu::find_fused_kernels(type, set).backward, tensors, layout)
         .run(mask[kScale], mask[kBias], sums[0], sums[1]);

@@ -66,7 +66,7 @@ struct Cuda {
     }
     cuda::FusedOperands operands;
     operands.inputs = inputs.set;
-    operands.wide = inputs.wide;
+    operands.float32 = inputs.float32;
     operands.size = iterator.numel();
     // A call with one element has no dimension.
     operands.dimensions = std::max(iterator.ndim(), 1);

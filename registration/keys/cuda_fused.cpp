@@ -97,7 +97,7 @@ struct CudaFusedBackward {
       // Inputs are only read, but the array has one pointer type for inputs and gradients.
       operands.data[i] = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())) +
                          row * operands.outer_strides[i] + channel * operands.channel_strides[i];
-      if (tensor.scalar_type() != type) operands.wide.add(static_cast<FusedInput>(i - 1));
+      if (tensor.scalar_type() != type) operands.float32.add(static_cast<FusedInput>(i - 1));
     }
     return operands;
   }

@@ -25,7 +25,7 @@ struct FusedInputs {
       if (!tensors[i]->defined()) continue;
       present[count++] = tensors[i];
       set.add(static_cast<FusedInput>(i));
-      if (tensors[i]->scalar_type() != type) wide.add(static_cast<FusedInput>(i));
+      if (tensors[i]->scalar_type() != type) float32.add(static_cast<FusedInput>(i));
     }
   }
 
@@ -36,7 +36,7 @@ struct FusedInputs {
   const at::Tensor* present[kFusedInputs];
   int count = 0;
   FusedSet set;
-  FusedSet wide;
+  FusedSet float32;
 };
 
 template <class B>
@@ -76,12 +76,12 @@ struct FusedPointwise {
     };
     if (!lies_like_self(inputs) || !has_its_size(FusedInput::kResidual) ||
         !has_its_size(FusedInput::kGate)) {
-      return {functional(keys, op, tensors, parameters), fused_argument_of(tensors)};
+      return {functional(keys, op, tensors, parameters), fused_preactivation_of(tensors)};
     }
     at::Tensor out = Pointwise<Backend>::empty_like_dense(self);
-    at::Tensor argument = Pointwise<Backend>::empty_like_dense(self);
-    iterate(op, inputs, parameters, out, &argument);
-    return {std::move(out), std::move(argument)};
+    at::Tensor preactivation = Pointwise<Backend>::empty_like_dense(self);
+    iterate(op, inputs, parameters, out, &preactivation);
+    return {std::move(out), std::move(preactivation)};
   }
 
   static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
@@ -114,10 +114,10 @@ struct FusedPointwise {
                        });
   }
 
-  // Runs the kernel through the iterator. If `argument` is not null, it is a second output, z.
+  // Runs the kernel through the iterator. If `preactivation` is not null, it is a second output, z.
   static void iterate(const Operator& op, const FusedInputs& inputs,
                       const CallParameters& parameters, at::Tensor& out,
-                      const at::Tensor* argument = nullptr) {
+                      const at::Tensor* preactivation = nullptr) {
     const at::Tensor& self = *inputs.present[0];
     at::TensorIteratorConfig config;
     config.set_check_mem_overlap(false).check_all_same_dtype(false).declare_static_dtype_and_device(
@@ -127,7 +127,7 @@ struct FusedPointwise {
     } else {
       config.add_owned_output(out);
     }
-    if (argument != nullptr) config.add_output(*argument);
+    if (preactivation != nullptr) config.add_output(*preactivation);
     for (int i = 0; i < inputs.count; ++i) config.add_const_input(*inputs.present[i]);
     at::TensorIterator iterator = config.build();
     if (!out.defined()) out = iterator.output();

@@ -58,8 +58,8 @@ DerivativeRule rule(std::string op, std::vector<int> arguments) {
 
 // ---- All gradients at once
 
-// The function for Descriptor::saves_argument. A scale's gradient needs self.
-bool saves_argument(const Operator& /*op*/, TensorPointers tensors) {
+// The function for Descriptor::saves_preactivation. A scale's gradient needs self.
+bool saves_preactivation(const Operator& /*op*/, TensorPointers tensors) {
   const auto numel = [&](int i) {
     return tensors[i]->defined() ? tensors[i]->sym_numel() : c10::SymInt(0);
   };
@@ -68,8 +68,9 @@ bool saves_argument(const Operator& /*op*/, TensorPointers tensors) {
   return numel(kSelf) + numel(kBias) + numel(kResidual) >= largest * 2;
 }
 
-// The function for Descriptor::argument. Rounds after each operation, like PyTorch's operators.
-at::Tensor argument(TensorPointers tensors) {
+// The function for Descriptor::preactivation. Rounds after each operation, like PyTorch's
+// operators.
+at::Tensor preactivation_of(TensorPointers tensors) {
   at::Tensor z = *tensors[kSelf];
   const c10::ScalarType type = z.scalar_type();
   if (tensors[kScale]->defined()) z = at::mul(z, tensors[kScale]->to(type));
@@ -214,7 +215,7 @@ struct ComposedWithArgument {
                                                 at::ArrayRef<double> numbers) const {
     const FusedArguments call(*op, fused_with_argument_name(*op), self, scale, bias, residual, gate,
                               numbers);
-    return {op->call(call.tensors, call.parameters), fused_argument_of(call.tensors)};
+    return {op->call(call.tensors, call.parameters), fused_preactivation_of(call.tensors)};
   }
 };
 
@@ -386,7 +387,7 @@ std::string fused_arguments(const Operator& op) {
 std::string fused_backward_name(const Operator& op) { return op.name + "_backward"; }
 std::string fused_with_argument_name(const Operator& op) { return op.name + "_with_argument"; }
 
-at::Tensor fused_argument_of(TensorPointers tensors) {
+at::Tensor fused_preactivation_of(TensorPointers tensors) {
   static const Operator& identity = operator_named("_fused_leaky_relu");
   CallParameters parameters;
   parameters.numbers.values[0] = 1.0;
@@ -478,8 +479,8 @@ Descriptor fused_operator(const Activation& activation, int family) {
   result.out = "out";
   result.is_fused = true;
   result.gradients = &gradients;
-  result.saves_argument = &saves_argument;
-  result.argument = &argument;
+  result.saves_preactivation = &saves_preactivation;
+  result.preactivation = &preactivation_of;
   result.with_argument = &with_argument;
   const std::vector<int> of_backward = {DerivativeRule::kIncoming, kSelf};
   result.derivatives = {

@@ -47,7 +47,7 @@ using FusedWithArgument = std::tuple<at::Tensor, at::Tensor>(
 std::string fused_with_argument_name(const Operator& op);
 
 // Returns z alone, with the same bits, computed by Leaky ReLU with a slope of 1.
-at::Tensor fused_argument_of(TensorPointers tensors);
+at::Tensor fused_preactivation_of(TensorPointers tensors);
 
 // The arguments of these operators in the form of an Operator's call. Throws a ValueError if the
 // number of parameters is wrong.

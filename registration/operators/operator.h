@@ -117,11 +117,11 @@ struct Descriptor {
                              const std::vector<bool>& needed, at::Tensor* gradients);
   Gradients gradients = nullptr;
 
-  // For a fused form. saves_argument: returns true if the backward pass would otherwise save
-  // several tensors as large as the result, so that z is saved instead. argument: returns z with
-  // its history.
-  bool (*saves_argument)(const Operator& op, TensorPointers tensors) = nullptr;
-  at::Tensor (*argument)(TensorPointers tensors) = nullptr;
+  // For a fused form. saves_preactivation: returns true if the backward pass would otherwise save
+  // several tensors as large as the result, so that z is saved instead. preactivation: returns z
+  // with its history.
+  bool (*saves_preactivation)(const Operator& op, TensorPointers tensors) = nullptr;
+  at::Tensor (*preactivation)(TensorPointers tensors) = nullptr;
   // Returns the result and z together, without a history, from the operator with a kernel for it.
   // Returns two undefined tensors if there is none.
   std::pair<at::Tensor, at::Tensor> (*with_argument)(const Operator& op, TensorPointers tensors,
@@ -165,7 +165,7 @@ class Operator : public Descriptor {
   // Returns true if a fused form's derivatives can use its result instead of z: the activation's
   // derivatives can use the activation's result, which is the fused form's result if there is
   // neither a scale nor a gate.
-  [[nodiscard]] bool result_stands_for_argument(TensorPointers tensors) const {
+  [[nodiscard]] bool result_replaces_preactivation(TensorPointers tensors) const {
     constexpr int kScale = static_cast<int>(FusedInput::kScale);
     constexpr int kGate = static_cast<int>(FusedInput::kGate);
     return activation->traits.saves == Saves::kResultAsInput && !tensors[kScale]->defined() &&

@@ -45,7 +45,11 @@ def channels_last_like(act):
 
 
 FORMS = (functional, in_place, in_place_on_view, in_place_twice, channels_last_like)
-forms = pytest.mark.parametrize("form", FORMS, ids=lambda f: f.__name__)
+
+
+def every_form(act):
+    """All forms in one graph, as compiling takes longer than what they do."""
+    return lambda xs: [form(act)(x) for form, x in zip(FORMS, xs)]
 
 
 def compile_whole(function, backend, dynamic=None):
@@ -53,23 +57,27 @@ def compile_whole(function, backend, dynamic=None):
 
 
 def assert_compiled_equals_eager(compiled, function, act, device, shapes=((4, 6), (5, 6), (5, 8))):
-    """Value, strides and gradient at several shapes, and without grad."""
+    """Values, strides and gradients at several shapes, and without grad; each form has a leaf."""
     for shape in shapes:
         x = smooth_values(act, *shape, dtype=torch.float32, device=device)
-        y, expected = compiled(x), function(x)
-        assert y.stride() == expected.stride()
-        torch.testing.assert_close(y, expected)
-        ours, theirs = (torch.autograd.grad((r * r).sum(), x)[0] for r in (y, expected))
-        torch.testing.assert_close(ours, theirs)
+        leaves = [x.detach().clone().requires_grad_() for _ in FORMS]
         with torch.no_grad():
-            torch.testing.assert_close(compiled(x), function(x))
+            torch.testing.assert_close(compiled(leaves), function(leaves))
+        gradients = []
+        results = compiled(leaves), function(leaves)
+        for y, expected in zip(*results, strict=True):
+            assert y.stride() == expected.stride()
+            torch.testing.assert_close(y, expected)
+        for each in results:
+            loss = sum((y * y).sum() for y in each)
+            gradients.append(torch.autograd.grad(loss, leaves, allow_unused=True))
+        torch.testing.assert_close(*gradients)
 
 
-@forms
 @pytest.mark.parametrize("dynamic", (None, True, False))
 @pytest.mark.parametrize("backend", ("eager", "aot_eager"))
-def test_backends(act, device, form, dynamic, backend):
-    function = form(act)
+def test_backends(act, device, dynamic, backend):
+    function = every_form(act)
     compiled = compile_whole(function, backend, dynamic)
     assert_compiled_equals_eager(compiled, function, act, device)
 
@@ -78,9 +86,9 @@ def test_backends(act, device, form, dynamic, backend):
 def test_inductor(act, device):
     """All forms in one graph, dynamic shapes: compiling takes seconds."""
 
-    def function(x):
-        y = in_place_on_view(act)(x) + functional(act)(x)
-        return in_place_twice(act)(y)
+    def function(xs):
+        y = in_place_on_view(act)(xs[0]) + functional(act)(xs[0])
+        return [in_place_twice(act)(y)]
 
     compiled = compile_whole(function, "inductor", dynamic=True)
     assert_compiled_equals_eager(compiled, function, act, device)
@@ -206,16 +214,21 @@ def backward_compiled(backend):
     )
 
 
-@forms
-def test_compiled_autograd(act, device, form):
-    function = form(act)
+def test_compiled_autograd(act, device):
+    """All forms in one backward pass, each of a leaf of its own."""
     x = smooth_values(act, 4, 6, dtype=torch.float32, device=device)
-    (expected,) = torch.autograd.grad(function(x).sum(), x)
+    leaves = [x.detach().clone().requires_grad_() for _ in FORMS]
+
+    def loss():
+        return sum(form(act)(leaf).sum() for form, leaf in zip(FORMS, leaves, strict=True))
+
+    expected = torch.autograd.grad(loss(), leaves)
     for _ in range(3):
-        x.grad = None
+        for leaf in leaves:
+            leaf.grad = None
         with backward_compiled("aot_eager"):
-            function(x).sum().backward()
-        torch.testing.assert_close(x.grad, expected)
+            loss().backward()
+        torch.testing.assert_close([leaf.grad for leaf in leaves], list(expected))
 
 
 def test_compiled_autograd_through_changed_shapes(act, device):
@@ -240,19 +253,23 @@ def test_compiled_autograd_inductor(act, device):
     torch.testing.assert_close(x.grad, expected)
 
 
-@pytest.mark.parametrize("form", (functional, in_place), ids=lambda f: f.__name__)
-def test_compiled_autograd_double_backward(act, device, form):
-    def loss(x):
+def test_compiled_autograd_double_backward(act, device):
+    def loss(form, x):
         y = (form(act)(x) * x.sin()).sum()
         (first,) = torch.autograd.grad(y, x, create_graph=True)
         return (first**2).sum()
 
     x = smooth_values(act, 4, dtype=torch.float32, device=device)
-    (expected,) = torch.autograd.grad(loss(x), x)
-    y = loss(x)
+    leaves = [x.detach().clone().requires_grad_() for _ in range(2)]
+
+    def both():
+        return loss(functional, leaves[0]) + loss(in_place, leaves[1])
+
+    expected = torch.autograd.grad(both(), leaves)
+    y = both()
     with backward_compiled("aot_eager"):
         y.backward()
-    torch.testing.assert_close(x.grad, expected)
+    torch.testing.assert_close([leaf.grad for leaf in leaves], list(expected))
 
 
 def test_training_step(act, device):

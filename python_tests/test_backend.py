@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fastact
 from backend_models import CASES, Parts, norm, observed
@@ -150,6 +151,56 @@ def test_a_checkpoint_keeps_what_it_kept():
             function(x)
         saved.append(len(number))
     assert saved[0] == saved[1]
+
+
+class Attention(nn.Module):
+    def __init__(self, **settings):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, **settings)
+
+    def forward(self, x, mask=None, need_weights=False):
+        y, weights = self.attention(x, x, x, attn_mask=mask, need_weights=need_weights)
+        return F.relu(y), weights
+
+
+class Operators(TorchDispatchMode):
+    """Counts the calls of attention's operator for inference."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._native_multi_head_attention.default
+        return func(*args, **(kwargs or {}))
+
+
+def native_calls(model, *args, **kwargs):
+    with Operators() as seen, torch.no_grad():
+        found = model(*args, **kwargs)
+    return seen.count, found
+
+
+def test_attention_calls_the_operator_of_eager():
+    """TorchDynamo captures another call, which is slower at inference."""
+    x, mask = torch.randn(3, 5, 8), torch.ones(5, 5).triu(1).bool()
+    for settings, call, count in (
+        ({"batch_first": True}, {}, 1),
+        ({"batch_first": True}, {"need_weights": True}, 1),
+        ({"batch_first": True}, {"mask": mask}, 1),
+        ({"batch_first": True, "bias": False}, {}, 0),
+        ({"batch_first": True, "add_bias_kv": True}, {}, 0),
+        ({"batch_first": False}, {}, 0),
+    ):
+        model = Attention(**settings).eval()
+        in_eager, values = native_calls(model, x, **call)
+        found, results = native_calls(compiled(model), x, **call)
+        assert found == in_eager == count, (settings, call)
+        for a, b in zip(results, values):
+            assert a is b is None or torch.allclose(a, b, atol=1e-6), (settings, call)
+        trained, same = copy.deepcopy(model).train(), compiled(model.train())
+        trained(x, **call)[0].sum().backward()
+        same(x, **call)[0].sum().backward()
+        for (name, p), q in zip(trained.named_parameters(), model.parameters()):
+            assert torch.allclose(p.grad, q.grad, atol=1e-5), (settings, call, name)
 
 
 def test_other_kinds_of_tensor_are_left():

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import functional as F
 from torch.utils import checkpoint
 
 from fastact import _fusion
@@ -37,7 +38,7 @@ def fastact_backend(
     """
     given = _checked(mode, options)
     notes = _rewritten(module, inputs, given["fuse"], given["rename"])
-    _restore_checkpoints(module)
+    _restore_eager_calls(module)
     if given["report"] is not None:
         given["report"].add(notes)
     return module.forward
@@ -88,10 +89,57 @@ def _checkpoint(body: fx.GraphModule, *args, **kwargs):
     return checkpoint.checkpoint(call, *inputs, **(kwargs | {"use_reentrant": False}))
 
 
-def _restore_checkpoints(module: fx.GraphModule) -> None:
-    """Torch's own operator leaves recomputing, and the state of random numbers, to AOTAutograd."""
+def _attention(
+    query, key, value, embed_dim, heads, weight, bias, bias_k, bias_v, add_zero_attn, dropout,
+    out_weight, out_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,
+    average_attn_weights=True, **others,
+):  # fmt: skip
+    """torch.nn.functional.multi_head_attention_forward for transposed inputs with the batch first.
+
+    Calls the operator that torch.nn.MultiheadAttention calls in eager mode, under its conditions.
+    """
+    tensors = (query, weight, bias, out_weight, out_bias)
+    is_served = (
+        query is key is value
+        and not training
+        and not add_zero_attn
+        and not any(others.values())
+        and all(t is None for t in (bias_k, bias_v, key_padding_mask, attn_mask))
+        and not any(t is None or t.dtype != query.dtype for t in tensors)
+        and query.dim() == 3
+        and heads % 2 == 0
+        and torch.backends.mha.get_fastpath_enabled()
+        and not torch.is_autocast_enabled(query.device.type)
+        and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+    )
+    if not is_served:
+        return F.multi_head_attention_forward(
+            query, key, value, embed_dim, heads, weight, bias, bias_k, bias_v, add_zero_attn,
+            dropout, out_weight, out_bias, training, key_padding_mask, need_weights, attn_mask,
+            average_attn_weights=average_attn_weights, **others,
+        )  # fmt: skip
+    batch_first = query.transpose(0, 1)
+    result, weights = torch._native_multi_head_attention(
+        batch_first, batch_first, batch_first, embed_dim, heads, weight, bias, out_weight, out_bias,
+        None, need_weights, average_attn_weights,
+    )  # fmt: skip
+    return result.transpose(0, 1), weights
+
+
+def _restore_eager_calls(module: fx.GraphModule) -> None:
+    """Undoes what TorchDynamo changes for compilers: checkpoints, whose recomputing and state of
+    random numbers torch's operator leaves to AOTAutograd, and the call of attention."""
     for node in module.graph.nodes:
-        if node.op == "call_function" and node.target is _CHECKPOINT:
-            _restore_checkpoints(module.get_submodule(node.args[0].target))
+        if node.op != "call_function":
+            continue
+        if node.target is _CHECKPOINT:
+            _restore_eager_calls(module.get_submodule(node.args[0].target))
             node.target = _checkpoint
+        elif node.target is F.multi_head_attention_forward and _is_transpose(node.args[0]):
+            node.target = _attention
     module.recompile()
+
+
+def _is_transpose(node: fx.Node) -> bool:
+    """True if the node swaps the first two dimensions."""
+    return node.target == "transpose" and {*node.args[1:]} == {0, 1}

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 import threading
 
 import pytest
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import fastact
 from backend_models import CASES, Parts, norm, observed
 from fastact._fusion import policy
+from fastact._fusion.batch_norm import insert_vectors
 from support import REPOSITORY, assert_same_bits, error_of, run_python, values
 
 fused = torch.ops.fastact
@@ -110,6 +112,28 @@ def test_a_batch_norm_alone(monkeypatch):
     monkeypatch.setattr(policy, "takes_norm_alone", lambda device: True)
     torch.testing.assert_close(compiled(model, report)(x), expected)
     assert what(report) == ["fused_leaky_relu (batch norm)"]
+
+
+def test_batch_norms_compute_their_vectors_together(monkeypatch):
+    """Also if the model reports the use of a function, as torchvision's do."""
+    rewriting = sys.modules["fastact._fusion.rewrite"]
+    counts = []
+
+    def counted(graph, norms, facts):
+        counts.append(len(norms))
+        return insert_vectors(graph, norms, facts)
+
+    monkeypatch.setattr(rewriting, "insert_vectors", counted)
+
+    def forward(parts, x):
+        y = F.relu(parts.norm(x))
+        torch._C._log_api_usage_once("fastact.tests")
+        return F.relu(parts.norm2(y))
+
+    model = Parts(forward).eval()
+    x = torch.randn(2, 8, 3, 3)
+    torch.testing.assert_close(compiled(model)(x), model(x), rtol=0, atol=1e-5)
+    assert counts == [2]
 
 
 def test_what_was_not_faster_is_renamed_only(monkeypatch):
@@ -356,6 +380,7 @@ RANKS = """
 import copy, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 import fastact
 from fastact._fusion import policy
+from fastact._fusion.batch_norm import insert_vectors
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 

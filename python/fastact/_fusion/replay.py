@@ -29,6 +29,8 @@ _CONTEXTS = {
     torch.autograd.grad_mode._enter_inference_mode,
     torch.autograd.grad_mode._exit_inference_mode,
 }
+# Functions without tensors that change no state of a node. torchvision's models call this one.
+_STATELESS = (torch._C._log_api_usage_once,)
 _PURE_MODULES = ("_operator", "builtins", "math", "torch.fx.experimental.sym_node")
 # ATen's batch norms write their running statistics, which their schemas do not say.
 _UNDECLARED = ("running_mean", "running_var")
@@ -185,7 +187,8 @@ class _Replay(fx.Interpreter):
             return True
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             raise NotImplementedError(f"it calls {node.target}")
-        if getattr(node.target, "__module__", None) in _PURE_MODULES:
+        is_pure = getattr(node.target, "__module__", None) in _PURE_MODULES
+        if is_pure or node.target in _STATELESS:
             return True
         inputs = [self.env[n] for n in node.all_input_nodes]
         return bool(_tensors(inputs) or _tensors(_known_value(node)))

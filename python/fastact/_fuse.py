@@ -14,7 +14,7 @@ from fastact._replace import restore_classes
 from fastact._report import Report
 
 NAME = "fastact"
-# Of each fused model, what its calls were compiled to before, and by fuse_.
+# Maps each fused model to its compiled call before fuse_, and to the one that fuse_ made.
 _fused: "weakref.WeakKeyDictionary[torch.nn.Module, tuple]" = weakref.WeakKeyDictionary()
 _COMPILED = "_compiled_call_impl"
 
@@ -81,7 +81,7 @@ def _compile(model: torch.nn.Module, report: Report, before: object) -> None:
 
 
 def _entry(model: torch.nn.Module) -> Callable:
-    """What is compiled. `model.compile()` compiles the method, which belongs to torch: torch 2.11
+    """Returns the function to compile. `model.compile()` compiles a method of torch: torch 2.11
     captures nothing of it if the model's class is torch's, too, such as nn.Sequential."""
 
     def call(*args, **kwargs):

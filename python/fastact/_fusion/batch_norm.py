@@ -39,7 +39,7 @@ def _parameter_type(norm: Norm, facts: Facts) -> torch.dtype:
 
 
 class _Vectors:
-    """Of batch norms of one kind."""
+    """Inserts scale and shift of batch norms of one kind."""
 
     def __init__(self, graph: fx.Graph, norms: list[Norm], facts: Facts, types: tuple):
         self.call, self.norms, self.types = graph.call_function, norms, types

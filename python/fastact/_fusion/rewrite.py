@@ -1,4 +1,4 @@
-"""Changes a graph by what replay() found in it."""
+"""Rewrites a graph by the facts that replay() found."""
 
 from torch import fx
 
@@ -36,13 +36,13 @@ def _bodies(facts: Facts):
 
 
 class _Rewriting:
-    """Of one graph."""
+    """Rewrites one graph."""
 
     def __init__(self, facts: Facts, notes: Notes):
         self.facts, self.graph, self.notes = facts, facts.module.graph, notes
         self.sites: list[Site] = []
         self.taken: set[fx.Node] = set()
-        # What stands in a node's place now.
+        # Maps a node to the node that replaces it.
         self.results: dict[fx.Node, fx.Node] = {}
 
     def run(self, fuses: bool, renames: bool) -> None:
@@ -88,7 +88,8 @@ class _Rewriting:
                 given[name] = fx.map_arg(value, lambda node: returned.get(node, node))
 
     def _activations(self, fuses: bool) -> tuple[list[Activation], dict[fx.Node, tuple[str, str]]]:
-        """Activations, and what is left of them. Of several nodes first: they contain others."""
+        """Returns the activations, and those that stay PyTorch's with the reason. Looks first for
+        compositions of several nodes, because they contain other activations."""
         found: list[Activation] = []
         left: dict[fx.Node, tuple[str, str]] = {}
         inside: set[fx.Node] = set()
@@ -123,7 +124,7 @@ class _Rewriting:
         return why
 
     def _choose(self, acts: list[Activation]) -> dict[fx.Node, str]:
-        """Adds the sites; why an activation has none, though something stands around it."""
+        """Adds the sites. Returns why an activation with operators around it has none."""
         why_not: dict[fx.Node, str] = {}
         for act in acts:
             if fused_operator(act.name) is None:
@@ -166,7 +167,7 @@ class _Rewriting:
         self.results[node] = new
 
     def _redirect(self, site: Site, new: fx.Node) -> None:
-        """To the result, who reads later what the site no longer writes in place."""
+        """Gives the result to later readers of a value that the site no longer writes in place."""
         for node, found in self.facts.nodes.items():
             if found.value is not self.facts[site.last].value or node is site.last:
                 continue

@@ -150,7 +150,7 @@ exercises:  ## "Add an activation" and "Add a form" of CONTRIBUTING, done in a c
 	$(STEP) "exercises" python scripts/exercises.py --jobs $(JOBS) $(if $(GPU_CODE),--cuda "$(CUDA)")
 
 cuda-check: CUDA := 90-real
-cuda-check:  ## compile for a GPU what runs without one, and interpret the PTX of every form
+cuda-check:  ## compile GPU code without a GPU: every form as PTX, which an interpreter runs
 	@scripts/cuda_check.sh $(BUILD)/cuda-check
 
 bench:  ## FastAct beside PyTorch and a copy; ARGS="--quick --op selu" for a part

@@ -1,4 +1,4 @@
-"""Digests beyond those that the Python package verifies, and other ways to call operators."""
+"""Digests that the Python package does not verify, and further ways to call operators."""
 
 import torch
 from _digests.inputs import Space, every_pattern, mixed

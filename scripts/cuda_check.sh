@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles for a GPU what no other check of a machine without one compiles: one element of each form of each
-# activation as PTX, an activation in segments, and the tests that need a GPU. An interpreter runs the PTX and compares
-# its results with those of the library that FASTACT_LIBRARY names.
+# Compiles GPU code on a machine without a GPU: every form of every activation as PTX, the kernels of gelu, which have
+# tables of segments, and the tests that need a GPU. An interpreter runs the PTX, and its results are compared with those
+# of the library that FASTACT_LIBRARY names.
 #
 #   scripts/cuda_check.sh BUILD     (from the environment: what scripts/build.sh reads, and WERROR)
 set -euo pipefail

@@ -20,7 +20,7 @@ struct FusedActivation {
 struct FusedCall {
   FusedActivation activation;
   Parameters parameters;
-  // `inputs`: the inputs that are present; self always is. `float32`: those that are float while
+  // `inputs`: the present inputs, which always include self. `float32`: those that are float while
   // self has a 16-bit type.
   FusedSet inputs;
   FusedSet float32;

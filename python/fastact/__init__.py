@@ -1,4 +1,5 @@
-"""FastAct: exact, fast activation functions for PyTorch, with the same bits on CPUs and GPUs.
+"""FastAct: fast activation functions for PyTorch with proven error bounds and the same bits on CPUs
+and GPUs.
 
     import fastact
     y = fastact.functional.selu(x)      # as torch.nn.functional.selu

@@ -1,6 +1,6 @@
-"""ATen's activations by schema, and FastAct's operators that stand in for them.
+"""Maps calls of ATen's activations and gradients to calls of FastAct's operators.
 
-This is the table of registration/aten/call.cpp for programs that are graphs of ATen's operators.
+registration/aten/call.cpp has the same table for kernels. This one serves graphs that are traced.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""FastAct's operators in programs that are graphs already: torch.export and TorchScript."""
+"""Puts FastAct's operators into exported programs and TorchScript modules."""
 
 import copy
 import tempfile
@@ -18,16 +18,16 @@ from fastact._errors import first_line
 def convert(
     program: ExportedProgram | torch.jit.ScriptModule, sample: Sequence[torch.Tensor] = ()
 ) -> ExportedProgram | torch.jit.ScriptModule:
-    """Returns a copy of a program with FastAct's operators, by name. The program's graph stays as
-    it is; an exported program and its copy share parameters and buffers.
+    """Returns a copy of a program that calls FastAct's operators by name. The program's own graph
+    does not change. An exported program and its copy share parameters and buffers.
 
-    Of a `torch.export.ExportedProgram`, ATen's activations become FastAct's, and batch norm at
+    In a `torch.export.ExportedProgram`, FastAct's activations replace ATen's. Batch norm at
     inference, bias, residual sums, gates and the clamped SwiGLU are fused with them where that is
-    faster. An activation that was decomposed before, as by `run_decompositions()`, is not seen.
+    faster. An activation that `run_decompositions()` has decomposed is not recognised.
 
-    Of a `torch.jit.ScriptModule` in inference mode, operators around an activation are fused with
-    it. The module is frozen. `sample`, the arguments of a call, tells shapes, without which only
-    batch norms are fused; the result is compared with the module's on it.
+    In a `torch.jit.ScriptModule` in inference mode, operators around an activation are fused with
+    it. The copy is frozen. `sample` contains the arguments of a call. It gives the shapes, without
+    which only batch norms are fused, and the copy's result is compared with the module's.
 
         program = fastact.convert(torch.export.export(model, args))
 
@@ -63,7 +63,7 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
     except Exception as error:  # of any type, whatever a node raises
         raise ValueError(
             "fastact.convert: expected a program whose operators run on tensors without data, but "
-            f"got one of which {first_line(error)}"
+            f"got: {first_line(error)}"
         ) from error
     _fusion.rewrite(facts)
     _add_values(module, mode)
@@ -74,7 +74,7 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
             signature.replace_all_uses(old, new)
             _rename_results(calls, old, new)
     for call in calls:
-        # Of a submodule whose result is inside a fused operator.
+        # The result of this submodule is inside a fused operator.
         arguments = call.signature.outputs if call.fqn and call.signature is not None else ()
         if any(getattr(argument, "name", None) not in names for argument in arguments):
             call.signature = None
@@ -92,7 +92,7 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
 
 
 def _results(module: fx.GraphModule) -> list[str | None]:
-    """The names of the graph's results; None for one that is no node."""
+    """Returns the names of the graph's results, with None for a result that is no node."""
     (output,) = module.graph.find_nodes(op="output")
     return [n.name if isinstance(n, fx.Node) else None for n in output.args[0]]
 

@@ -20,14 +20,14 @@ _COMPILED = "_compiled_call_impl"
 
 
 def fuse_(model: torch.nn.Module, sample=None) -> Report:
-    """Puts FastAct's operators into a model's calls, fused with what stands around them.
+    """Replaces a model's activations by FastAct's operators, fused with the operations around them.
 
     As `model.compile(backend="fastact")`: TorchDynamo captures the model when it is called, with
     guards, and eager kernels compute what it captured, in inference and in training. Modules,
     parameters, buffers and state_dict stay. docs/fused.md says what is fused.
 
-    Returns a report of what was replaced at which line of the program, and why something was left.
-    It grows with each graph that is captured: it is empty until the first call.
+    Returns a report, which lists the replaced operations by line of the program, and the others
+    with the reason. The report grows with each captured graph, and is empty until the first call.
 
     With a `sample`, a tensor, a tuple of arguments or a dict of keyword arguments, the model runs
     at once, three times, without gradients: twice as it is and then with FastAct's operators. The
@@ -37,8 +37,8 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
 
     `fastact.restore_` undoes it.
 
-    Raises TypeError for what is no module, and RuntimeError if the results do not agree, or if
-    those of the model itself differ from call to call. The model is then as it was.
+    Raises TypeError for anything but a module, and RuntimeError if the results do not agree, or if
+    the model's own results differ from call to call. The model is then unchanged.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"fastact.fuse_: expected a torch.nn.Module, but got {type(model)}")
@@ -146,7 +146,7 @@ def _check(expected: list[Tensor], found: list[Tensor], operations: int) -> None
     if len(expected) != len(found):
         raise RuntimeError(
             f"fastact.fuse_: expected {len(expected)} tensors, but got {len(found)}; "
-            "the model is as it was"
+            "the model is unchanged"
         )
     for theirs, ours in zip(expected, found):
         bound = _bound_of(theirs, operations) if theirs.is_floating_point() else 0.0
@@ -156,7 +156,7 @@ def _check(expected: list[Tensor], found: list[Tensor], operations: int) -> None
             difference = " ".join(str(error).split())
             raise RuntimeError(
                 f"fastact.fuse_: expected the sample's result to differ by at most {bound:.3g} "
-                f"from the model's own, but got: {difference} The model is as it was"
+                f"from the model's own, but got: {difference} The model is unchanged"
             ) from None
 
 

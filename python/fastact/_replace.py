@@ -1,4 +1,4 @@
-"""FastAct's modules in a model, in place of known classes of activations."""
+"""Replaces a model's activation modules by FastAct's."""
 
 import torch
 
@@ -13,14 +13,14 @@ _OWN_CLASS = "_fastact_own_class"
 def replace_(model: torch.nn.Module) -> Report:
     """Exchanges a model's activation modules for FastAct's; returns what it replaced.
 
-    Modules of exactly torch.nn's classes, and of timm's and transformers', get another class. Their
-    parameters, buffers, hooks and state_dict stay, and so does a `forward` that is set on the
-    module itself: then the module is left. No forward is run, and calls of functions such as
-    torch.nn.functional.gelu(x) stay: `fuse_` and torch.compile(backend="fastact") take those.
+    A module of exactly one of the known classes of torch.nn, timm and transformers gets another
+    class. Its parameters, buffers, hooks and state_dict stay. A module whose `forward` is set on
+    the object is left. No forward is run. Calls of functions such as torch.nn.functional.gelu(x)
+    stay, too: `fuse_` and torch.compile(backend="fastact") replace these.
 
-    `restore_` undoes it. The report names each module, and why one was left.
+    `restore_` undoes it. The report lists the replaced modules, and the others with the reason.
 
-    Raises TypeError for what is no module.
+    Raises TypeError for anything but a module.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"fastact.replace_: expected a torch.nn.Module, but got {type(model)}")

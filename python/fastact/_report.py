@@ -1,4 +1,4 @@
-"""What was done to each place of a program, and why others were left."""
+"""The report of what FastAct replaced in a program, and of what it left."""
 
 import re
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ _NOT_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 @dataclass
 class Report:
-    """What was done, by place: a module's name in the model ("" is the model itself), or a module
+    """Lists places of a program: a module's name in the model ("" is the model itself), or a module
     and a line of the program, such as "layer1.0 (resnet.py:93)"."""
 
-    #: What computes it now.
+    #: The operators or modules that compute each place now.
     replaced: dict[str, str] = field(default_factory=dict)
-    #: Why it was left as it was.
+    #: Why PyTorch still computes each of these places.
     left: dict[str, str] = field(default_factory=dict)
-    #: How many operations were replaced, each as often as it was captured.
+    #: The number of replaced operations. One that is captured twice counts twice.
     count: int = 0
 
     def __str__(self) -> str:
@@ -28,7 +28,7 @@ class Report:
         return "\n".join(lines)
 
     def add(self, notes: "Notes") -> None:
-        """Adds a graph's notes. A place may be in several graphs, as of several shapes."""
+        """Adds the notes of a graph. Several graphs may contain one place, one for each shape."""
         self.count += notes.count
         for mine, new in ((self.replaced, notes.replaced), (self.left, notes.left)):
             for where, texts in new.items():
@@ -38,7 +38,7 @@ class Report:
 
 @dataclass
 class Notes:
-    """A Report of one graph, in the making."""
+    """Collects a Report of one graph."""
 
     replaced: dict[str, list[str]] = field(default_factory=dict)
     left: dict[str, list[str]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Notes:
 
 
 def _line(node: fx.Node) -> str:
-    """The line of the user's program, which is the last one outside torch and FastAct."""
+    """Returns the last line of the stack that is outside torch and FastAct."""
     frames = [
         line.split('"')
         for line in (node.meta.get("stack_trace") or "").splitlines()

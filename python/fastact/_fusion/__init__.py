@@ -1,4 +1,4 @@
-"""Puts FastAct's operators into a graph: renames activations, and fuses what stands around them.
+"""Puts FastAct's operators into a graph: renames activations, and fuses the operations around them.
 
 The graph is a torch.fx.GraphModule of any level: Python functions and methods, as TorchDynamo
 captures them, or ATen's operators. `rewrite` is all that a caller needs:

@@ -1,4 +1,4 @@
-"""Which of FastAct's activations a node computes."""
+"""Finds the activation that a node computes."""
 
 import functools
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from fastact._fusion.patterns import ACTIVATIONS, Match, is_number, matches
 from fastact._fusion.replay import Call, Facts
 
 _TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-# What a call's schema names beside the input.
+# The schemas' names of the input.
 _INPUTS = ("self", "input")
 
 #: Activations of ATen's without an operator of FastAct's.
@@ -99,11 +99,11 @@ def _of_several_nodes(node: fx.Node, facts: Facts) -> Activation | None:
 
 
 def are_only_for(match: Match, root: fx.Node) -> bool:
-    """Whether nobody else needs what a pattern computes on the way."""
+    """True if only the match itself reads its intermediate results."""
     return all(n is root or match.nodes.issuperset(n.users) for n in match.nodes)
 
 
-# Functions of Python's that call several operators.
+# Python functions that call several operators.
 _COMPOSED = {torch.nn.functional.softsign: "softsign", torch.nn.functional.tanhshrink: "tanhshrink"}
 
 
@@ -115,7 +115,7 @@ def _of_function(node: fx.Node) -> Activation | None:
 
 
 def activation(node: fx.Node, facts: Facts) -> Activation | str | None:
-    """The activation that a node computes, or why it is none that FastAct has."""
+    """Returns the activation that a node computes, or the reason why PyTorch keeps it, or None."""
     found = _of_function(node) or _of_one_node(node, facts) or _of_several_nodes(node, facts)
     if found is None:
         call = facts.call(node)
@@ -145,7 +145,7 @@ def _why_unfit(act: Activation, facts: Facts) -> str | None:
 
 
 def _why_refused(act: Activation) -> str | None:
-    """Asks the operator, which checks its parameters, with tensors without data."""
+    """Returns the operator's error for the parameters, on meta tensors, or None."""
     tensors = [torch.empty(1, device="meta")] * (1 if act.weight is None else 2)
     try:
         operator(act.name)(*tensors, **act.parameters)

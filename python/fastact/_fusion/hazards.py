@@ -1,4 +1,4 @@
-"""Whether several nodes may be computed at the last one of them."""
+"""Decides whether all nodes of a site may be computed at the last one."""
 
 from torch import fx
 
@@ -7,11 +7,11 @@ from fastact._fusion.sites import Site
 
 
 def why_unsafe(site: Site, facts: Facts) -> str | None:
-    """Why the order of reads and writes forbids to compute all of a site at its last node."""
+    """Returns why reads and writes prevent computing a site at its last node, or None."""
     inside, last = set(site.nodes), facts[site.last]
     first = min(facts[node].index for node in inside)
     if len({facts[node].region for node in inside}) > 1:
-        return "it stands in several contexts"
+        return "it is in several contexts"
     own = frozenset().union(*(facts[node].written for node in inside))
     if INPUTS in own:
         return "it writes to a tensor that others may see"
@@ -31,13 +31,13 @@ def why_unsafe(site: Site, facts: Facts) -> str | None:
 
 
 def is_later(node: fx.Node, user: fx.Node, site: Site, facts: Facts) -> bool:
-    """Whether a user of a node that is written in place sees the site's result."""
+    """True if a user of a node that is written in place reads the site's result."""
     last = facts[site.last]
     return facts[node].value is last.value and facts[user].index > last.index
 
 
 def _is_seen(written: frozenset[int], site: Site, facts: Facts) -> bool:
-    """Whether anyone else reads what a site writes to, after its first write."""
+    """True if a node outside the site reads what the site writes to, after its first write."""
     inside = set(site.nodes)
     first = min(facts[node].index for node in inside if facts[node].written)
     for node, found in facts.nodes.items():

@@ -1,4 +1,4 @@
-"""Compositions of operators that are one operator of FastAct's, found by what each node calls."""
+"""Patterns of several operators that compute one operator of FastAct's."""
 
 import itertools
 import math
@@ -47,7 +47,7 @@ def is_number(value: object) -> bool:
 
 
 def matches(pattern: Op, node: object, facts: Facts, so_far: Match | None = None) -> Iterator:
-    """Every way in which a node is a pattern."""
+    """Yields every match of a pattern that ends at a node."""
     so_far = so_far or Match()
     call = facts.call(node)
     if call is None or call.name != f"aten::{pattern.name}":
@@ -91,7 +91,7 @@ def _match_all(pairs: list[tuple], facts: Facts, so_far: Match) -> Iterator[Matc
 
 
 def _known(names: dict, name: str, value: object) -> bool:
-    """Whether a name has this value, or had none until now."""
+    """True if the name has this value or had none."""
     return names.setdefault(name, value) == value
 
 
@@ -143,5 +143,3 @@ CLAMPED_SWIGLU = Op(
     Op("add", Op("clamp", "linear", "=low", "=limit"), 1),
     Op("mul", _GATE, Op("sigmoid", Op("mul", _GATE, "=alpha"))),
 )
-#: SELU, whose results alpha dropout drops: selu_alpha_dropout(x, p, True).
-SELU_ALPHA_DROPOUT = ("alpha_dropout", "selu")

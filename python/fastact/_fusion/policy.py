@@ -1,11 +1,11 @@
-"""Where a fused operator is faster than PyTorch's operations."""
+"""Decides where a fused operator is faster than PyTorch's operations."""
 
 import torch
 
-# What stays PyTorch's on a CPU: the library's list, registration/jit/not_faster.h.
+# Activations that are not fused on a CPU: the list of registration/jit/not_faster.h.
 _NOT_FASTER_ON_CPU = frozenset(torch.ops.fastact.not_faster_on_cpu())
-#: A call from Python takes longer than PyTorch's two: with fewer elements they stay on a CPU. Batch
-#: norm's own call takes longer than both.
+#: On a CPU, fusing pays from this number of elements on, because our call from Python takes longer
+#: than PyTorch's two. With batch norm it always pays, because batch norm's own call takes longer.
 FEWEST_ON_CPU = 1 << 16
 
 
@@ -14,6 +14,6 @@ def is_faster(device: torch.device, name: str) -> bool:
 
 
 def takes_norm_alone(device: torch.device) -> bool:
-    """Whether to fuse a batch norm that no activation follows: on a GPU, as its small kernels wait
-    for Python, where batch norm's call takes the longest."""
+    """True if a batch norm is fused that no activation follows. On a GPU that pays, because small
+    kernels wait for Python, and batch norm's call takes longest there."""
     return device.type == "cuda"

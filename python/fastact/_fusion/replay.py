@@ -58,7 +58,7 @@ class Call:
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """A tensor as it was when its node returned it."""
+    """The properties that a tensor had when its node returned it."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -194,7 +194,7 @@ class _Replay(fx.Interpreter):
         return bool(_tensors(inputs) or _tensors(_known_value(node)))
 
     def _input(self, value: object) -> object:
-        """A fake tensor of its own, which the graph may write to."""
+        """Returns a new fake tensor, which the graph may write to."""
         if not isinstance(value, Tensor) or self.is_body:
             return value
         is_known = type(value) in (Tensor, torch.nn.Parameter, FakeTensor)
@@ -236,7 +236,7 @@ class _Replay(fx.Interpreter):
 
 
 def _identity(value: object) -> int:
-    """Also of a symbolic number, which an operator receives as another object."""
+    """Returns the identity of a value. An operator receives a symbolic number as another object."""
     return id(value.node if isinstance(value, (torch.SymInt, torch.SymFloat)) else value)
 
 
@@ -256,7 +256,7 @@ def _kind(value: Tensor) -> str:
 
 @contextlib.contextmanager
 def _state_is_restored() -> Iterator[None]:
-    """Of the state that nodes change, as a graph may leave a context open."""
+    """Restores gradient and autocast modes, because a graph may leave a context open."""
     kinds = ("cpu", "cuda")
     autocast = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds]
     nesting = torch.autocast_increment_nesting()

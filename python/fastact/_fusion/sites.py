@@ -1,4 +1,4 @@
-"""What stands around an activation and can be computed by one fused operator."""
+"""Finds the operations around an activation that one fused operator can compute."""
 
 import itertools
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Norm:
 
 @dataclass
 class Site:
-    """What one operator takes the place of."""
+    """The nodes that one operator replaces."""
 
     name: str
     parameters: dict[str, float | fx.Node]
@@ -42,7 +42,7 @@ class Site:
     norm: Norm | None = None
     residual: fx.Node | None = None
     gate: fx.Node | None = None
-    #: False for what takes the place of so many calls that the number of elements does not matter.
+    #: True if the operator is faster on a CPU only from policy.FEWEST_ON_CPU elements on.
     needs_many: ClassVar[bool] = True
 
     @property
@@ -90,32 +90,31 @@ class Site:
         return None
 
 
-@dataclass
-class SwigluSite(Site):
-    """gpt-oss's gated unit, with its linear part as residual."""
+class _OwnSite(Site):
+    """A site with an operator of its own, which replaces so many calls that it is faster for few
+    elements, too."""
 
     needs_many = False
+    name_of_operator: ClassVar[str]
 
     @property
     def operator(self) -> torch._ops.OpOverload | None:
-        return operator("_clamped_swiglu")
+        return operator(self.name_of_operator)
 
     def __str__(self) -> str:
-        return "clamped_swiglu"
+        return self.name_of_operator.removeprefix("_")
 
 
-@dataclass
-class DropoutSite(Site):
+class SwigluSite(_OwnSite):
+    """gpt-oss's gated unit. Its linear part is `residual`."""
+
+    name_of_operator = "_clamped_swiglu"
+
+
+class DropoutSite(_OwnSite):
     """SELU with alpha dropout."""
 
-    needs_many = False
-
-    @property
-    def operator(self) -> torch._ops.OpOverload | None:
-        return operator("selu_alpha_dropout")
-
-    def __str__(self) -> str:
-        return "selu_alpha_dropout"
+    name_of_operator = "selu_alpha_dropout"
 
 
 def _is_same(a: torch.Size, b: torch.Size) -> bool:
@@ -163,7 +162,7 @@ def norm(node: object, facts: Facts) -> Norm | None:
 
 
 def _two_tensors(node: object, name: str, facts: Facts) -> tuple[fx.Node, fx.Node] | None:
-    """The tensors of a sum or a product of two."""
+    """Returns the operands of a sum or product of two tensors."""
     call = facts.call(node)
     if call is None or call.name not in (f"aten::{name}", f"aten::{name}_"):
         return None
@@ -173,7 +172,7 @@ def _two_tensors(node: object, name: str, facts: Facts) -> tuple[fx.Node, fx.Nod
 
 
 def candidates(act: Activation, facts: Facts) -> Iterator[Site]:
-    """Everything that may be fused with an activation, the most first."""
+    """Yields the sites around an activation, the largest first."""
     before = [*_before(act.input, facts), ((), act.input, None, None)]
     after: list[tuple] = []
     for user in act.last.users:
@@ -190,7 +189,7 @@ def candidates(act: Activation, facts: Facts) -> Iterator[Site]:
 
 
 def _before(source: fx.Node, facts: Facts) -> Iterator[tuple]:
-    """Of what computes an activation's input: nodes, self, norm and residual."""
+    """Yields nodes, self, norm and residual of each way to compute an activation's input."""
     both = _two_tensors(source, "add", facts)
     if both:
         is_in_place = facts.call(source).is_in_place

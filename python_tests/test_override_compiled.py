@@ -263,3 +263,22 @@ def test_caches_know(tmp_path):
     assert run("on") == ["True", "True", "False"]
     assert run("off") == ["False", "False", "True"]
     assert run("on") == ["True", "True", "True"]
+
+
+@pytest.mark.slow
+def test_a_package_keeps_the_formulas_of_its_override(tmp_path):
+    """AOTInductor compiles under an override; the package runs without one."""
+
+    class Network(torch.nn.Module):
+        def forward(self, x):
+            return F.silu(x)
+
+    x = torch.tensor([-100.0, -89.0, -3.3, 1.0] * 8)
+    program = torch.export.export(Network(), (x,))
+    with fastact.override_aten():
+        path = torch._inductor.aoti_compile_and_package(
+            program, package_path=str(tmp_path / "silu.pt2")
+        )
+    found = torch._inductor.aoti_load_package(path)(x)
+    assert_same_bits(found, torch.ops.fastact.silu(x))
+    assert not torch.equal(found, F.silu(x))

@@ -16,7 +16,7 @@ CUDA ?= auto
 # Another build folder whose kernels are used, in place of compiling them again for another torch:
 # what make test TORCH=... then tests is the rest.
 KERNELS ?=
-# One activation, or several by commas, whose tests make test runs, in place of all.
+# The activations whose tests make test runs, separated by commas. Empty: all tests.
 OP ?=
 # Whether warnings are errors in what is built for tests (ON or OFF); in CI they are.
 WERROR ?= OFF
@@ -24,6 +24,8 @@ WERROR ?= OFF
 # one of each kind, as no other code is theirs than formulas without memory or branches.
 SANITIZER ?= address,undefined
 SANITIZED ?= relu;selu;leaky_relu;hardtanh;hardswish;elu;softplus;sigmoid;gelu
+# The instruction sets that make sanitize builds besides the baseline: those of this processor.
+SANITIZED_ISAS ?= avx2$(shell grep -qw avx512f /proc/cpuinfo && echo ';avx512')
 # What make fuzz tries: calls of the engine, and for each test of the operators. The seed is another
 # one at every run, and is shown.
 FUZZ_CASES ?= 100000
@@ -62,11 +64,11 @@ STEP = @scripts/step.sh
 VENV_OF = $(if $(filter $(1),$(DEFAULT_TORCH)),.venv,.venv-$(1))
 # CUDA, if it names architectures.
 GPU_CODE = $(filter-out auto off native,$(CUDA))
-# pytest's -k and GoogleTest's filter for OP=gelu,mish
-PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
-GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
+# The Python tests that are $(1), such as "not slow". A second torch tests only what depends on torch.
+PYTEST = env OMP_WAIT_POLICY=passive python -m pytest python_tests -rs -n $(JOBS) \
+  -m "$(1)$(if $(KERNELS), and not kernels and not newest)"
 
-.PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
+.PHONY: help setup build install demo test test-slow sanitize fuzz prove digests accuracy-report \
   wheel wheel-check prove-selftest mutants exercises cuda-check bench bench-engine bench-models performance-report operator-pages lint \
   format arm-check gpu-check clean distclean
 .DEFAULT_GOAL := build
@@ -103,23 +105,28 @@ demo: build  ## train on handwritten digits in Python, run the archives in C++
 
 # Several processes share the cores: a thread of torch's that waits by spinning takes the time of another
 # (numbers, bits, the proof and torch.compile on two cores: 282 s with spinning, 223 s without).
-test:  ## GoogleTest, the installed package, pytest; OP=gelu: the tests of one activation
+test:  ## GoogleTest, the installed package, pytest; OP=gelu: the Python tests of one activation
+ifeq ($(OP),)
 	$(BUILD_ALL) -DFASTACT_BUILD_TESTS=ON -DFASTACT_WERROR=$(WERROR)
 	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
-ifeq ($(OP),)
 	$(STEP) "C++ tests" ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
-else ifeq ($(KERNELS),)
-	$(STEP) "C++ tests of $(OP)" $(BUILD)/bin/fastact_ops_tests --gtest_brief=1 "--gtest_filter=$(GTEST_OF_OP)"
+	$(STEP) "Python tests" $(call PYTEST,not slow)
+else
+	$(BUILD_ALL) -t fastact_aten -t fastact_package
+	$(STEP) "Python tests of $(OP)" $(call PYTEST,not slow) --op $(OP)
 endif
-	$(STEP) "Python tests" env OMP_WAIT_POLICY=passive python -m pytest python_tests -rs -n $(JOBS) \
-	  $(if $(KERNELS),-m "not kernels and not newest") $(PYTEST_OF_OP)
 	@scripts/summary.sh $(BUILD)
+
+test-slow: build  ## the Python tests that make test leaves out, because each starts programs or compilers
+	cmake --build $(BUILD) --target fastact_package
+	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
+	$(STEP) "slow Python tests" $(call PYTEST,slow)
 
 sanitize: BUILD := $(BUILD)/$(subst $(COMMA),-,$(SANITIZER))
 sanitize: CUDA := off
 sanitize:  ## SANITIZER=address, undefined, both or thread: build for the CPU and test with it
 	$(BUILD_ALL) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFASTACT_BUILD_TESTS=ON \
-	  -DFASTACT_SANITIZE=$(SANITIZER) "-DFASTACT_ONLY=$(SANITIZED)"
+	  -DFASTACT_SANITIZE=$(SANITIZER) "-DFASTACT_ONLY=$(SANITIZED)" "-DFASTACT_CPU_ISAS=$(SANITIZED_ISAS)"
 	$(STEP) "tests under $(SANITIZER)" \
 	  ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
 

@@ -2,7 +2,9 @@
 
 import gc
 import os
+import re
 import sys
+import tempfile
 
 import pytest
 import torch
@@ -34,17 +36,26 @@ def seed():
     torch.manual_seed(0)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--op", help="only the tests of these activations, such as gelu,mish")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "kernels: of what is below ops/, which no torch changes")
     config.addinivalue_line("markers", "newest: of a program for which one torch is enough")
-    config.addinivalue_line("markers", "slow: takes long, so it starts first")
+    config.addinivalue_line("markers", "slow: left out by `make test`, run by `make test-slow`")
     config.addinivalue_line("markers", "every_combination: of parameters, not only every pair")
+    if not hasattr(config, "workerinput") and "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
+        # All processes of this run share what they compile. A later run finds none of it.
+        folder = tempfile.TemporaryDirectory(prefix="fastact-inductor-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder.name
 
 
 def pytest_collection_modifyitems(config, items):
     """Puts slow tests first, so that no process is left with one at the end. Selects the cases that
-    selection.py describes. Without a GPU, keeps one case of each test that needs one: it is skipped
-    by name."""
+    selection.py describes, and with --op the cases of some activations. Without a GPU, keeps one
+    case of each test that needs one: it is skipped by name."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     kept = items
     if missing_gpu() is not None:
@@ -57,6 +68,10 @@ def pytest_collection_modifyitems(config, items):
             if needs_gpu:
                 seen.add(item.function)
     chosen = selected(kept)
+    if names := config.getoption("--op"):
+        acts = "|".join(names.split(","))
+        own = re.compile(rf"(?<!\w)(fused_)?({acts})(_backward|_and_mul\w*)?(?!\w)")
+        chosen = [item for item in chosen if own.search(item.name)]
     chosen_set = set(chosen)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen_set])
     items[:] = chosen

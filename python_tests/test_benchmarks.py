@@ -98,6 +98,7 @@ def test_wrong_command_lines(arguments, sentence, capsys):
     assert sentence in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_small_run_has_every_contestant(tmp_path):
     """From the command line to the file, one cell a form."""
     arguments = ["--device", "cpu", "--op", ACT, "--dtype", "bfloat16", "--size", "8"]
@@ -116,6 +117,7 @@ def test_a_small_run_has_every_contestant(tmp_path):
             assert found["rounds"] >= timing.FEWEST_ROUNDS
 
 
+@pytest.mark.slow
 def test_both_sides_are_held_to_an_instruction_set(tmp_path):
     arguments = ["--isa", "avx2", "--op", ACT, "--dtype", "float32", "--form", "out"]
     arguments += ["--size", "8", "--section", "cells", "--seconds", "0.001", "--probes", "0"]
@@ -728,6 +730,7 @@ def test_a_figure_has_the_points_of_the_page_or_of_the_result():
         assert exact == shown and exact["doubtful"]
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_the_page(tmp_path):
     """Drawn with the numbers that the page shows, or that are stored beside it."""
     if not figures.is_pinned_version():

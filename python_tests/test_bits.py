@@ -27,6 +27,7 @@ def here():
     return digests.digests()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_instruction_sets_agree(instruction_set, here):
     """Each in a process of its own, which also tries lengths, offsets, strides and threads."""
@@ -40,6 +41,7 @@ def test_instruction_sets_agree(instruction_set, here):
     assert report["digests"] == here
 
 
+@pytest.mark.slow
 def test_baseline_on_a_processor_without_fma():
     """Its fma() is then the C library's, in software."""
     if form_of_fma(WITHOUT_FMA) == form_of_fma({}):
@@ -66,6 +68,7 @@ def test_cuda_every_length(cuda):
             digests.check_lengths(act, dtype, act.op, 1, cuda, lengths)
 
 
+@pytest.mark.slow
 def test_unknown_instruction_set_is_an_error():
     script = (
         "import os, torch; torch.ops.load_library(os.environ['FASTACT_LIBRARY'])\n"

@@ -166,6 +166,7 @@ def test_an_interrupt_is_130(monkeypatch, capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+@pytest.mark.slow
 def test_runs_as_a_module(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "fastact", "info"],

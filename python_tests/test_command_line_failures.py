@@ -113,6 +113,7 @@ def archive(tmp_path_factory):
 # ---- Streams
 
 
+@pytest.mark.slow
 @needs_full
 @pytest.mark.parametrize(
     "arguments", (["info"], ["bench", "--seconds", "0.1"], ["--help"]), ids=" ".join
@@ -158,6 +159,7 @@ def test_a_sentence_that_cannot_be_written_leaves_the_exit_code(command):
 # ---- The environment
 
 
+@pytest.mark.slow
 def test_settings_that_are_no_text(tmp_path):
     settings = dict.fromkeys(
         ("FASTACT_CPU_ISA", "FASTACT_CUDA_MATH", "FASTACT_HUGE_PAGES"), LETTERS
@@ -325,6 +327,7 @@ def children(process):
     return [int(child) for child in listing.read_text().split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ("killed", "interrupted"))
 def test_verify_ends_with_its_processes(end, interruptible):
     """One process is killed, as by the out-of-memory killer, or the whole group is interrupted."""

@@ -125,6 +125,7 @@ def test_mutated_arguments(act, device):
         assert_same_bits(a, b)
 
 
+@pytest.mark.slow
 def test_mutated_arguments_by_inductor(device):
     """Of all activations, in one compiled function."""
 

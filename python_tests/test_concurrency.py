@@ -72,6 +72,7 @@ def run_script(script):
     return run_python("-c", script, cwd=Path(__file__).parent, timeout=120).strip()
 
 
+@pytest.mark.slow
 def test_first_calls_of_many_threads():
     """Operators are looked up and the processor is asked at the first call: here all are first."""
     script = f"""
@@ -99,6 +100,7 @@ print("same")
     assert run_script(script) == "same"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loaders", (1, 2))
 def test_loading_while_other_threads_compute(loaders):
     script = f"""
@@ -188,12 +190,14 @@ def ends_of_forks(first, then, wanted, **options):
     return ends if libraries == 1 else (ends[::2], ends[1::2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then", ("forward", "backward"))
 def test_fork_after_use(then):
     wanted = FORWARD if then == "forward" else BACKWARD
     assert set(ends_of_forks("forward", then, wanted)) == {"0"}
 
 
+@pytest.mark.slow
 def test_fork_after_backward():
     """PyTorch forbids a backward pass in the child then; forward works."""
     ours, theirs = ends_of_forks("backward", "backward", BACKWARD, libraries=2)
@@ -201,6 +205,7 @@ def test_fork_after_backward():
     assert set(ends_of_forks("backward", "forward", FORWARD)) == {"0"}
 
 
+@pytest.mark.slow
 def test_fork_after_use_of_several_threads():
     """What PyTorch's own operators can do in the child, ours can: neither share work there."""
     shared = {"threads": 2, "count": 200_000, "activations": 1, "patience": 3, "libraries": 2}

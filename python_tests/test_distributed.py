@@ -159,12 +159,14 @@ def in_a_new_process(script):
     return run_python("-c", script, environment={"PYTHONPATH": str(package_path().parent)}).strip()
 
 
+@pytest.mark.slow
 def test_import_leaves_dtensor_alone():
     """`import fastact` takes no time for meshes that may not be used."""
     script = "import sys, fastact; print('torch.distributed.tensor' in sys.modules)"
     assert in_a_new_process(script) == "False"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before",
     (

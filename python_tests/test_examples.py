@@ -24,7 +24,7 @@ import fastact  # isort: skip
 from fastact.__main__ import main  # isort: skip
 
 # The consumers in cpp_tests/ build C++ programs with every torch.
-pytestmark = pytest.mark.newest
+pytestmark = [pytest.mark.newest, pytest.mark.slow]
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ENVIRONMENT = {

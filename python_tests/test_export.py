@@ -90,6 +90,7 @@ for folder in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 def test_saved_programs_run_in_another_process(tmp_path):
     """All in one, as starting a process takes longer than what it does."""
     folders = []

@@ -492,6 +492,7 @@ def test_a_cpus_short_code_is_exact_enough(vectors, dtype, isa):
         torch.testing.assert_close(ends, expected, rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_cpus_sum_takes_the_short_code(vectors):
     """And what is written the whole one, or Inductor's own operations."""
     x = values(64, 256, dtype=torch.bfloat16)
@@ -594,6 +595,7 @@ def test_a_cpu_has_the_operators_bits(vectors, dtype, order):
             raise AssertionError(f"{act.id}: {error}") from error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_a_cpu_held_to_avx2(vectors, dtype):
     """The other instruction set's code, on a CPU that has more."""
@@ -635,6 +637,7 @@ def test_a_cpu_does_not_round_what_is_between(vectors, dtype):
     assert_rounded_once(dtype, "cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("rounds_as_eager")
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
 def test_a_cpu_with_precision_casts(vectors, dtype):
@@ -652,6 +655,7 @@ def test_a_cpu_with_precision_casts(vectors, dtype):
         assert_bits_of_eager(result, expected)
 
 
+@pytest.mark.slow
 def test_a_cpu_trains(vectors):
     network = Network()
     x = values(32, 64)
@@ -705,6 +709,7 @@ torch.save(torch._inductor.aoti_load_package(package)(*torch.load(operands)), re
 """
 
 
+@pytest.mark.slow
 def test_a_cpu_package_holds_the_code(vectors, tmp_path):
     """And needs no FastAct where it runs."""
 
@@ -718,6 +723,7 @@ def test_a_cpu_package_holds_the_code(vectors, tmp_path):
     assert_same_bits(torch.load(tmp_path / "result.pt"), f(*args))
 
 
+@pytest.mark.slow
 def test_a_package_that_calls_says_what_it_misses(tmp_path):
     """A result of a size that is not known is the called operator's."""
     sizes = (({0: torch.export.Dim("n", min=2)},),)  # of the arguments of forward()
@@ -835,6 +841,7 @@ def test_fused_operators_with_precision_casts(inlining, dtype):
     assert_all_inlined(f, x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=dtype_name)
 def test_gradients_of_fused_operators(inlining, dtype):
     """By self, gate and, in float32, residual the bits of eager, which in 16 bits saves the rounded

@@ -130,6 +130,7 @@ def readme_examples():
     return re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_readme_shows_what_changes_with_length_and_device(tmp_path):
     """It runs as it stands, with the package. PyTorch's numbers depend on the machine."""
     if not README.exists():

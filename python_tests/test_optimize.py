@@ -192,6 +192,7 @@ def test_errors(tmp_path, capsys):
     assert "expected sizes, but got two" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own(tmp_path):
     """As a user calls it; the archive runs where the library is loaded."""
     from support import package_path

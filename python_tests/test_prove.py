@@ -159,6 +159,7 @@ def test_mixed_inputs_do_not_depend_on_how_they_are_cut(dtype):
     assert ordinary.min() >= 2.0**-reach and ordinary.max() < 2.0**reach
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype, reach", ((torch.float64, 2.0**-40), (torch.float32, 2.0**-12)))
 def test_samples_are_dense_around_the_branch_points(dtype, reach):
     """Of SELU, which has a kink and branch points."""
@@ -562,6 +563,7 @@ def test_an_error_gets_the_digits_that_it_needs(largest, misrounded, text):
     assert earlier == ("0.5" if text == "> 0.5" else text)
 
 
+@pytest.mark.slow
 def test_the_documents_are_what_the_record_says(tmp_path, monkeypatch):
     """Nothing in them was typed, and no figure is of other numbers."""
     written = {}
@@ -687,6 +689,7 @@ def test_a_broken_contract_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
     assert "BROKEN: expected at most -1.0 ULP everywhere" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(tmp_path):
     arguments = ("--op", "selu", "--dtype", "float32", "--order", "0", "--results", tmp_path)
     # A shell's background jobs ignore SIGINT, and their children would, too.

@@ -40,6 +40,21 @@ LEFT_OUT = {
     *("test_prove", "test_self_check", "test_set_up", "test_straight_code"),
 }
 PROGRAMS = ("fastact_ops_tests", "fastact_api_tests", "fastact_load_tests")
+# The groups that probably catch a break of an area. They run before all others.
+LIKELY = {
+    "CPU engine": ("fastact_ops_tests", "test_layouts"),
+    "autograd": ("test_combinations", "test_autograd"),
+    "alpha dropout": ("test_alpha_dropout",),
+    "fused forms": ("test_fused", "test_combinations"),
+    "prelu": ("test_prelu",),
+    "packed halves": ("test_fused", "test_clamped_swiglu"),
+    "ATen override": ("test_override",),
+    "TorchScript": ("test_optimize", "test_registration"),
+    "Inductor": ("test_inductor",),
+    "DTensor": ("test_distributed",),
+    "Python package": ("test_functional", "test_replace", "test_backend"),
+    "loading": ("test_loading", "test_after_import"),
+}
 
 HEADER = "mutants.h"
 HEADER_TEXT = f"""\
@@ -420,7 +435,8 @@ def try_break(
     """Runs the groups with the break switched on."""
     result = Result()
     lines = []
-    for group in sorted(groups, key=lambda group: seconds[group.name]):
+    likely = LIKELY.get(case.area, ())
+    for group in sorted(groups, key=lambda group: (group.name not in likely, seconds[group.name])):
         outcome = laboratory.run(group, min(limit, 60 + 5 * seconds[group.name]), case.name)
         result.add(group.name, outcome.status)
         if outcome.status == "passed":
@@ -464,8 +480,7 @@ def main() -> int:
     add = parser.add_argument
     add("--only", default="", metavar="TEXT", help="breaks whose 'area: name' contains this")
     add("--groups", metavar="A,B", help="test files and programs, such as test_jit")
-    add("--first", action="store_true", help="stop at the first group that catches a break; "
-        "the fastest groups run first")  # fmt: skip
+    add("--first", action="store_true", help="stop at the first group that catches a break")
     add("--jobs", type=int, default=os.cpu_count() or 2, help="compilers, and breaks at a time")
     add("--limit", type=float, default=900, help="seconds that a group may take at most")
     add("--keep", type=Path, metavar="FOLDER", help="a work folder that is kept and used again")

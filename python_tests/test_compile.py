@@ -8,7 +8,7 @@ from torch._dynamo import compiled_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.func import grad, hessian, jvp, vmap
 
-from op_table import ACTIVATIONS
+from op_table import ACTIVATIONS, REPRESENTATIVES
 from support import assert_same_bits, error_of, smooth_values, values
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -82,7 +82,16 @@ def test_backends(act, device, dynamic, backend):
     assert_compiled_equals_eager(compiled, function, act, device)
 
 
+# Activations that save the input, save the result, and have a parameter: test_inductor.py compiles
+# all of them.
+KINDS = ("selu", "sigmoid", "leaky_relu-negative_slope=-0.5")
+of_each_kind = pytest.mark.parametrize(
+    "act", [act for act in REPRESENTATIVES if act.id in KINDS], ids=lambda act: act.id
+)
+
+
 @pytest.mark.slow
+@of_each_kind
 def test_inductor(act, device):
     """All forms in one graph, dynamic shapes: compiling takes seconds."""
 
@@ -242,6 +251,8 @@ def test_compiled_autograd_through_changed_shapes(act, device):
         torch.testing.assert_close(x.grad, expected)
 
 
+@pytest.mark.slow
+@of_each_kind
 def test_compiled_autograd_inductor(act, device):
     if device == "cuda" and torch.__version__.startswith("2.11"):
         # Found with torch.selu_ as well: "Attempt to trace generator", from inductor's own code.

@@ -1,10 +1,12 @@
 """The description of one call of test_combinations.py, and the tensors made from it."""
 
+import math
 from dataclasses import dataclass, field, fields
 
 import torch
 
 from operator_rows import rows
+from support import LAYOUTS
 
 # The numbers of each role. self * scale + bias + residual is exact in every type and an odd
 # multiple of 1/16. No activation has a kink there, and rounding cannot cross one. Sums stay below
@@ -16,6 +18,8 @@ NUMBERS = {
     "shift": tuple(k / 8 for k in range(-8, 9)),
     "factor": tuple(k / 8 for k in range(-16, 17) if k),
 }
+# The mode that compares bits of one operator. Its numbers are random.
+BITS = "bits"
 BATCH = 2
 GRADIENT = "incoming"
 
@@ -26,7 +30,8 @@ class Combination:
 
     full, vector (along `dim`), channels, row, column, one (element), zero_dim, higher (one more
     dimension): its shape relative to `shape`;
-    channels_last, transposed, expanded, strided: its layout, by default contiguous;
+    channels_last, transposed, expanded, strided, chunk, unaligned, or a layout of support.py after
+    "as_": its layout, by default contiguous;
     grad: requires a gradient; inference: made under inference_mode;
     batched, batched_last: its first or last dimension is the batch dimension of vmap;
     float32, ...: its type, if that is not `dtype`.
@@ -92,10 +97,17 @@ def shape_of(words, shape, dim):
 
 def laid_out(words, shape, draw):
     """A tensor with the layout that the words name; draw(*shape) makes a contiguous tensor."""
+    for word in words:
+        if word.startswith("as_"):
+            return LAYOUTS[word.removeprefix("as_")](draw)
     if "expanded" in words and shape:
         return draw(1, *shape[1:]).expand(shape)
     if "strided" in words:
         return draw(*shape[:-1], 2 * shape[-1] + 1)[..., 1::2] if shape else draw(3)[1]
+    if "chunk" in words and shape:
+        return draw(*shape[:-1], 2 * shape[-1])[..., shape[-1] :]
+    if "unaligned" in words:
+        return draw(math.prod(shape) + 1)[1:].view(shape)
     t = draw(*shape)
     if "channels_last" in words and t.dim() == 4:
         return t.contiguous(memory_format=torch.channels_last)
@@ -105,12 +117,16 @@ def laid_out(words, shape, draw):
 
 
 def drawn(words, shape, numbers, dtype, seed, device="cpu"):
+    """A tensor of these NUMBERS, or of a normal distribution."""
     generator = torch.Generator().manual_seed(seed)
-    values = torch.tensor(NUMBERS[numbers], dtype=torch.float64)
 
     def draw(*shape):
-        chosen = torch.randint(len(values), shape, generator=generator)
-        return values[chosen].to(dtype).to(device)
+        if numbers is None:
+            found = 3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        else:
+            values = torch.tensor(NUMBERS[numbers], dtype=torch.float64)
+            found = values[torch.randint(len(values), shape, generator=generator)]
+        return found.to(dtype).to(device)
 
     return laid_out(words, shape, draw)
 
@@ -138,9 +154,8 @@ def slices_of(c):
             if c.row.halves:
                 shape = (*shape[:-1], 2 * shape[-1])
             with torch.inference_mode("inference" in words):
-                tensors[name] = drawn(
-                    words, shape, operand.numbers, dtype_of(c, name), seed, c.device
-                )
+                numbers = None if c.mode == BITS else operand.numbers
+                tensors[name] = drawn(words, shape, numbers, dtype_of(c, name), seed, c.device)
         result.append(tensors)
     return result
 

@@ -1,8 +1,6 @@
 """The ways in which test_combinations.py calls an operator: each mode takes a Call and returns an
 Outcome, whose parts are compared with PyTorch's compositions in float64."""
 
-import contextlib
-
 import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
@@ -10,7 +8,8 @@ from torch.func import functionalize, grad, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
 from combinations import Outcome, drawn, incoming_like
-from support import no_vmap_fallback
+from property_modes import PROPERTIES, saves_no_more, without_fallback
+from support import assert_same_bits, untouched
 
 
 def backward_of(call, value):
@@ -34,18 +33,36 @@ def inference(call):
 def in_place(call):
     with torch.no_grad():
         target = call.tensors[call.c.row.leading]
-        result = call.operator_(**call.tensors)
+        others = [t for t in call.tensors.values() if t is not target]
+        version, strides = target._version, target.stride()
+        with untouched(*others):
+            result = call.operator_(**call.tensors)
         assert result is target
+        assert (target._version, target.stride()) == (version + 1, strides)
         return Outcome(result)
 
 
 def out(call):
-    """Writes to a tensor of the right shape, and to one that has to be resized."""
+    """Writes to a new tensor, to one that has to be resized, to one with other strides, and to an
+    operand. Also writes to float64, which PyTorch's operators round to a second time."""
     with torch.no_grad():
         like = call.operator(**call.tensors)
-        target = like.new_empty(0) if call.c.seed % 2 else torch.empty_like(like)
-        result = call.c.row.call(call.tensors, call.c.dim, out=target)
-        assert result is target
+        double = torch.empty_like(like, dtype=torch.float64)
+        with untouched(*call.tensors.values()):
+            call.c.row.call(call.tensors, call.c.dim, out=double)
+        assert_same_bits(double, like.double())
+        tensors = {n: t.clone() for n, t in call.tensors.items()}
+        fitting = [t for t in tensors.values() if (t.shape, t.dtype) == (like.shape, like.dtype)]
+        target = (
+            lambda: torch.empty_like(like),
+            lambda: like.new_empty(0),
+            lambda: torch.empty_like(like.mT.contiguous()).mT if like.dim() > 1 else like.clone(),
+            lambda: fitting[-1] if fitting else torch.empty_like(like),
+        )[call.c.seed % 4]()
+        version, strides = target._version, target.stride() if target.shape == like.shape else None
+        result = call.c.row.call(tensors, call.c.dim, out=target)
+        assert result is target and target._version == version + 1
+        assert strides in (None, target.stride())
         return Outcome(result)
 
 
@@ -221,11 +238,6 @@ def in_dims(call):
     return tuple(call.c.batch_dim(name) for name in call.tensors)
 
 
-def without_fallback(call):
-    """Forbids vmap's fallback, except for dropout with a given seed (docs/fused.md)."""
-    return contextlib.nullcontext() if call.c.row.recover else no_vmap_fallback()
-
-
 def map_slices(call, function, dims=None):
     randomness = "different" if call.c.row.draws else "error"
     return vmap(function, dims or in_dims(call), randomness=randomness)
@@ -323,9 +335,11 @@ def compiled_alone(mode):
     return lambda call: compiled_together([call], mode)[0]
 
 
-COMPILED = ("aot_eager", "aot_eager dynamic", "inductor")
+COMPILED = ("aot_eager", "aot_eager dynamic", "inductor", "inductor dynamic")
 # The mode in which some operands were made under inference_mode.
 BESIDE_INFERENCE = "backward_beside_inference"
+# The mode in which the gradients of scale and bias are sums over shapes at the kernels' limits.
+SUMS = "backward_of_sums"
 MODES = {
     "value": value,
     "inference": inference,
@@ -336,6 +350,7 @@ MODES = {
     "functionalize_out": functionalized_out,
     "backward": backward,
     BESIDE_INFERENCE: backward,
+    SUMS: backward,
     "in_place_backward": in_place_backward,
     "autocast": autocast,
     "checkpoint": checkpointed(use_reentrant=False),
@@ -357,12 +372,16 @@ MODES = {
     "backward_of_vmap": backward_of_mapped,
     "vmap_of_grad": mapped_grad,
     "vmap_of_jvp": mapped_jvp,
+    **PROPERTIES,
     **{mode: compiled_alone(mode) for mode in COMPILED},
 }
+# The mode that compares saved memory. It takes every set of operands, and no covering array.
+MODES["saves_no_more"] = saves_no_more
 IN_PLACE = ("in_place", "functionalize_in_place", "in_place_backward", "vmap_in_place")
 VMAP = tuple(name for name in MODES if "vmap" in name)
 FORWARD_MODE = ("func_jvp", "dual_numbers", "func_jvp_of_vjp", "vmap_of_jvp")
 SECOND_ORDER = ("double_backward", "func_jvp_of_vjp")
+IN_FLOAT64 = ("third_order", "batched_gradients")
 WITHOUT_GRADIENTS = (
     "value", "inference", "in_place", "out", "functionalize", "functionalize_in_place",
     "functionalize_out", "vmap", "vmap_in_place",

@@ -11,13 +11,21 @@ from functools import cache, cached_property, partial
 
 import torch
 
-from op_table import ACTIVATIONS, OPERATORS, REPRESENTATIVES, Activation
+from op_table import (
+    ACTIVATIONS,
+    GRADIENT_NAMES,
+    OPERATORS,
+    REPRESENTATIVES,
+    SUFFIXES,
+    Activation,
+)
+from oracle import Differentiable
 from support import NIGHTLY
 
 fastact = torch.ops.fastact
 OPTIONAL = ("scale", "bias", "residual", "gate")
 # Layouts and shapes of operands: words of combinations.Combination.operands.
-LAYOUTS = ("", "channels_last", "transposed", "expanded", "strided")
+LAYOUTS = ("", "channels_last", "transposed", "expanded", "strided", "chunk", "unaligned")
 FULL = tuple(f"full {layout}".strip() for layout in LAYOUTS)
 BROADCAST = ("row", "column", "zero_dim")
 VECTOR = ("vector", "vector strided", "vector expanded", "one", *BROADCAST, "full", "full strided")
@@ -66,6 +74,12 @@ class Row:
     recover: Callable | None = None
     draws: bool = False  # draws from PyTorch's generator
     leading: str = "self"  # the operand with the result's type and, in place, its shape
+    # False if the row differs from another row of the family only by the activation's formula.
+    is_representative: bool = True
+    # True if the last operand determines the layout of the result, as in ATen's operator.
+    last_leads: bool = False
+    # dense_call(tensors, dim): takes operands of the result's shape, if `call` does not.
+    dense_call: Callable | None = None
 
     @cached_property
     def optional(self):
@@ -90,8 +104,12 @@ def in_float64(act):
     return (lambda x: (x + 3).clamp(0, 6) / 6) if act.name == "hardsigmoid" else act.aten
 
 
-def ulp_of_activation(act):
-    return {dtype: (bounds[0], bounds[1]) for dtype, bounds in act.ulp.items()}
+def ulp_of(act, order=0):
+    """Error bounds of the derivative of this order and of the next one."""
+    return {
+        dtype: (bounds[order], bounds[min(order + 1, len(bounds) - 1)])
+        for dtype, bounds in act.ulp.items()
+    }
 
 
 def activation_row(act: Activation):
@@ -104,48 +122,75 @@ def activation_row(act: Activation):
         has_out=True,
         compose=lambda function, t: function(t["self"]),
         function=in_float64(act),
-        ulp=ulp_of_activation(act),
+        ulp=ulp_of(act),
         from_rounded=act.saves == "result",
         differentiates_in_place=True,
+        is_representative=act in REPRESENTATIVES,
     )
 
 
-def slope_of(act):
-    """f' in PyTorch's differentiable operators: a function of x, or of f(x) for tanh, sigmoid."""
+def derivative_of(act, order):
+    """A derivative in PyTorch's differentiable operators: a function of x, or of f(x) for tanh and
+    sigmoid."""
+    function, times = in_float64(act), order
+    if act.takes_output:
+        function, times = (lambda y: act.aten_backward(torch.ones_like(y), y)), order - 1
 
-    def by_result(y):
-        return act.aten_backward(torch.ones_like(y), y)
-
-    function = in_float64(act)
-
-    def by_input(x):
+    def derivative(x):
         leaf = x if x.requires_grad else x.detach().requires_grad_()
         with torch.enable_grad():
-            return torch.autograd.grad(function(leaf).sum(), leaf, create_graph=True)[0]
+            y = function(leaf)
+            for _ in range(times):
+                if not y.requires_grad:
+                    return torch.zeros_like(leaf)
+                (y,) = torch.autograd.grad(y.sum(), leaf, create_graph=True, materialize_grads=True)
+        return y
 
-    return by_result if act.takes_output else by_input
+    return derivative
 
 
-def backward_row(act):
+class InFloat64(Differentiable):
+    """Arithmetic over tensors, whose constants are float64."""
+
+    @staticmethod
+    def number(text):
+        return torch.tensor(float(text), dtype=torch.float64)
+
+
+def derivative_row(act, order, is_result=False):
+    """The operator of an order's derivative; with is_result, as a function of the result."""
+    options = {"is_result": True} if is_result else {}
+    names = (*GRADIENT_NAMES[order], "self")
+
     def call(t, dim, out=None):
         if out is None:
-            return act.ladder(t["grad_output"], t["self"])
-        return act.grad_input(t["grad_output"], t["self"], out)
+            return act.ladder(*(t[name] for name in names), **options)
+        return act.grad_input(t["grad_output"], t["self"], out, **options)
+
+    def compose(function, t):
+        return math.prod((t[name] for name in names[:-1]), start=function(t["self"]))
 
     return Row(
-        name=act.id.replace(act.name, act.name + "_backward", 1),
-        family="backward",
+        name=act.id.replace(act.name, act.name + SUFFIXES[order], 1) + "-is_result" * is_result,
+        family=FAMILIES_OF_DERIVATIVES[order - 1],
         operands=(
-            Operand("grad_output", "factor"),
-            Operand("self", "below_one" if act.takes_output else "argument"),
+            *(Operand(name, "factor") for name in names[:-1]),
+            Operand("self", "below_one" if act.takes_output or is_result else "argument"),
         ),
         call=call,
-        has_out=True,
-        compose=lambda function, t: t["grad_output"] * function(t["self"]),
-        function=slope_of(act),
-        ulp={dtype: (bounds[1], bounds[2]) for dtype, bounds in act.ulp.items()},
+        has_out=order == 1,
+        compose=compose,
+        function=(
+            (lambda r: act.from_result(InFloat64, r, order) + 0 * r)
+            if is_result
+            else derivative_of(act, order)
+        ),
+        ulp=ulp_of(act, order),
+        from_rounded=is_result,
         promotes=True,
-        leading="grad_output",
+        leading=names[0],
+        is_representative=act in REPRESENTATIVES,
+        last_leads=act.self_leads,
     )
 
 
@@ -187,8 +232,9 @@ def fused_row(act):
         has_out=True,
         compose=fused_composition,
         function=in_float64(act),
-        ulp=ulp_of_activation(act),
+        ulp=ulp_of(act),
         from_rounded=act.saves == "result",
+        is_representative=act in REPRESENTATIVES,
     )
 
 
@@ -208,6 +254,10 @@ def packed_row(act, gate_first):
         through, other = halves(t["self"], gate_first)
         return function(through) * other
 
+    def dense_call(t, dim):
+        through, other = (half.contiguous() for half in halves(t["self"], gate_first))
+        return getattr(fastact, f"fused_{act.name}")(through, gate=other, **fused_parameters(act))
+
     return Row(
         name=f"{act.id}_and_mul" + ("" if gate_first else "_gate_second"),
         family="packed",
@@ -216,9 +266,11 @@ def packed_row(act, gate_first):
         has_out=True,
         compose=compose,
         function=in_float64(act),
-        ulp=ulp_of_activation(act),
+        ulp=ulp_of(act),
         from_rounded=act.saves == "result",
         halves=partial(halves, gate_first=gate_first),
+        dense_call=dense_call,
+        is_representative=act in REPRESENTATIVES,
     )
 
 
@@ -252,6 +304,11 @@ def packed_swiglu_row(gate_first, interleaved):
         ),
         function=swish,
         halves=partial(halves, gate_first=gate_first, interleaved=interleaved),
+        dense_call=lambda t, dim: fastact._clamped_swiglu(
+            *(half.contiguous() for half in halves(t["self"], gate_first, interleaved)),
+            LIMIT,
+            ALPHA,
+        ),
     )
 
 
@@ -279,10 +336,15 @@ def prelu_row():
         family="prelu",
         operands=(
             Operand("self", "argument", FULL),
-            Operand("weight", "factor", ("channels", "channels strided", "one", "zero_dim")),
+            Operand(
+                "weight",
+                "factor",
+                ("channels", "channels strided", "channels expanded", "one", "zero_dim"),
+            ),
         ),
         call=lambda t, dim, out=None: fastact.prelu(t["self"], t["weight"]),
         compose=lambda function, t: torch.where(t["self"] > 0, t["self"], t["weight"] * t["self"]),
+        dense_call=lambda t, dim: fastact._prelu(t["weight"], t["self"]),
     )
 
 
@@ -331,7 +393,14 @@ def rows():
     acts = [act for act in ACTIVATIONS if act in chosen and hasattr(fastact, act.name)]
     listed = [
         *(activation_row(act) for act in acts),
-        *(backward_row(act) for act in acts),
+        *(derivative_row(act, 1) for act in acts),
+        *(derivative_row(act, k) for k in (2, 3) for act in acts if act in REPRESENTATIVES),
+        *(
+            derivative_row(act, order, is_result=True)
+            for order in (1, 2, 3)
+            for act in acts
+            if act in REPRESENTATIVES and act.takes_is_result
+        ),
         *(fused_row(act) for act in acts),
         *(packed_row(act, first) for act in acts if act in OPERATORS for first in (True, False)),
         *(packed_swiglu_row(first, inter) for first in (True, False) for inter in (True, False)),
@@ -347,4 +416,7 @@ def family(name):
     return [row for row in rows().values() if row.family == name]
 
 
-FAMILIES = ("activation", "backward", "fused", "packed", "swiglu", "prelu", "dropout")
+FAMILIES_OF_DERIVATIVES = ("backward", "double_backward", "triple_backward")
+FAMILIES = (
+    "activation", *FAMILIES_OF_DERIVATIVES, "fused", "packed", "swiglu", "prelu", "dropout",
+)  # fmt: skip

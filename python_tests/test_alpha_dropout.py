@@ -1,12 +1,11 @@
 """selu_alpha_dropout: SELU and alpha dropout in one pass. Bits beside the operators one by one,
-which elements are dropped, statistics, derivatives, and what PyTorch does with operators."""
+which elements are dropped, statistics, saved memory, and errors. test_combinations.py tests what it
+shares with other operators."""
 
 import math
 
 import pytest
 import torch
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
-from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from support import assert_same_bits, error_of, first_line, untouched, values
@@ -98,31 +97,6 @@ def test_bits_do_not_depend_on_threads_or_length(dtype, device):
         torch.set_num_threads(threads)
 
 
-def test_layouts(dtype, device):
-    """The results have self's layout and the bits of contiguous results: an element's row-major
-    index decides whether it is dropped."""
-    x = values(6, 10, dtype=dtype, device=device)
-    key = seed_on(device)
-    expected = fastact._selu_alpha_dropout(x, key, 0.5)
-    for same in (torch.cat((x, x), 1)[:, :10], torch.repeat_interleave(x, 2, 1)[:, ::2]):
-        assert_same_bits(fastact._selu_alpha_dropout(same, key, 0.5), expected)
-    turned = fastact._selu_alpha_dropout(x.t().contiguous().t(), key, 0.5)
-    assert turned.stride() == (1, 6)
-    assert_same_bits(turned, expected)
-    images = values(2, 3, 4, 5, dtype=dtype, device=device)
-    last = images.to(memory_format=torch.channels_last)
-    result = fastact._selu_alpha_dropout(last, key, 0.5)
-    assert result.is_contiguous(memory_format=torch.channels_last)
-    assert_same_bits(result, fastact._selu_alpha_dropout(images, key, 0.5))
-    g = values(2, 3, 4, 5, dtype=dtype, device=device)
-    for op in (fastact._selu_alpha_dropout_backward, fastact._alpha_dropout_mask):
-        gradient = op(g, last, key, 0.5)
-        assert gradient.is_contiguous(memory_format=torch.channels_last)
-        assert_same_bits(gradient, op(g, images, key, 0.5))
-    for empty in (x[:0], x[:, :0]):
-        assert fastact._selu_alpha_dropout(empty, key, 0.5).shape == empty.shape
-
-
 @pytest.mark.parametrize("p", (0.05, 0.5, 0.9))
 def test_statistics(device, p):
     """As many dropped as p says, mean and variance kept: within five standard deviations. And
@@ -184,35 +158,6 @@ def test_special_values(device):
         torch.testing.assert_close(found, torch.full_like(found, number))
 
 
-def test_derivatives(device):
-    """Of every order that SELU has, in both modes, of the same elements."""
-    x = values(5, 7, dtype=torch.float64, device=device).requires_grad_()
-    g = values(5, 7, dtype=torch.float64, device=device).requires_grad_()
-    key = seed_on(device)
-
-    def value(x):
-        return fastact._selu_alpha_dropout(x, key, 0.4)
-
-    def backward(g, x):
-        return fastact._selu_alpha_dropout_backward(g, x, key, 0.4)
-
-    def mask(g):
-        return fastact._alpha_dropout_mask(g, x, key, 0.4)
-
-    assert gradcheck(value, x, check_forward_ad=True, check_batched_grad=True)
-    assert gradgradcheck(value, x, check_fwd_over_rev=True)
-    assert gradcheck(backward, (g, x), check_forward_ad=True)
-    assert gradgradcheck(backward, (g, x))
-    assert gradcheck(mask, g, check_forward_ad=True)
-    turned = x.detach().t().contiguous().t().requires_grad_()
-    assert gradgradcheck(value, turned)
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(x, torch.ones_like(x))
-        tangent = forward_ad.unpack_dual(value(dual)).tangent
-    (gradient,) = torch.autograd.grad(value(x).sum(), x)
-    torch.testing.assert_close(tangent, gradient)
-
-
 def test_nothing_is_saved_but_a_seed(device):
     saved = {}
 
@@ -226,71 +171,7 @@ def test_nothing_is_saved_but_a_seed(device):
     assert sum(saved.values()) == x.untyped_storage().nbytes() + 8
 
 
-@pytest.mark.parametrize("layout", ("channels_last", "transposed", "strided", "expanded"))
-def test_hooks_may_change_the_layout_of_what_is_saved(device, layout):
-    """save_on_cpu() returns contiguous tensors. Other hooks may return any layout."""
-    base = values(4, 6, 8, 8, device=device)
-    x = {
-        "channels_last": base.to(memory_format=torch.channels_last),
-        "transposed": base.transpose(0, 3),
-        "strided": base[:, ::2, :, 1::3],
-        "expanded": base[:, :1].expand(4, 6, 8, 8),
-    }[layout].requires_grad_()
-    packs = (
-        lambda t: t.contiguous(),
-        lambda t: t.to(memory_format=torch.channels_last) if t.dim() == 4 else t,
-        lambda t: t.mT.contiguous().mT if t.dim() == 4 else t,
-        lambda t: torch.stack((t, t), -1)[..., 0],
-    )
-    value = torch.tensor(factors(0.5)[2], device=device)
-    for pack in packs:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-            result = fastact.selu_alpha_dropout(x, 0.5, True)
-        (gradient,) = torch.autograd.grad(result.sum(), x)
-        assert 0 < (gradient == 0).sum() < x.numel()
-        assert torch.equal(gradient == 0, result == value)
-    with torch.autograd.graph.save_on_cpu(pin_memory=device == "cuda"):
-        result = fastact.selu_alpha_dropout(x, 0.5, True)
-    (gradient,) = torch.autograd.grad(result.sum(), x)
-    assert torch.equal(gradient == 0, result == value)
-
-
-def test_vmap_of_a_tensor_that_is_not_batched(device):
-    """vmap's `randomness` applies to an unbatched tensor, too."""
-    x = torch.randn(300, device=device)
-
-    def function(offset):
-        return fastact.selu_alpha_dropout(x, 0.5, True) + offset
-
-    offsets = torch.zeros(4, device=device)
-    same = vmap(function, randomness="same")(offsets)
-    assert torch.equal(same[0], same[1])
-    different = vmap(function, randomness="different")(offsets)
-    assert not torch.equal(different[0], different[1])
-    with pytest.raises(RuntimeError, match="random"):
-        vmap(function)(offsets)
-    # `randomness` does not matter if no random number is drawn.
-    result = vmap(lambda o: fastact.selu_alpha_dropout(x, 0.5, False) + o)(offsets)
-    assert_same_bits(result, fastact.selu(x).expand(4, 300))
-
-
-def test_vmap(device):
-    """torch's switch says whether each slice has its own seed."""
-    x = torch.randn(4, 300, device=device)
-
-    def function(x):
-        return fastact.selu_alpha_dropout(x, 0.5, True)
-
-    value = torch.tensor(factors(0.5)[2], device=device)
-    same = vmap(function, randomness="same")(x) == value
-    assert torch.equal(same[0], same[1])
-    different = vmap(function, randomness="different")(x) == value
-    assert not torch.equal(different[0], different[1])
-    with pytest.raises(RuntimeError, match="random"):
-        vmap(function)(x)
-
-
-def test_what_pytorch_does_with_operators(device, fresh_compiler):
+def test_opcheck_and_torchscript(device):
     x = values(4, 6, dtype=torch.float64, device=device).requires_grad_()
     g, key = torch.randn_like(x), seed_on(device)
     for op, tensors in (
@@ -300,16 +181,6 @@ def test_what_pytorch_does_with_operators(device, fresh_compiler):
     ):
         torch.library.opcheck(op.default, (*tensors, 0.5))
         assert op(*(t.to("meta") for t in tensors), 0.5).shape == x.shape
-
-    @torch.compile(fullgraph=True, dynamic=True)
-    def compiled(x):
-        return fastact.selu_alpha_dropout(x, 0.5, True)
-
-    result = compiled(x)
-    (gradient,) = torch.autograd.grad(result.sum(), x)
-    dropped = result == torch.tensor(factors(0.5)[2], dtype=x.dtype, device=device)
-    assert 0 < dropped.sum() < x.numel()
-    assert torch.equal(gradient == 0, dropped)
 
     @torch.jit.script
     def scripted(x, p: float, train: bool):

@@ -1,4 +1,5 @@
-"""clamped_swiglu: values and gradients beside exact ones, and what PyTorch does with operators.
+"""clamped_swiglu: values and gradients beside exact ones, compilers and errors.
+test_combinations.py tests what it shares with other operators.
 
 The oracle is the definition in long double, with limits as the element's compute type has them.
 """
@@ -10,8 +11,6 @@ import pytest
 import torch
 from torch._inductor.utils import run_and_get_code
 from torch._subclasses import FakeTensorMode
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
-from torch.func import vmap
 
 from oracle import every_16_bit_value, ulp_of, wide
 from support import (
@@ -19,9 +18,7 @@ from support import (
     build_info,
     error_of,
     first_line,
-    no_vmap_fallback,
     run_python,
-    untouched,
     values,
 )
 from test_registration import geometry
@@ -215,22 +212,6 @@ def test_cuda_gives_the_bits_of_the_cpu(cuda, dtype, limit, alpha):
 # ---- packed tensors
 
 
-@pytest.mark.parametrize("interleaved", (False, True))
-@pytest.mark.parametrize("gate_first", (True, False))
-def test_packed_is_elementwise(device, dtype, gate_first, interleaved):
-    options = {"gate_first": gate_first, "interleaved": interleaved}
-    for shape, transposed in (((6, 14), 0), ((2, 3, 1000), 0), ((2, 6), 1), ((0, 4), 0), ((8,), 0)):
-        x = values(*shape, dtype=dtype, device=device)
-        x = x.t() if transposed else x
-        parts = [t.contiguous() for t in halves(x, **options)]
-        expected = fastact._clamped_swiglu(*parts)
-        with untouched(x):
-            assert_same_bits(fastact.clamped_swiglu(x, **options).contiguous(), expected)
-        out = torch.empty_like(expected)
-        assert fastact.clamped_swiglu(x, **options, out=out) is out
-        assert_same_bits(out, expected)
-
-
 def test_layouts_of_others(device):
     """gpt-oss, transformers and vLLM's kernel for it interleave; halves have the gate first."""
     x = values(5, 8, dtype=torch.float64, device=device)
@@ -241,35 +222,6 @@ def test_layouts_of_others(device):
 
 
 # ---- derivatives
-
-
-def leaf(device, *shape):
-    """Away from the limits that the tests take, where derivatives jump."""
-    torch.manual_seed(3)
-    x = torch.randn(*shape, dtype=torch.float64) * 2
-    for limit in (1.5, -1.5):
-        x = torch.where((x - limit).abs() < 0.1, x + 0.3, x)
-    return x.to(device).requires_grad_()
-
-
-@pytest.mark.parametrize("interleaved", (False, True))
-@pytest.mark.parametrize("gate_first", (True, False))
-def test_derivatives_and_pytorch(device, gate_first, interleaved, fresh_compiler):
-    x = leaf(device, 3, 8)
-    options = {"gate_first": gate_first, "interleaved": interleaved}
-
-    def function(x):
-        return fastact.clamped_swiglu(x, 1.5, 1.702, **options)
-
-    assert gradcheck(function, x, check_forward_ad=True, check_batched_grad=True)
-    assert gradgradcheck(function, x, check_fwd_over_rev=True, check_batched_grad=True)
-    with no_vmap_fallback():
-        batched = vmap(function, in_dims=1)(torch.stack((x.detach(), x.detach() + 1), 1))
-    assert_same_bits(batched, torch.stack((function(x), function(x.detach() + 1))))
-    torch.library.opcheck(fastact.clamped_swiglu.default, (x, 1.5, 1.702), options)
-    assert function(x.to("meta")).shape == (3, 4)
-    compiled = torch.compile(function, fullgraph=True, dynamic=True)
-    assert_same_bits(compiled(x), function(x))
 
 
 def test_fake_and_meta_gradients_have_the_strides_of_real_ones(device):
@@ -294,19 +246,6 @@ def test_fake_and_meta_gradients_have_the_strides_of_real_ones(device):
             assert strides[0] == strides[1], names
 
 
-def test_gradients_are_pytorchs(device, dtype):
-    given = [values(5, 6, dtype=dtype, device=device) for _ in range(2)]
-    for needed in ((True, True), (True, False), (False, True)):
-        results = []
-        for f in (fastact._clamped_swiglu, lambda x, y: composed(x, y, 7.0, 1.702)):
-            x, y = (t.clone().requires_grad_(wanted) for t, wanted in zip(given, needed))
-            f(x, y).sum().backward()
-            results.append([t.grad for t in (x, y) if t.requires_grad])
-        for ours, theirs in zip(*results):
-            assert ours.dtype == dtype
-            close(ours, theirs, rtol=3e-2 if dtype.itemsize == 2 else 1e-4, atol=2e-2)
-
-
 def test_both_gradients_come_from_one_kernel():
     x = values(4, 6).requires_grad_()
     with torch.profiler.profile() as profile:
@@ -318,19 +257,6 @@ def test_both_gradients_come_from_one_kernel():
     g = x.detach()[:3]
     (ours,) = torch.autograd.grad(fastact._clamped_swiglu(g, y), y, torch.ones_like(g))
     assert ours.shape == y.shape
-
-
-def test_gradients_broadcast(device):
-    x, y = leaf(device, 4, 1), leaf(device, 3)
-    assert gradcheck(lambda x, y: fastact._clamped_swiglu(x, y, 1.5), (x, y), check_forward_ad=True)
-
-
-def test_a_tangent_of_one_half(device):
-    x, y = leaf(device, 4).detach(), leaf(device, 4).detach()
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(x, torch.ones_like(x))
-        ours = forward_ad.unpack_dual(fastact._clamped_swiglu(dual, y)).tangent
-    close(ours, backward(torch.ones_like(x), x, y, 7.0, 1.702)[0])
 
 
 def test_composed_gradients_agree(device, dtype):

@@ -16,15 +16,15 @@ from torch.func import vmap
 from torch.nn import functional as F
 
 from checking import check_all, check_compiled, documented_error
-from combinations import Call, Combination, drawn
+from combinations import BITS, Call, Combination, drawn
 from covering import combinations, every_set_of_operands, missing_pairs
-from modes import COMPILED, MODES, VMAP
+from modes import COMPILED, IN_PLACE, MODES, VMAP, WITHOUT_GRADIENTS
 from op_table import ACTIVATIONS, OPERATORS, REPRESENTATIVES
 from operator_rows import FAMILIES, family
 from schema_checks import BELOW_FUSED, FORMS, check_below_fused, check_form
-from support import DTYPES, NIGHTLY, dtype_name, error_of
+from support import DTYPES, LAYOUTS, NIGHTLY, dtype_name, error_of, make
 
-EAGER = [mode for mode in MODES if mode not in COMPILED]
+EAGER = [mode for mode in MODES if mode not in (*COMPILED, "saves_no_more")]
 fastact = torch.ops.fastact
 
 
@@ -34,7 +34,8 @@ def rows_named(*names):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_pair_is_covered(name):
-    assert not list(missing_pairs(name))
+    for mode in ("value", "vmap"):
+        assert not list(missing_pairs(name, mode))
 
 
 @pytest.mark.parametrize("mode", EAGER)
@@ -46,8 +47,9 @@ def test_mode(name, mode):
     check_all(listed)
 
 
-# test_autocast.py tests which operators a GPU's autocast casts, and to which type.
-@pytest.mark.parametrize("mode", [mode for mode in EAGER if mode != "autocast"])
+# test_autocast.py tests which operators a GPU's autocast casts, and to which type. Meta stands for
+# the CPU, whose strides of results of several types differ from a GPU's.
+@pytest.mark.parametrize("mode", [mode for mode in EAGER if mode not in ("autocast", "meta")])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_mode_on_a_gpu(name, mode, cuda):
     listed = combinations(name, mode)
@@ -66,6 +68,48 @@ def test_every_set_of_operands(act):
 def test_every_set_of_operands_under_func_grad(act):
     (row,) = rows_named("fused_" + act.id)
     check_all(every_set_of_operands(row, mode="func_grad", shape=(2, 3)))
+
+
+@pytest.mark.parametrize("act", REPRESENTATIVES, ids=lambda act: act.id)
+def test_saved_memory(act, device):
+    """A fused form saves at most what PyTorch's operators save, for every set of operands."""
+    (row,) = rows_named("fused_" + act.id)
+    options = {"shape": (64, 32), "vectors": "vector", "device": device}
+    check_all(every_set_of_operands(row, mode="saves_no_more", **options))
+
+
+def calls_of_layout(name, layout, mode):
+    """Calls of two rows with every operand, and with only one, in this layout."""
+    shape = tuple(make(layout).shape)
+    word = " as_" + layout
+    if name == "packed":
+        if not shape or shape[-1] % 2:
+            return
+        shape = (*shape[:-1], shape[-1] // 2)
+    grad = "" if mode in WITHOUT_GRADIENTS else " grad"
+    for row in [row for row in family(name) if row.is_representative][:2]:
+        operands = [o for o in row.operands if o.name != "weight"]
+        for i, dtype in enumerate(("float32", "float64", "bfloat16", "float16")):
+            chosen = operands[i - 1 : i] if i else operands
+            if mode in IN_PLACE:
+                chosen = operands[:1]
+            words = {o.name: "full" + (word if o in chosen else "") + grad for o in operands}
+            if len(operands) < len(row.operands):
+                words["weight"] = "channels" + grad
+            yield Combination(row.name, mode, words, dtype=dtype, shape=shape, seed=i)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_layouts(name, layout, device):
+    """Layouts that few programs use."""
+    modes = [BITS, "meta"] if device == "cpu" else [BITS]
+    if family(name)[0].call_ and layout != "overlapping_windows":  # PyTorch cannot tell its overlap
+        modes.append("in_place")
+    listed = [c for mode in modes for c in calls_of_layout(name, layout, mode)]
+    if not listed:
+        pytest.skip("halves have an even size")
+    check_all([replace(c, device=device) for c in listed])
 
 
 # ---- types
@@ -95,16 +139,23 @@ def test_types_of_fused_operands(mode):
 
 
 @pytest.mark.parametrize("mode", ("value", "backward", "vmap", "backward_of_vmap"))
-@pytest.mark.parametrize("operator", ("silu_backward", "tanh_backward", "_clamped_swiglu"))
+@pytest.mark.parametrize(
+    "operator",
+    (
+        *("silu_backward", "tanh_backward", "_clamped_swiglu"),
+        *("selu_double_backward", "relu_triple_backward"),
+    ),
+)
 def test_types_that_promote(operator, mode):
     """The result has the type of PyTorch's result, and each gradient has its operand's type."""
-    first, second = (o.name for o in next(r for r in rows_named(operator)).operands)
+    (row,) = rows_named(operator)
+    *first, second = (o.name for o in row.operands)
     check_all(
         Combination(
             operator,
             mode,
             {
-                first: f"{place} grad {dtype_name(dtype)}{batches[0]}",
+                **dict.fromkeys(first, f"{place} grad {dtype_name(dtype)}{batches[0]}"),
                 second: f"{other_place} grad {dtype_name(other)}{batches[1]}",
             },
             shape=(3, 4),
@@ -158,9 +209,10 @@ def test_compiled_with_the_gates_gradient_alone(fresh_compiler):
 
 
 @pytest.mark.slow
-def test_compiled_by_inductor(fresh_compiler):
-    for listed in compiled_calls(FAMILIES, COMPILED[2], 2):
-        check_compiled(listed)
+def test_compiled_by_inductor(fresh_compiler, device):
+    for mode in COMPILED[2:]:
+        for listed in compiled_calls(FAMILIES, mode, 2):
+            check_compiled([replace(c, device=device) for c in listed])
 
 
 @pytest.mark.slow
@@ -193,12 +245,12 @@ def test_compiled_in_place_has_the_gradients_bits_of_eager(backend, fresh_compil
 # ---- vmap of random operators
 
 
-def masks(function, is_batched, randomness):
+def masks(function, is_batched, randomness, device):
     """Compares the masks of three slices: "error", "equal" or "different"."""
-    x = torch.randn(3, 200)
+    x = torch.randn(3, 200, device=device)
 
     def one(x):
-        return function(x if is_batched else torch.ones(200)) + 0 * x
+        return function(x if is_batched else torch.ones(200, device=device)) + 0 * x
 
     if error_of(vmap(one, randomness=randomness), x) is not None:
         return "error"
@@ -209,15 +261,15 @@ def masks(function, is_batched, randomness):
 @pytest.mark.parametrize("train", (True, False))
 @pytest.mark.parametrize("randomness", ("error", "different", "same"))
 @pytest.mark.parametrize("is_batched", (True, False), ids=("batched", "unbatched"))
-def test_randomness_of_vmap_is_that_of_alpha_dropout(is_batched, randomness, train):
+def test_randomness_of_vmap_is_that_of_alpha_dropout(is_batched, randomness, train, device):
     def theirs(x):
         return F.alpha_dropout(F.selu(x), 0.5, train)
 
     def ours(x):
         return fastact.selu_alpha_dropout(x, 0.5, train)
 
-    expected = masks(theirs, is_batched, randomness)
-    assert masks(ours, is_batched, randomness) == expected
+    expected = masks(theirs, is_batched, randomness, device)
+    assert masks(ours, is_batched, randomness, device) == expected
 
 
 # ---- torch.library.opcheck
@@ -232,8 +284,9 @@ def opchecked(name, form):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_opcheck(name, form):
+def test_opcheck(name, form, device):
     listed = [c for c in opchecked(name, form) if documented_error(Call(c)) is None]
+    listed = [replace(c, device=device) for c in listed]
     if not listed:
         pytest.skip("no operator of the family has this form")
     check_all([(form, c) for c in listed], check_form)

@@ -1,4 +1,5 @@
-"""The derivative operators called directly: broadcasting, promotion, layouts, errors."""
+"""The derivative operators called directly: promotion, grad_input and errors. test_combinations.py
+tests what they share with other operators."""
 
 import itertools
 
@@ -25,20 +26,6 @@ ELEMENTWISE = {
     2: torch.addcmul,
     3: lambda g, h, i, x: g * h * i * x,
 }
-SHAPES = (
-    ((3, 4), (3, 4)),
-    ((3, 1), (3, 4)),
-    ((4,), (3, 4)),
-    ((3, 4), (4,)),
-    ((3, 1), (1, 4)),
-    ((4, 1), (1, 4)),
-    ((4,), (4, 1)),
-    ((), (3, 4)),
-    ((3, 4), ()),
-    ((), ()),
-    ((2, 0), (2, 1)),
-    ((5, 1, 1), (3, 4)),
-)
 
 
 def elementwise(act, *tensors):
@@ -52,19 +39,6 @@ def operands(order, *shapes, device="cpu", dtype=torch.float32):
         values(*s, dtype=dtype, device=device)
         for s, _ in zip(itertools.cycle(shapes), range(order + 1))
     ]
-
-
-@orders
-@pytest.mark.parametrize("shapes", SHAPES, ids=str)
-def test_broadcasting(act, device, order, shapes):
-    tensors = operands(order, *shapes, device=device)
-    expected = elementwise(act, *tensors)
-    for options in act.derivative_options:
-        with untouched(*tensors):
-            result = act.ladder(*tensors, **options)
-        assert (result.shape, result.stride()) == (expected.shape, expected.stride())
-        dense = [t.expand(expected.shape).contiguous() for t in tensors]
-        assert_same_bits(result, act.ladder(*dense, **options))
 
 
 @orders
@@ -108,46 +82,6 @@ def test_zero_dim_operand_does_not_widen(act, device):
     x = values(5, dtype=torch.float32, device=device)
     assert act.ladder(grad, x).dtype == act.aten_backward(grad, x).dtype == torch.float32
     assert act.ladder(x, grad).dtype == act.aten_backward(x, grad).dtype == torch.float32
-
-
-PAIRS = (
-    ("contiguous", "contiguous"),
-    ("channels_last", "channels_last"),
-    ("permuted", "permuted"),
-    ("transposed", "transposed"),
-    ("every_second", "every_second"),
-    ("chunk_first_half", "chunk_second_half"),
-    ("offset_1", "offset_1"),
-    ("offset_3", "offset_3"),
-    ("gap_in_strides", "contiguous"),
-    ("contiguous", "gap_in_strides"),
-    ("overlapping_windows", "overlapping_windows"),
-    ("zero_dim", "zero_dim"),
-    ("empty_strange_strides", "empty_strange_strides"),
-    ("permuted_large", "permuted_large"),
-)
-
-
-@orders
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_layouts(act, device, dtype, order, pair):
-    tensors = [make(pair[min(i, 1)], dtype, device, seed=i) for i in range(order)]
-    tensors.append(make(pair[1], dtype, device, seed=9))
-    expected = elementwise(act, *tensors)
-    result = act.ladder(*tensors)
-    assert (result.shape, result.stride()) == (expected.shape, expected.stride())
-    assert_same_bits(result, act.ladder(*(t.contiguous() for t in tensors)))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_channels_last_against_contiguous_gradient(act, device, layout):
-    """Two operands that lie differently: the layout that PyTorch's two-operand rule picks."""
-    x = make(layout, device=device)
-    grad = values(*x.shape, device=device)
-    for tensors in ((grad, x), (x, grad)):
-        result, expected = act.ladder(*tensors), elementwise(act, *tensors)
-        assert result.stride() == expected.stride()
-        assert_same_bits(result, act.ladder(*(t.contiguous() for t in tensors)))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -1,4 +1,5 @@
-"""torch.func and vmap: every transform, nested, with no slow fallback."""
+"""torch.func and vmap: nested transforms, in-place and out= forms, with no slow fallback.
+test_combinations.py tests each transform alone, of every operator."""
 
 import itertools
 
@@ -7,9 +8,8 @@ import torch
 from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp, vmap
 from torch.utils._pytree import tree_map
 
-from op_table import TOP_ORDER
 from oracle import reference
-from support import DTYPES, assert_same_bits, error_of, no_vmap_fallback, smooth_values, values
+from support import assert_same_bits, error_of, no_vmap_fallback, smooth_values, values
 
 close = torch.testing.assert_close
 
@@ -39,52 +39,6 @@ def test_vmap_any_dims(act, device, dims):
     in_dim, out_dim = dims
     expected = act.op(x).movedim(in_dim, out_dim)
     assert_same_bits(vmap(act.op, in_dim, out_dim)(x), expected)
-
-
-@pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
-@pytest.mark.parametrize("ranks", ((2, 2), (0, 2), (2, 0), (1, 2), (2, 1), (0, 0)), ids=str)
-def test_vmap_of_derivative_operators(act, device, order, ranks):
-    """Every mixture of batched and unbatched operands of different ranks, against a loop."""
-    batch, sizes = 3, (4, 5)
-    for options in act.derivative_options:
-        for batched in itertools.product((None, 0, -1), repeat=order + 1):
-            if all(b is None for b in batched):
-                continue
-            tensors = []
-            for i, b in enumerate(batched):
-                shape = list(sizes[len(sizes) - ranks[min(i, 1)] :])
-                if b is not None:
-                    shape.insert(b if b == 0 else len(shape), batch)
-                tensors.append(values(*shape, device=device))
-
-            def f(*t, options=options):
-                return act.ladder(*t, **options)
-
-            slices = [
-                [t if b is None else t.select(b, i) for t, b in zip(tensors, batched)]
-                for i in range(batch)
-            ]
-            expected = torch.stack([f(*s) for s in slices])
-            assert_same_bits(vmap(f, batched)(*tensors), expected)
-
-
-ZERO_DIM_OR_NOT = list(itertools.product(((), (5,)), repeat=2))
-
-
-@pytest.mark.parametrize("types", list(itertools.product(DTYPES, DTYPES)), ids=str)
-def test_vmap_promotes_as_a_loop_does(act, device, types):
-    """A batch of 0-dimensional tensors does not widen the type of others."""
-    for order in range(1, TOP_ORDER + 1):
-        for (first, last), batched in itertools.product(ZERO_DIM_OR_NOT, ((0, None), (None, 0))):
-            shapes = [first] * order + [last]
-            dims = [batched[0]] * order + [batched[1]]
-            tensors = [
-                values(*(() if d is None else (3,)), *s, dtype=t, device=device)
-                for s, d, t in zip(shapes, dims, (types[0],) * order + (types[1],))
-            ]
-            slices = [[t if d is None else t[i] for t, d in zip(tensors, dims)] for i in range(3)]
-            expected = torch.stack([act.ladder(*s) for s in slices])
-            assert_same_bits(vmap(act.ladder, tuple(dims))(*tensors), expected)
 
 
 def test_vmap_promotes_as_a_loop_does_nested_and_differentiated(act, device):
@@ -156,12 +110,6 @@ def test_vmap_of_out(act, device):
             vmap(outs)(x)
 
 
-def test_vmap_empty_and_scalar(act, device):
-    assert vmap(act.op)(values(3, 0, device=device)).shape == (3, 0)
-    x = values(7, device=device)
-    assert_same_bits(vmap(act.op)(x), act.op(x))
-
-
 def test_grad_vjp_jvp_linearize(act, device):
     ours, theirs = both(act)
     x, c = double(act, 5, device=device), double(act, 5, device=device)
@@ -179,19 +127,6 @@ def test_jacobians(act, device, outer, inner):
     close(outer(act.op)(x), outer(reference(act))(x))
     close(outer(inner(ours))(x), outer(inner(theirs))(x))
     close(hessian(ours)(x), hessian(theirs)(x))
-
-
-@pytest.mark.parametrize(
-    "transforms",
-    list(itertools.product((grad, jacfwd), repeat=3)),
-    ids=lambda transforms: "-".join(t.__name__ for t in transforms),
-)
-def test_third_order(act, device, transforms):
-    x = double(act, device=device)
-    ours, theirs = act.op, reference(act)
-    for transform in transforms:
-        ours, theirs = transform(ours), transform(theirs)
-    close(ours(x), theirs(x))
 
 
 def test_vmap_and_derivatives_nested(act, device):
@@ -244,16 +179,6 @@ def test_what_transforms_do_not_allow(act, device):
     assert "does not support it because it is an out= function" in str(error)
     error = error_of(grad(lambda x: (act.op_(captured) * x).sum()), x)
     assert f"in-place operation (fastact::{act.name}_) that would mutate a captured" in str(error)
-
-
-def test_derivative_operators_under_transforms(act, device):
-    """D_1 with is_result differentiates by the result, so that the composition is right."""
-    x, g = double(act, 5, device=device), double(act, 5, device=device)
-    theirs = jacfwd(lambda x: vjp(reference(act), x)[1](g)[0])(x)
-    close(jacrev(lambda x: act.gradient(g, x))(x), theirs)
-    if act.takes_is_result:
-        through_result = jacrev(lambda x: act.ladder(g, act.op(x), is_result=True))(x)
-        close(through_result, theirs)
 
 
 def test_functionalize(act, device):

@@ -1,14 +1,13 @@
-"""PReLU: values, gradients of input and weight, and everything that PyTorch does with operators."""
+"""PReLU: the bits of values and gradients, autocast, errors, schemas, export and TorchScript.
+test_combinations.py tests what it shares with other operators."""
 
-import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
-from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.func import grad, vmap
 
 from op_table import ACTIVATIONS
 from oracle import FORMATS, every_16_bit_value, rounded, wide
@@ -20,12 +19,10 @@ from support import (
     first_line,
     library_path,
     make,
-    no_vmap_fallback,
     run_python,
     untouched,
     values,
 )
-from test_registration import geometry
 from test_special_values import specials
 
 fastact = torch.ops.fastact
@@ -80,22 +77,9 @@ def leaf(t):
 
 
 kinds = pytest.mark.parametrize("kind", ("channels", "one", "zero_dim"))
-shapes = pytest.mark.parametrize("shape", ((6,), (4, 3), (2, 3, 5), (2, 3, 2, 2)), ids=str)
 
 
 # ---- values
-
-
-@kinds
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_value_is_exact_in_every_layout(device, dtype, layout, kind):
-    x = make(layout, dtype, device)
-    w = weight_for(x, kind)
-    with untouched(x, w):
-        y = fastact.prelu(x, w)
-    assert_same_bits(y, exact(x, w))
-    if x.numel():
-        assert geometry(y) == geometry(torch.prelu(x, w))
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
@@ -127,27 +111,6 @@ def test_values_are_pytorchs(device, dtype, kind):
         x = values(*shape, dtype=dtype, device=device)
         w = weight_for(x, kind)
         assert_same_bits(fastact.prelu(x, w), torch.prelu(x, w))
-
-
-def test_weight_of_any_strides(device, dtype):
-    x = values(2, 4, 5, dtype=dtype, device=device)
-    base = values(9, dtype=dtype, device=device)
-    for w in (base[::2][:4], base[5:9], base[3:4].expand(4), base[3]):
-        assert_same_bits(fastact.prelu(x, w), exact(x, w))
-
-
-@pytest.mark.parametrize(
-    "shape, weight",
-    (((0,), 1), ((0, 3), 3), ((2, 0, 4), 0), ((2, 0, 4), 1), ((2, 3, 0), 3), ((0, 0), 0)),
-    ids=str,
-)
-def test_empty(device, dtype, shape, weight):
-    x = torch.empty(shape, dtype=dtype, device=device).requires_grad_()
-    w = torch.ones(weight, dtype=dtype, device=device).requires_grad_()
-    y = fastact.prelu(x, w)
-    assert y.shape == x.shape and y.dtype == dtype
-    gradients = torch.autograd.grad(y.sum(), (x, w))
-    assert gradients[0].shape == x.shape and torch.equal(gradients[1], torch.zeros_like(w))
 
 
 # ---- gradients
@@ -204,84 +167,6 @@ def test_special_gradients(device, dtype):
     canonical = torch.full((2,), FORMATS[dtype].nan, dtype=FORMATS[dtype].integer, device=device)
     for result in (by_x, by_w, mixed):
         assert torch.equal(result[5:].view(FORMATS[dtype].integer), canonical)
-
-
-@kinds
-@shapes
-def test_gradcheck(device, shape, kind):
-    x = away_from_zero(*shape, device=device)
-    w = leaf(weight_for(x, kind))
-    assert gradcheck(prelu, (x, w), check_forward_ad=True, check_batched_grad=True)
-    assert gradgradcheck(prelu, (x, w), check_fwd_over_rev=True, check_batched_grad=True)
-
-
-def test_gradcheck_of_the_parts(device):
-    g, h = away_from_zero(4, 3, device=device), away_from_zero(4, 1, device=device)
-    w, x = away_from_zero(3, device=device), away_from_zero(4, 3, device=device)
-    for part, tensors in (
-        (fastact._prelu, (w, x)),
-        (fastact._prelu_backward, (g, w, x)),
-        (fastact._prelu_weight_backward, (h, x)),
-        (fastact._prelu_weight_double_backward, (g, h, x)),
-    ):
-        assert gradcheck(part, tensors, check_forward_ad=True, check_batched_grad=True)
-        assert gradgradcheck(part, tensors, check_fwd_over_rev=True)
-
-
-def test_any_order(device):
-    """The derivatives close over four operators, so there is no last one."""
-    x, w = away_from_zero(3, 4, device=device), leaf(torch.rand(4, dtype=torch.float64).to(device))
-
-    def scalar(f):
-        return lambda x, w: (f(x * x.sin(), w).sin() * w.sum()).sum()
-
-    ours, theirs = scalar(prelu), scalar(torch.prelu)
-    for _ in range(4):
-        (ours_x, ours_w), (theirs_x, theirs_w) = (
-            torch.autograd.grad(f(x, w), (x, w), create_graph=True) for f in (ours, theirs)
-        )
-        close(ours_x, theirs_x)
-        close(ours_w, theirs_w)
-        ours, theirs = (
-            lambda x, w, f=f: sum(
-                t.square().sum() for t in torch.autograd.grad(f(x, w), (x, w), create_graph=True)
-            )
-            for f in (ours, theirs)
-        )
-
-
-def test_only_one_needs_a_gradient(device):
-    x, w = values(3, 4, device=device), values(4, device=device)
-    for first, second in ((leaf(x), w), (x, leaf(w))):
-        wanted = first if first.requires_grad else second
-        ours, theirs = (f(first, second).square().sum() for f in (prelu, torch.prelu))
-        close(torch.autograd.grad(ours, wanted), torch.autograd.grad(theirs, wanted))
-    with torch.no_grad():
-        assert not fastact.prelu(leaf(x), leaf(w)).requires_grad
-
-
-def test_forward_mode(device):
-    x, w = away_from_zero(3, 4, device=device).detach(), torch.rand(4, dtype=torch.float64)
-    w = w.to(device)
-    dx, dw = torch.randn_like(x), torch.randn_like(w)
-    for tangents in ((dx, dw), (dx, None), (None, dw)):
-        results = []
-        for f in (prelu, torch.prelu):
-            with forward_ad.dual_level():
-                duals = [
-                    t if d is None else forward_ad.make_dual(t, d) for t, d in zip((x, w), tangents)
-                ]
-                results.append(forward_ad.unpack_dual(f(*duals)).tangent)
-        close(*results)
-
-
-def test_changed_weight_is_noticed(device):
-    x, w = leaf(values(3, 4, device=device)), leaf(values(4, device=device))
-    y = fastact.prelu(x, w)
-    with torch.no_grad():
-        w.mul_(2)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        y.sum().backward()
 
 
 @pytest.mark.parametrize("low", (torch.bfloat16, torch.float16))
@@ -382,39 +267,7 @@ def test_opcheck(device, requires_grad):
         torch.library.opcheck(op.default, tensors)
 
 
-@kinds
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_meta_lies_like_the_cpu(dtype, layout, kind):
-    real = make(layout, dtype)
-    x = torch.empty_strided(real.shape, real.stride(), dtype=dtype, device="meta")
-    y, expected = (fastact.prelu(a, weight_for(a, kind)) for a in (x, real))
-    assert y.shape == expected.shape and y.dtype == dtype
-    if real.numel():
-        assert geometry(y)[:3] == geometry(expected)[:3]
-
-
 # ---- torch.func
-
-
-@pytest.mark.parametrize("dims", list(itertools.product((None, 0, 1, -1), (None, 0, -1))), ids=str)
-def test_vmap(device, dims):
-    if dims == (None, None):
-        return
-    x, w = values(4, 4, 4, 4, device=device), values(4, device=device)
-    if dims[0] is None:
-        x = x[0]
-    if dims[1] is not None:
-        w = values(4, 4, device=device)
-    with no_vmap_fallback():
-        result = vmap(prelu, dims)(x, w)
-    slices = [
-        fastact.prelu(
-            x if dims[0] is None else x.select(dims[0], i),
-            w if dims[1] is None else w.select(dims[1], i),
-        )
-        for i in range(4)
-    ]
-    assert_same_bits(result, torch.stack(slices))
 
 
 def test_vmap_takes_each_sample_for_itself(device):
@@ -429,28 +282,6 @@ def test_vmap_takes_each_sample_for_itself(device):
     assert "1 or 1 elements" in str(error)
 
 
-@pytest.mark.parametrize("argnums", (0, 1))
-def test_transforms(device, argnums):
-    x = away_from_zero(3, 4, device=device).detach()
-    w = torch.linspace(-0.5, 1, 4, dtype=torch.float64, device=device)
-
-    def scalar(f):
-        return lambda x, w: (f(x, w) * x.sin()).square().sum()
-
-    ours, theirs = scalar(prelu), scalar(torch.prelu)
-    close(grad(ours, argnums)(x, w), grad(theirs, argnums)(x, w))
-    close(hessian(ours, argnums)(x, w), hessian(theirs, argnums)(x, w))
-    for outer, inner in itertools.product((jacfwd, jacrev), repeat=2):
-        close(outer(inner(ours, argnums), 1 - argnums)(x, w),
-              outer(inner(theirs, argnums), 1 - argnums)(x, w))  # fmt: skip
-    tangents = torch.randn_like(x), torch.randn_like(w)
-    close(jvp(prelu, (x, w), tangents), jvp(torch.prelu, (x, w), tangents))
-    batch = torch.randn(5, 3, 4, dtype=torch.float64, device=device)
-    with no_vmap_fallback():
-        close(vmap(grad(ours, argnums), (0, None))(batch, w),
-              vmap(grad(theirs, argnums), (0, None))(batch, w))  # fmt: skip
-
-
 # ---- compilers
 
 
@@ -463,21 +294,6 @@ class Block(torch.nn.Module):
 
     def forward(self, x):
         return torch.ops.fastact.prelu(x * 2, self.weight).sin()
-
-
-@pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("backend", ("eager", "aot_eager", "inductor"))
-def test_compile(device, backend):
-    block = Block().to(device)
-    compiled = torch.compile(block, fullgraph=True, backend=backend, dynamic=True)
-    for shape in ((2, 3, 4), (5, 3, 4), (5, 3, 7)):
-        x = values(*shape, device=device).requires_grad_()
-        results = []
-        for f in (compiled, block):
-            y = f(x)
-            results.append((y, *torch.autograd.grad(y.square().sum(), (x, block.weight))))
-        close(*results)
-        assert results[0][0].stride() == results[1][0].stride()
 
 
 @pytest.mark.usefixtures("fresh_compiler")
@@ -526,18 +342,6 @@ torch.ops.load_library({str(library_path())!r})
 x, expected = torch.load({str(tmp_path / "data.pt")!r})
 assert torch.equal(torch.jit.load({str(tmp_path / "block.pt")!r})(x), expected)
 """)  # fmt: skip
-
-
-def test_functional_call_per_sample_gradients(device):
-    block, x = Block().to(device), values(5, 1, 3, 4, device=device)
-    parameters = dict(block.named_parameters())
-
-    def loss(parameters, x):
-        return functional_call(block, parameters, (x,)).sum()
-
-    ours = vmap(grad(loss), (None, 0))(parameters, x)["weight"]
-    for i in range(5):
-        close(ours[i], grad(loss)(parameters, x[i])["weight"])
 
 
 # ---- the same bits

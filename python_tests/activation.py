@@ -1,0 +1,270 @@
+"""What FastAct promises for one activation: the fields of a row of op_table.py. Also calls the
+operators of the row."""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+FORMULAS = Path(__file__).resolve().parent.parent / "ops" / "activations"
+
+SUFFIXES = ("", "_backward", "_double_backward", "_triple_backward")
+GRADIENT_NAMES = (
+    (),
+    ("grad_output",),
+    ("grad_grad_input", "grad_output"),
+    ("grad_grad_grad", "grad_grad_input", "grad_output"),
+)
+TOP_ORDER = 3
+
+
+def contract(name):
+    """Largest errors in ULP of the value and the derivatives, by dtype: what the comment of the
+    formula's header promises. 0.5 means correctly rounded."""
+    path = FORMULAS / f"{name}.h"
+    table = re.search(
+        r"^// Accuracy \(ULP\):.*\n((?://   \w+ .*\n)+)", path.read_text(), re.MULTILINE
+    )
+    rows = [line.split()[1:] for line in table[1].splitlines()] if table else []
+    ulp = {getattr(torch, dtype): tuple(map(float, bounds)) for dtype, *bounds in rows}
+    dtypes = {torch.bfloat16, torch.float16, torch.float32, torch.float64}
+    if set(ulp) != dtypes or any(len(bounds) != TOP_ORDER + 1 for bounds in ulp.values()):
+        raise ValueError(f"{path}: expected a table 'Accuracy (ULP)', but got {rows}")
+    return ulp
+
+
+def orders_that_cancel(name):
+    """The derivatives whose terms cancel next to a zero, as the header says."""
+    text = (FORMULAS / f"{name}.h").read_text()
+    line = re.search(r"^// Terms cancel \(float64\): (f'+(?:, f'+)*)$", text, re.MULTILINE)
+    return frozenset(form.count("'") for form in line[1].split(", ")) if line else frozenset()
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What FastAct promises for one activation; see the rows below for examples."""
+
+    name: str
+    # derivative(m, x, k): the k-th derivative at x (k = 0: the value) in the arithmetic m.
+    derivative: Callable
+    # exactly_zero(x, k): where the k-th derivative is zero, for a float x that is not NaN.
+    exactly_zero: Callable
+    at_minus_zero: float
+    # PyTorch's functional, in-place, out= and backward forms: the oracle for semantics.
+    # aten_forms() and composed() give all four.
+    aten: Callable
+    aten_: Callable
+    aten_out: Callable
+    aten_backward: Callable
+    # Whether these are made of several operators: right in value, but not in versions, and not in
+    # the strides of dimensions of size 1.
+    is_composed: bool = field(default=False, kw_only=True)
+    saves: str  # "input" or "result": what the functional form keeps for backward
+    # The derivative operators take the result, as `output`, as ATen's tanh_backward does. Then
+    # derivative(m, y, k) for k > 0 is a function of it: d^(k - 1)(y) for d(y) = f'(f^-1(y)).
+    takes_output: bool = False
+    # from_result(m, r, k): d(r) = f'(f^-1(r)) and its derivatives by r (k = 1: d itself), where
+    # the operators take is_result.
+    from_result: Callable | None = None
+    # Whether with these parameters is_result may be True.
+    result_suffices: bool = True
+    kinks: tuple = (0.0,)  # gradcheck stays away from these
+    # Where else the float64 formula changes; `make prove` looks closely there.
+    branch_points: tuple = ()
+    parameters: dict = field(default_factory=dict)  # passed by keyword to every form
+    defaults: dict | None = None  # the schema's, where they are others than `parameters`
+    # (dtype, order): bounds with other parameters that the header gives in its text.
+    bounds_of_others: dict = field(default_factory=dict)
+    # (parameters, the error's class, what the message says) that are an error.
+    forbidden: tuple = ()
+
+    @property
+    def id(self):
+        return self.name + "".join(f"-{k}={v}" for k, v in self.parameters.items())
+
+    @cached_property
+    def ulp(self):
+        """The contract with unit gradients, by dtype and order."""
+        ulp = contract(self.name)
+        if self.defaults is None:
+            return ulp
+        # Other parameters round once more, in the type that is computed in.
+        others = {dtype: lambda bound: max(bound, 0.51) for dtype in ulp}
+        others[torch.float64] = lambda bound: 2 * bound
+        return {
+            dtype: tuple(
+                self.bounds_of_others.get((dtype, order), others[dtype](bound))
+                for order, bound in enumerate(bounds)
+            )
+            for dtype, bounds in ulp.items()
+        }
+
+    @cached_property
+    def _orders_that_cancel(self):
+        return orders_that_cancel(self.name)
+
+    def cancelling(self, order, x):
+        """1/16 where that derivative's terms may cancel, else 0, at a number x or for each of an
+        array."""
+        return 0.0625 * (abs(x) < 10) if order in self._orders_that_cancel else 0.0
+
+    def floor(self, dtype, order):
+        """floor(x): the bounds count in ULP of the exact value, or of this where it is larger."""
+        return lambda x: self.cancelling(order, x) if dtype == torch.float64 else 0.0
+
+    @property
+    def is_pytorchs(self):
+        """Whether PyTorch has it by name: what it composes has the sign of zero, and the layout of
+        a gradient, that its parts happen to give."""
+        name = {"gelu_tanh": "gelu"}.get(self.name, self.name)
+        return hasattr(torch.nn.functional, name) or torch._C._dispatch_has_kernel(f"aten::{name}")
+
+    @property
+    def has_is_result(self):
+        return self.from_result is not None
+
+    @property
+    def takes_is_result(self):
+        return self.has_is_result and self.result_suffices
+
+    @cached_property
+    def self_leads(self):
+        """Whether PyTorch's gradient lies as self, not as the incoming gradient."""
+        x = torch.ones(3, 2).t()
+        return self.aten_backward(torch.ones(2, 3), x).stride() == x.stride()
+
+    @property
+    def in_place_keeps_input(self):
+        """Whether the in-place form has to copy its input for backward."""
+        return self.saves == "input" and not self.takes_is_result
+
+    def packet(self, suffix=""):
+        return getattr(torch.ops.fastact, self.name + suffix)
+
+    def op(self, x):
+        return self.packet()(x, **self.parameters)
+
+    def op_(self, x):
+        return self.packet("_")(x, **self.parameters)
+
+    def out(self, x, out):
+        return self.packet().out(x, **self.parameters, out=out)
+
+    def ladder(self, *tensors, **options):
+        """D_k(g1..gk, x): the family's operator that takes so many tensors."""
+        return self.packet(SUFFIXES[len(tensors) - 1])(*tensors, **self.parameters, **options)
+
+    def gradient(self, grad, x):
+        """The gradient of the activation at x, by the derivative operator."""
+        return self.ladder(grad, self.op(x) if self.takes_output else x)
+
+    def grad_input(self, grad, x, grad_input, **options):
+        overload = self.packet("_backward").grad_input
+        return overload(grad, x, **self.parameters, **options, grad_input=grad_input)
+
+    def allowed_error(self, dtype, order, x, derivative, factor, ulp_of):
+        """The largest error of D_order at x, where the derivative and the product of the gradients
+        have these exact values; ulp_of(y, dtype) is the last place of a number."""
+        size, product = abs(derivative), abs(derivative * factor)
+        bound = self.ulp[dtype][order]
+        if dtype == torch.float64:
+            # The derivative's own error times the gradients, which may be up to twice as many ULP
+            # of the product; each product but the last may be an ULP off, and that one half.
+            floor = self.floor(dtype, order)(x)
+            own = bound * ulp_of(np.maximum(size, floor), dtype) * abs(factor)
+            return own + max(order - 0.5, 0) * ulp_of(product, dtype)
+        if dtype == torch.float32 and order == 1:
+            # f' may be rounded to float32 (in segments), which is up to twice as many ULP of the
+            # product; or the product that of a formula's backward().
+            own = bound * np.maximum(ulp_of(size, dtype) * abs(factor), ulp_of(product, dtype))
+            return own + 0.5 * ulp_of(product, dtype)
+        # 16-bit types are multiplied in float and float32's others in double, and rounded once.
+        bound += 0.01
+        # Of 16-bit types, the float that is rounded to the right derivative has lost digits where
+        # terms cancel.
+        lost = 2.0**-14 * torch.finfo(dtype).eps if dtype.itemsize == 2 else 0.0
+        cancelling = size < self.cancelling(order, x)
+        return bound * ulp_of(product, dtype) + lost * cancelling * abs(factor)
+
+    @cached_property
+    def derivative_options(self):
+        """The keyword sets that a derivative operator takes: with is_result where there is one."""
+        return ({}, {"is_result": True}) if self.takes_is_result else ({},)
+
+
+def composed(aten, backward=None):
+    """The forms of an activation that PyTorch has no operator for, or not all forms of one: its
+    semantics are those of the operators of which they are composed."""
+
+    def in_place(x):
+        return x.copy_(aten(x))
+
+    def out(x, out):
+        y = aten(x)
+        torch.sigmoid(x, out=out)  # as any elementwise operator: its type, shape, strides, errors
+        return out.copy_(y)
+
+    def through_autograd(grad, x):
+        x = x.detach().requires_grad_()
+        with torch.enable_grad():
+            return grad * torch.autograd.grad(aten(x).sum(), x)[0]
+
+    return {
+        "aten": aten,
+        "aten_": in_place,
+        "aten_out": out,
+        "aten_backward": backward or through_autograd,
+        "is_composed": True,
+    }
+
+
+def aten_forms(name, *arguments, backward=None):
+    """The forms of ATen's operator of this name, with these arguments beside the tensor."""
+
+    def bound(packet):
+        def call(x):
+            return packet(x, *arguments)
+
+        call.__name__ = packet.__name__
+        return call
+
+    packet = getattr(torch.ops.aten, name)
+    forms = composed(bound(packet), backward)
+    if hasattr(torch.ops.aten, name + "_"):
+        forms["aten_"] = bound(getattr(torch.ops.aten, name + "_"))
+    if "out" in packet.overloads():
+        forms["aten_out"] = lambda x, out: packet.out(x, *arguments, out=out)
+    forms["is_composed"] = not (hasattr(torch.ops.aten, name + "_") and "out" in packet.overloads())
+    return forms
+
+
+# ---- Where the formulas in ops/activations/ change
+
+EXPONENTIAL_BRANCHES = (
+    *(-(n + 0.5) * math.log(2) for n in range(60)), -40.0, -600.0, -708.396, -745.133,
+)  # fmt: skip
+
+
+# Where e^-|z| changes its reduction, and where it is subnormal.
+REDUCTIONS = (*((n + 0.5) * math.log(2) for n in range(60)), 40.0, 708.396, 745.133)
+
+
+def segment_ends(end):
+    """Where segments.h goes from one polynomial to the next, to the last one at `end`."""
+    steps = [2.0**octave * (1 + step / 4) for octave in range(-4, 0) for step in range(4)]
+    return tuple((v - steps[1]) / (1 - steps[1]) * end for v in (*steps[2:], 1.0))
+
+
+def both_signs(points):
+    return tuple(sign * point for point in points for sign in (1, -1))
+
+
+def gelu_tanh_inverse(w):
+    """The x where gelu_tanh's exponent is w."""
+    scale = math.sqrt(3 * 0.044715)
+    return 2 / scale * math.sinh(math.asinh(1.5 * scale * w / math.sqrt(8 / math.pi)) / 3)

@@ -1,4 +1,4 @@
-"""No folder knows what docs/architecture.md says it does not; a breach is noticed."""
+"""No folder knows what docs/dev/architecture.md says it does not; a breach is noticed."""
 
 import re
 import shutil
@@ -124,8 +124,8 @@ def test_the_command_prints_breaches_and_ends_with_1(tree):
 
 
 def test_the_page_names_functions_that_are_there():
-    """Of docs/architecture.md: what is called `f()` stands in a file that is linked beside it."""
-    docs = REPOSITORY / "docs"
+    """Of docs/dev/architecture.md: what is called `f()` stands in a file that is linked beside it."""
+    docs = REPOSITORY / "docs" / "dev"
     text = (docs / "architecture.md").read_text()
     way = text.split("\n## The way of a tensor\n")[1].split("\n## ")[0]
     files, called = [""], []

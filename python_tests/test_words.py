@@ -140,7 +140,7 @@ def headers_with(pattern):
 
 
 def test_kernels_page_names_every_activation_and_what_is_in_segments():
-    page = (REPOSITORY / "docs" / "kernels.md").read_text()
+    page = (REPOSITORY / "docs" / "dev" / "kernels.md").read_text()
     table = page.partition("| kind | activations |")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"`(\w+)`", table)) == sorted(
         ["prelu", *(act.name for act in OPERATORS)]
@@ -156,7 +156,7 @@ def test_kernels_page_counts_the_approximated():
     catalogue = (REPOSITORY / "ops" / "catalogue.h").read_text()
     lines = catalogue.partition("#define FASTACT_APPROXIMATED(X)")[2].partition("#endif")[0]
     assert f"the {lines.count('X(')} activations of `FASTACT_APPROXIMATED`" in words(
-        "docs/kernels.md"
+        "docs/dev/kernels.md"
     )
 
 
@@ -185,7 +185,7 @@ def constants(*headers):
 
 def test_tuning_page_has_the_constants_as_they_are():
     powers = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-    page = (REPOSITORY / "docs" / "tuning.md").read_text().translate(powers)
+    page = (REPOSITORY / "docs" / "dev" / "tuning.md").read_text().translate(powers)
     found = constants("cuda/tuning.h", "cpu/engine.h", "cpu/strided.h")
     said = re.findall(r"`(k\w+)`, (?:(\d+)(?: ([KM])iB)?)", page)
     units = {"": 1, "K": 1 << 10, "M": 1 << 20}

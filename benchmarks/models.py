@@ -23,6 +23,7 @@ import argparse
 import concurrent.futures
 import contextlib
 import copy
+import datetime
 import itertools
 import json
 import math
@@ -225,9 +226,11 @@ def measure(options: argparse.Namespace) -> dict:
         rows = [measure_cell(cell, options) for cell in cells]
     device = options.device
     name = torch.cuda.get_device_name() if device == "cuda" else _info.cpu_name()
+    info = _info.build_info()
     return {
         "machine": name, "torch": torch.__version__, "threads": torch.get_num_threads(),
-        "device": device, "sizes": (LIBRARY_SIZES if options.libraries else SIZES)[device],
+        "device": device, "date": datetime.date.today().isoformat(), "revision": info["revision"],
+        "instruction_set": info["cpu instruction set in use"], "sizes": (LIBRARY_SIZES if options.libraries else SIZES)[device],
         "contestant": FUSE if options.fuse else OVERRIDE, "rows": rows,
     }  # fmt: skip
 

@@ -186,7 +186,7 @@ def test_a_float32_sample_has_every_kind_of_number():
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_what_is_tried_by_default(order, dtype):
-    """What CONTRIBUTING's table says: the 16-bit types and float32 to f'' as a whole."""
+    """As docs/dev/testing.md says: all 16-bit inputs, and all of float32 up to f''."""
     assert order in prove_main().ORDERS
     job = accuracy.Job(OPERATORS[0], dtype, order, "cpu")
     whole = dtype in SMALL or (dtype == torch.float32 and order <= 2)
@@ -228,7 +228,7 @@ def test_the_reference_knows_no_other_operators():
 
 def test_every_operator_has_reference_digests(act, dtype):
     if act.id not in REFERENCE:
-        pytest.skip(f"{act.id} has none yet: prove --digest --update, see CONTRIBUTING.md")
+        pytest.skip(f"{act.id} has none yet: prove --digest --update, see docs/dev/testing.md")
     assert_all_stored(REFERENCE[act.id][dtype_name(dtype)], digest.kernels(act, dtype))
 
 
@@ -263,7 +263,7 @@ def assert_all_stored(stored, kernels):
 def test_results_have_the_reference_digest_on_every_path(act, device, dtype, path):
     """A few forms over a part of their spaces; `make digests` takes all."""
     if act.id not in REFERENCE:
-        pytest.skip(f"{act.id} has no reference digests yet, see CONTRIBUTING.md")
+        pytest.skip(f"{act.id} has no reference digests yet, see docs/dev/testing.md")
     if path == "threads" and device == "cuda":
         pytest.skip("a GPU has no number of threads")
     forms = ["value", "derivative_1"] + (["gradients_1"] if path == "dense" else [])
@@ -280,33 +280,34 @@ def test_prelu_has_the_reference_digests(device, dtype):
         assert value == REFERENCE[PRELU][dtype_name(dtype)][kernel.form]["part"], kernel.form
 
 
-def test_equal_digests_print_the_row_to_record(capsys, monkeypatch):
-    """And others, or those of a part of the operators, none."""
+def test_equal_digests_are_recorded(capsys, monkeypatch, tmp_path):
+    """Different digests, or those of a part of the operators, are not."""
     main = prove_main()
     isa = build_info()["cpu instruction set in use"]
     options = main.parse(
         ["--digest", "--part", "--isa", isa, "--workers", "1", "--dtype", "bfloat16"]
     )
+    options.results = tmp_path
+    path = tmp_path / "digests" / f"{isa}-dense.json"
     options.activations = [next(a for a in OPERATORS if a.name == "relu")]
     monkeypatch.setattr(main, "prelu_kernels", lambda dtype: ())
     threads = torch.get_num_threads()
     try:
         assert main.compare_digests(options) == 0
-        assert "all equal" in (printed := capsys.readouterr().out) and "|" not in printed
+        assert "all equal" in capsys.readouterr().out and not path.exists()
         options.dtype = None
         assert main.compare_digests(options) == 0
-        row = capsys.readouterr().out.splitlines()[-1]
+        assert str(path) in capsys.readouterr().out
+        found = json.loads(path.read_text())
+        path.unlink()
         monkeypatch.setattr(kernels, "digest_of", lambda results, first: 1)
         assert main.compare_digests(options) == 1
-        assert "\n|" not in capsys.readouterr().out
+        assert not path.exists()
     finally:
         torch.set_num_threads(threads)
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    table = [t for t in main.RECORD.read_text().splitlines() if t.startswith("|")]
-    assert all(t.count("|") == row.count("|") for t in table)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", cells[0]) and cells[1].endswith(isa)
-    assert re.match(r"gcc \d+\.\d", cells[2]) and cells[3] == torch.__version__
-    assert cells[5] == "part, dense" and int(cells[7].replace(",", "")) > 1 << 16
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"]) and found["instruction_set"] == isa
+    assert re.match(r"gcc \d+\.\d", found["compiler"]) and found["torch"] == torch.__version__
+    assert (found["of"], found["path"]) == ("part", "dense") and found["results"] > 1 << 16
 
 
 # ---- Verdicts

@@ -230,7 +230,8 @@ def measure(options: argparse.Namespace) -> dict:
     return {
         "machine": name, "torch": torch.__version__, "threads": torch.get_num_threads(),
         "device": device, "date": datetime.date.today().isoformat(), "revision": info["revision"],
-        "instruction_set": info["cpu instruction set in use"], "sizes": (LIBRARY_SIZES if options.libraries else SIZES)[device],
+        "instruction_set": info["cpu instruction set in use"],
+        "sizes": (LIBRARY_SIZES if options.libraries else SIZES)[device],
         "contestant": FUSE if options.fuse else OVERRIDE, "rows": rows,
     }  # fmt: skip
 

@@ -174,7 +174,7 @@ The bounds of float32 and the 16-bit types are in [README](../README.md#the-same
 default parameters float64 values are within 1.5 ULP, the first three derivatives within 10, 16 and
 60 where they are worst (GELU by tanh, Mish), and within as many ULP of 1/16 where their terms
 cancel. With any other finite parameters a bound is at least 0.51 ULP (2 for float32 Softplus), and
-float64's are twice as large. [Each activation's page](operators/) has its own bounds.
+float64's are twice as large. [Each activation's page](reference/operators.md) has its own bounds.
 
 `make prove` tries every activation, `prelu` included, in every type to the third derivative: all
 inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27 of float64 and of

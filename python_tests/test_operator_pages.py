@@ -1,4 +1,4 @@
-"""docs/operators/: the calls on the pages run, and what they say of ranges and limits is so."""
+"""docs/reference/operators/: the calls on the pages run, and what they say of ranges and limits is so."""
 
 import ast
 import math

@@ -75,12 +75,12 @@ def test_in_place_forms_that_keep_a_copy_are_counted():
     counted = f"{len(kept)} of the {len(OPERATORS)}, whose result does not tell the gradient"
     assert counted in words("README.md")
     assert f"autograd the {len(kept)} of {len(OPERATORS)} whose result" in words(
-        "docs/operators.md"
+        "docs/reference/operators.md"
     )
 
 
 def test_the_table_says_what_each_activation_keeps():
-    table = (REPOSITORY / "docs" / "operators.md").read_text()
+    table = (REPOSITORY / "docs" / "reference" / "operators.md").read_text()
     for act in OPERATORS:
         (cell,) = re.findall(rf"^\| \[`{act.name}[`(].* \| ([^|]*) \|$", table, re.MULTILINE)
         functional, _, in_place = cell.partition("; ")
@@ -162,7 +162,7 @@ def test_kernels_page_counts_the_approximated():
 
 def test_the_rule_about_underflow_is_said():
     sentence = "A derivative that underflows in the arithmetic that computes it counts as zero."
-    assert sentence in words("docs/operators.md")
+    assert sentence in words("docs/reference/operators.md")
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: act.id)

@@ -1,5 +1,5 @@
-"""Writes docs/operators/: a page and a plot of f and f' for each activation of the catalogue, and
-for prelu. Also writes to docs/operators.md how names and arguments differ from ATen's.
+"""Writes docs/reference/operators/: a page and a plot of f and f' for each activation of the catalogue, and
+for prelu. Also writes to docs/reference/operators.md how names and arguments differ from ATen's.
 
     python scripts/operator_pages.py [FOLDER]
 
@@ -26,8 +26,8 @@ from pages import put_between_markers  # noqa: E402
 from python_package import paragraphs  # noqa: E402
 from support import library_path  # noqa: E402
 
-PAGES = ROOT / "docs" / "operators"
-OPERATORS_PAGE = ROOT / "docs" / "operators.md"
+PAGES = ROOT / "docs" / "reference" / "operators"
+OPERATORS_PAGE = ROOT / "docs" / "reference" / "operators.md"
 COMMAND = "make operator-pages"
 REACH = 6.0  # the plots show -REACH..REACH
 PRELU_WEIGHT = 0.25  # the default of torch.nn.PReLU
@@ -341,7 +341,7 @@ class Comment:
 def linked(text: str) -> str:
     """Returns the text escaped, with links to the headers that it mentions."""
     headers = {path.name: path.relative_to(ROOT) for path in (ROOT / "ops").rglob("*.h")}
-    return re.sub(r"\b[a-z_]+\.h\b", lambda m: f"[`{m[0]}`](../../{headers[m[0]]})", escaped(text))
+    return re.sub(r"\b[a-z_]+\.h\b", lambda m: f"[`{m[0]}`](../../../{headers[m[0]]})", escaped(text))
 
 
 def comment(name: str) -> Comment:
@@ -403,8 +403,8 @@ def page(op: Operator) -> str:
     if text.source:
         lines += ["## Source", "", text.source, ""]
     lines += [
-        f"Code: [`{header}`](../../{header}). "
-        "[All operators](../operators.md), [speed](../performance.md), [proof](../accuracy.md).",
+        f"Code: [`{header}`](../../../{header}). "
+        "[All operators](../operators.md), [speed](../../performance.md), [proof](../../accuracy.md).",
         "",
     ]
     return "\n".join(lines)

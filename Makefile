@@ -145,7 +145,7 @@ prove-selftest: setup  ## break copies of the library: the proof must notice
 mutants: setup  ## which tests catch which deliberate breaks of the library; ARGS="--only vmap --first"
 	python scripts/mutants.py --keep $(BUILD)/mutants --jobs $(JOBS) $(ARGS)
 
-exercises:  ## "Add an activation" and "Add a form" of CONTRIBUTING, done in a copy of the tree; CUDA=90-real: with GPU code
+exercises:  ## "Add an activation" and "Add a form" of CONTRIBUTING in a copy of the tree; CUDA=90-real: with GPU code
 	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH) $(if $(GPU_CODE),nvcc)
 	$(STEP) "exercises" python scripts/exercises.py --jobs $(JOBS) $(if $(GPU_CODE),--cuda "$(CUDA)")
 

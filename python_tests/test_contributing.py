@@ -1,4 +1,4 @@
-"""The pages keep their word: the examples that they show are whole."""
+"""The pages show examples and exercises as they are, and their links lead somewhere."""
 
 import re
 import sys
@@ -13,7 +13,9 @@ pytestmark = pytest.mark.kernels
 SCRIPTS = REPOSITORY / "scripts"
 sys.path.append(str(SCRIPTS))
 
+import exercises  # noqa: E402
 import operator_pages  # noqa: E402
+import scratch_tree  # noqa: E402
 
 SHOWN = (
     ("README.md", "python/activations.py"),
@@ -52,6 +54,40 @@ def test_every_activation_has_the_page_of_its_header():
 @pytest.mark.parametrize("page, file", SHOWN)
 def test_a_page_shows_the_example_as_it_is(page, file):
     assert (REPOSITORY / "examples" / file).read_text() in blocks(page)
+
+
+def test_contributing_shows_parts_of_the_exercises():
+    files = [path.read_text() for path in exercises.EXERCISES.rglob("*.*") if path.is_file()]
+    shown = re.findall(
+        r"^ *```cpp\n(.*?)^ *```$",
+        (REPOSITORY / "CONTRIBUTING.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )
+    assert len(shown) == 4
+    for block in shown:
+        # The blocks belong to items of a list, so each line is indented by three more spaces.
+        text = "".join(line.removeprefix("   ") for line in block.splitlines(keepends=True))
+        assert any(text in file for file in files), text
+
+
+def test_contributing_is_short():
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    assert text.count("\n") <= 150 and len(text.split()) <= 1500
+
+
+def test_the_exercises_fit_the_tree(tmp_path):
+    """`make exercises` also builds the copy and runs the tests of the additions."""
+    tree = scratch_tree.ScratchTree(tmp_path, jobs=1)
+    exercises.perform(tree.path, "add_activation", exercises.add_activation)
+    exercises.perform(tree.path, "add_form", exercises.add_form)
+    catalogue = (tree.path / exercises.CATALOGUE).read_text()
+    for line in ("  X(bent_identity, BentIdentity)\n", "  X(activation_sum, ActivationSumForms)\n"):
+        assert catalogue.count(f" \\\n{line}") == 1
+    table = (tree.path / exercises.TABLE).read_text()
+    compile(table, exercises.TABLE, "exec")
+    assert table.count('name="bent_identity"') == 1
+    with pytest.raises(scratch_tree.Failure, match="exists: choose another example"):
+        exercises.add_form(tree.path, "add_form")
 
 
 @pytest.mark.parametrize("page", PAGES)

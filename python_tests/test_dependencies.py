@@ -124,7 +124,7 @@ def test_the_command_prints_breaches_and_ends_with_1(tree):
 
 
 def test_the_page_names_functions_that_are_there():
-    """Of docs/dev/architecture.md: what is called `f()` stands in a file that is linked beside it."""
+    """docs/dev/architecture.md: each `f()` is defined in a file that is linked next to it."""
     docs = REPOSITORY / "docs" / "dev"
     text = (docs / "architecture.md").read_text()
     way = text.split("\n## The way of a tensor\n")[1].split("\n## ")[0]

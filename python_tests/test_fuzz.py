@@ -1,6 +1,6 @@
 """Random calls beside PyTorch's own: the same geometry, versions, graphs and errors; exact values.
 
-`make test` makes the same few hundred calls each time, `make fuzz` new ones: see CONTRIBUTING.md.
+`make test` makes the same few hundred calls each time, `make fuzz` new ones (docs/dev/testing.md).
 """
 
 import os

@@ -30,8 +30,10 @@ FUZZ_CASES ?= 100000
 EXAMPLES ?= 10000
 SEED ?= $(shell date +%s)
 SEED := $(SEED)
-# What make performance-report reads.
-RESULTS ?= $(wildcard $(addprefix build/bench/,cpu.json cpu-avx2.json cpu-avx512.json cuda.json))
+# Where make report finds new results: the folders bench and prove, as make bench and make prove leave them.
+RESULTS ?= build
+# The environment of make docs.
+DOCS_VENV := .venv-docs
 # More CMake settings, such as CMAKE_ARGS=-DCMAKE_CXX_COMPILER=g++-13
 CMAKE_ARGS ?=
 
@@ -66,9 +68,8 @@ GPU_CODE = $(filter-out auto off native,$(CUDA))
 PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
 GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
-.PHONY: help setup build install demo test sanitize fuzz prove digests accuracy-report \
-  wheel wheel-check prove-selftest mutants exercises cuda-check bench bench-engine bench-models performance-report operator-pages lint \
-  format arm-check gpu-check clean distclean
+.PHONY: help setup build install demo test sanitize fuzz prove digests docs report wheel wheel-check prove-selftest \
+  mutants exercises cuda-check bench bench-engine bench-models lint format arm-check gpu-check clean distclean
 .DEFAULT_GOAL := build
 
 help:  ## this list
@@ -136,9 +137,6 @@ prove: build  ## every result against the exact one; ARGS="--op selu --dtype flo
 digests: build  ## the bits of this machine's instruction sets against those of all others
 	$(STEP) "digests" python prove --digest $(ARGS)
 
-accuracy-report: setup  ## docs/accuracy.md from what make prove found
-	python prove --report $(ARGS)
-
 prove-selftest: setup  ## break copies of the library: the proof must notice
 	python scripts/prove_selftest.py --jobs $(JOBS)
 
@@ -167,11 +165,18 @@ bench-engine:  ## the CPU engine without torch; ARGS=--benchmark_filter=selu/avx
 	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	$(BUILD)/bin/fastact_engine_benchmark $(ARGS)
 
-performance-report: setup  ## docs/performance.md from RESULTS="CPU.json GPU.json" of make bench
-	python benchmarks --report $(RESULTS)
-
-operator-pages: build  ## docs/operators/: a page and a plot for each activation
+report: build  ## all generated pages and figures, with the new results in RESULTS (build)
+	python benchmarks --report $(RESULTS)/bench
+	python prove --report --results $(RESULTS)/prove
 	python scripts/operator_pages.py
+
+$(DOCS_VENV)/.fastact-docs: requirements-docs.txt
+	$(PYTHON) -m venv --clear $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-docs.txt
+	touch $@
+
+docs: $(DOCS_VENV)/.fastact-docs  ## the documentation as a static site in build/site
+	$(STEP) "documentation" env NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet
 
 $(VENV)/.fastact-lint: requirements-lint.txt | setup
 	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt

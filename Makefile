@@ -1,4 +1,4 @@
-# `make help` lists what can be made. Needs python3 (3.10 or newer, with venv) and GCC 11 or newer.
+# `make help` lists what can be made. Needs python3 (3.11 or newer, with venv; 3.10 for torch up to 2.14) and GCC 11 or newer.
 
 DEFAULT_TORCH := 2.15.0
 TORCH ?= $(DEFAULT_TORCH)

@@ -127,7 +127,7 @@ def test_the_page_names_functions_that_are_there():
     """docs/dev/architecture.md: each `f()` is defined in a file that is linked next to it."""
     docs = REPOSITORY / "docs" / "dev"
     text = (docs / "architecture.md").read_text()
-    way = text.split("\n## The way of a tensor\n")[1].split("\n## ")[0]
+    way = text.split("\n## A call, step by step\n")[1].split("\n## ")[0]
     files, called = [""], []
     for match in re.finditer(r"\]\(([^)#]+)\)|`([^`]*)\(\)`", way):
         if match[1]:

@@ -56,6 +56,22 @@ def test_a_page_shows_the_example_as_it_is(page, file):
     assert (REPOSITORY / "examples" / file).read_text() in blocks(page)
 
 
+def test_examples_that_need_the_package_are_marked():
+    examples = REPOSITORY / "examples"
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\| ([a-z, ]+) \|[^|]*\|$",
+        (examples / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert sorted(folder for folder, _ in rows) == sorted(
+        path.name for path in examples.iterdir() if path.is_dir() and path.name != "__pycache__"
+    )
+    for folder, needs in rows:
+        sources = [path.read_text() for path in (examples / folder).glob("*.py")]
+        imports = any(re.search(r"^import fastact$", text, re.MULTILINE) for text in sources)
+        assert ("package" in needs.split(", ")) == imports, folder
+
+
 def test_contributing_shows_parts_of_the_exercises():
     files = [path.read_text() for path in exercises.EXERCISES.rglob("*.*") if path.is_file()]
     shown = re.findall(

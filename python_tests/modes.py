@@ -222,7 +222,7 @@ def in_dims(call):
 
 
 def without_fallback(call):
-    """Forbids vmap's fallback, except for dropout with a given seed (docs/fused.md)."""
+    """Forbids vmap's fallback, except for dropout with a given seed (docs/reference/fused.md)."""
     return contextlib.nullcontext() if call.c.row.recover else no_vmap_fallback()
 
 

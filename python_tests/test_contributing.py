@@ -18,15 +18,13 @@ import operator_pages  # noqa: E402
 import scratch_tree  # noqa: E402
 
 SHOWN = (
-    ("README.md", "python/activations.py"),
-    ("README.md", "load_cpp/CMakeLists.txt"),
-    ("README.md", "load_cpp/main.cpp"),
-    ("README.md", "existing_model/fuse.py"),
-    ("README.md", "aot_inductor/export.py"),
-    ("README.md", "aot_inductor/main.cpp"),
-    ("docs/cpp.md", "load_python/load.py"),
-    ("docs/cpp.md", "load_torchscript/save.py"),
-    ("docs/cpp.md", "load_torchscript/main.cpp"),
+    ("docs/guides/cpp.md", "load_cpp/CMakeLists.txt"),
+    ("docs/guides/cpp.md", "load_cpp/main.cpp"),
+    ("docs/guides/aotinductor.md", "aot_inductor/export.py"),
+    ("docs/guides/aotinductor.md", "aot_inductor/main.cpp"),
+    ("docs/guides/aotinductor.md", "aot_inductor/CMakeLists.txt"),
+    ("docs/guides/torchscript.md", "load_torchscript/save.py"),
+    ("docs/guides/torchscript.md", "load_torchscript/main.cpp"),
 )
 PAGES = (
     "README.md",

@@ -183,7 +183,7 @@ def test_distributed_bits_in_uneven_parts(package, tmp_path):
 
 
 def test_the_page_on_many_gpus(package, tmp_path):
-    page = (EXAMPLES.parent / "docs" / "distributed.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "guides" / "distributed.md").read_text()
     script = tmp_path / "this_file.py"
     block = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
     # torch 2.11 may abort a process of gloo's that ends by itself, with torch.relu as well.

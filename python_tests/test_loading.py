@@ -1,4 +1,4 @@
-"""Loading the library, what it says about itself, what it links to, and the README's examples."""
+"""Loading the library, what it says about itself, and what it links to."""
 
 import os
 import re
@@ -9,9 +9,7 @@ import sys
 import pytest
 import torch
 
-from support import REPOSITORY, build_info, library_path, package_path, run_python
-
-README = REPOSITORY / "README.md"
+from support import build_info, library_path, run_python
 
 
 def test_loading_twice_is_harmless():
@@ -122,22 +120,3 @@ def test_links_to_torch_but_not_to_python():
     assert any(n.startswith("libtorch_cpu") for n in needed)
     assert any(n.startswith("libc10") for n in needed)
     assert not [n for n in needed if "python" in n or n.startswith("libcudart")]
-
-
-def readme_examples():
-    if not README.exists():
-        return []
-    return re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
-
-
-def test_readme_shows_what_changes_with_length_and_device(tmp_path):
-    """It runs as it stands, with the package. PyTorch's numbers depend on the machine."""
-    if not README.exists():
-        pytest.skip("no README.md")
-    (example,) = readme_examples()
-    (tmp_path / "example.py").write_text(example)
-    package = {"PYTHONPATH": str(package_path().parent)}
-    lines = run_python("example.py", cwd=tmp_path, environment=package).splitlines()
-    ours = lines[len(lines) // 2 :]
-    assert ours[0] == "0 of 65536 results change with the length"
-    assert ours[1:] == ["0 change with the device"] * torch.cuda.is_available()

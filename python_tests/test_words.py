@@ -31,17 +31,17 @@ def largest(dtype, order, names=None):
 
 
 def test_bounds_are_those_of_the_contracts():
-    text = words("README.md")
+    text = words("docs/explanation/computation.md")
     f32, f64 = torch.float32, torch.float64
     assert {largest(t, k) for t in (torch.bfloat16, torch.float16) for k in range(4)} == {"0.5"}
-    assert "each value and each derivative in bfloat16 and float16 is the number nearest" in text
+    row = "| bfloat16, float16 | correctly rounded | correctly rounded | correctly rounded |"
+    assert row in text
     assert {largest(f32, 0, {name}) for name in ("selu", "elu", "celu")} == {"0.5"}
-    first, second = largest(f32, 1), largest(f32, 2)
-    assert (
-        f"float32 values are within {largest(f32, 0)} ULP, first derivatives within {first},"
-        in text
-    )
-    assert second == largest(f32, 3) and f"the second and third within {second}." in text
+    value, first, second, third = (largest(f32, k) for k in range(4))
+    exact = "`selu`, `elu`, `celu` correctly rounded"
+    assert f"| float32 | within {value} ULP; {exact} | within {first} ULP |" in text
+    assert second == third and f"| within {first} ULP | within {second} ULP |" in text
+    assert f"| float64 | within {largest(f64, 0)} ULP |" in text
     text = words("docs/accuracy.md")
     assert f"float64 values are within {largest(f64, 0)} ULP" in text
     first, second, third = (largest(f64, k) for k in (1, 2, 3))
@@ -72,7 +72,7 @@ def test_other_parameters_have_the_bounds_that_are_said():
 def test_in_place_forms_that_keep_a_copy_are_counted():
     """The copies themselves are test_memory's."""
     kept = [act.name for act in OPERATORS if act.in_place_keeps_input]
-    counted = f"{len(kept)} of the {len(OPERATORS)}, whose result does not tell the gradient"
+    counted = f"{len(kept)} of the {len(OPERATORS)} activations, whose result does not determine"
     assert counted in words("README.md")
     assert f"autograd the {len(kept)} of {len(OPERATORS)} whose result" in words(
         "docs/reference/operators.md"
@@ -207,7 +207,7 @@ def test_the_activations_are_all_named():
 
 
 def test_every_version_says_which_bits_changed():
-    """As docs/bits.md promises."""
+    """As docs/explanation/bits.md promises."""
     _, *versions = re.split(r"^## ", (REPOSITORY / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert versions
     for text in versions:
@@ -217,5 +217,5 @@ def test_every_version_says_which_bits_changed():
 def test_verify_computes_as_many_digests_as_is_said():
     rows = json.loads(_verify.RECORDED.read_text())
     counted = sum(len(forms) for row in rows for forms in row["digests"].values())
-    for page in ("README.md", "docs/bits.md", "docs/package.md"):
+    for page in ("README.md", "docs/explanation/bits.md"):
         assert re.search(rf"\b{counted} digests of 4\.7 billion results", words(page)), page

@@ -8,8 +8,8 @@ into existing files of the tree: a line of the catalogue, a function and a row o
 
 The copy is built with this Python's torch, for the CPU and with --cuda also for GPUs. The build
 contains the new operators and two activations, and is part of the C++ programs of
-cpp_tests/consumers, as "By FetchContent" in docs/cpp.md describes. Then the programs and the new
-operators' tests run.
+cpp_tests/consumers, as "As a part of your build" in docs/guides/cpp.md describes. Then the programs
+and the new operators' tests run.
 """
 
 import argparse

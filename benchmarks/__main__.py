@@ -5,12 +5,12 @@
     python benchmarks --compare OLD.json                 what became faster or slower since
     python benchmarks --bars                             the speed that FastAct must have
     python benchmarks --every --isa avx2                 every activation, form and type with AVX2
-    python benchmarks --report CPU.json GPU.json         docs/performance.md from results
+    python benchmarks --report build/bench               docs/performance.md, with new results
 
 In each cell (operator, form, dtype, size, layout, threads) the contestants take turns, one sample
 of each a round. Sections: cells; overhead, the cost of a call on 8 numbers; memory, the peak of
 forward plus backward; binary, the library's size and load time. The result is written after each of
-them, and a report puts the sections of several runs on a machine together. Exit code: 0, 1 if a bar
+them. Exit code: 0, 1 if a bar
 is missed, 2 for a wrong command line, 130 after an interrupt.
 """
 
@@ -75,17 +75,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier result")
     mode.add_argument("--bars", action="store_true", help="measure and judge the bars alone")
-    mode.add_argument("--report", type=Path, nargs="*", metavar="RESULT.json",
-                      help="write docs/performance.md, its figures and README's part; "
-                           "without a result the figures and README's part")  # fmt: skip
+    mode.add_argument("--report", type=Path, metavar="FOLDER",
+        help="write docs/performance.md, its figures and README's part, with the results below "
+             "the folder")  # fmt: skip
     options = parser.parse_args(arguments)
     options.selection = options.selection or "default"
     try:
         check(options)
-        options.earlier = [
-            results.read(path)
-            for path in [*filter(None, [options.compare]), *(options.report or [])]
-        ]
+        options.earlier = results.read(options.compare) if options.compare else {}
     except ValueError as error:
         parser.error(str(error))
     if options.isa:
@@ -211,18 +208,15 @@ def measure_sections(options: argparse.Namespace) -> int:
             result |= measure_section(options, machine)
             results.write(path, result)  # after each, so that an interrupt loses one section
     print(f"\nresult: {path}")
-    if "cells" in result:
-        heading, name = performance.heading(result), performance.slug(result)
-        performance.draw(performance.points_of(result), heading, name, options.results)
     if options.compare:
-        compare.report(options.earlier[0].get("cells", []), result.get("cells", []))
+        compare.report(options.earlier.get("cells", []), result.get("cells", []))
     return 0
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.report is not None:
-        return performance.write(options.earlier)
+        return performance.write(options.report)
     isa.hold(options.isa)
     torch.ops.load_library(str(library_path()))
     torch.manual_seed(0)

@@ -28,6 +28,7 @@ import torch._inductor.config  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
 
 import isa  # noqa: E402
+from results import machine  # noqa: E402
 from support import package_path  # noqa: E402
 
 # What Inductor's tuner chose for a kernel while workers shared the GPU is not kept: the process
@@ -202,7 +203,13 @@ def main() -> int:
     print(f"\ngeometric mean {statistics.geometric_mean(r['ratio'] for r in results):.3f}, "
           f"least {min(r['ratio'] for r in results):.2f}, of {len(results)} cells")  # fmt: skip
     if arguments.output:
-        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+        found = {
+            "machine": machine(device, arguments.isa),
+            "elements": n,
+            "threads": arguments.threads,
+        }
+        found |= {"neighbours": neighbours, "rows": results}
+        arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     missed = []
     if arguments.below:
         margin = 1 / arguments.below - 1

@@ -31,6 +31,8 @@ from _digests.kernels import PRELU, compute, digest_of, prelu_kernels  # noqa: E
 
 import accuracy  # noqa: E402
 import digest  # noqa: E402
+import digest_page  # noqa: E402
+import error_figures  # noqa: E402
 import exact  # noqa: E402
 import oracle  # noqa: E402
 import prelu  # noqa: E402
@@ -458,95 +460,104 @@ def test_pytorch_may_have_no_derivative():
 
 @pytest.fixture
 def report_to(tmp_path, monkeypatch):
-    """Where the report writes to instead: a folder, and what README would get."""
+    """The folder that the report writes to, without figures."""
     monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
     monkeypatch.setattr(report, "FIGURES", tmp_path / "figures")
     monkeypatch.setattr(report, "RECORD", tmp_path / "figures" / "results.json")
+    monkeypatch.setattr(digest_page, "PAGE", tmp_path / "digests.md")
+    monkeypatch.setattr(digest_page, "RECORD", tmp_path / "digests" / "results.json")
+    monkeypatch.setattr(digest_page, "CHANGES", tmp_path / "digests" / "changes.json")
     # Drawing takes a second for each write().
     monkeypatch.setattr(report, "draw", lambda act, states, pyplot: act)
+    monkeypatch.setattr(report, "BARS", {})
     monkeypatch.setattr(report.figures, "save", lambda act, path: path.write_text(act.id))
-    readme = {}
-    monkeypatch.setattr(report, "put_between_markers", lambda *text: readme.update({text[0]: text}))
-    return tmp_path, readme
+    return tmp_path
 
 
-def save(folder, machine, act, dtype, order, done, theirs=None):
+def save(folder, machine, act, dtype, order, done, theirs=None, ours=None):
     """A state as a run leaves it."""
     job = accuracy.Job(act, dtype, order, "cpu")
     where = {"device": machine, "instruction_set": "", "torch": "2", "library": "1f"}
-    tally = accuracy.Tally(max_ulp=0.25 + order, misrounded=order, profile={"520": 0.25})
+    tally = ours or accuracy.Tally(max_ulp=0.25 + order, misrounded=order, profile={"520": 0.25})
     tallies = {"fastact": tally, "pytorch": theirs or accuracy.Tally()}
     accuracy.save_state(folder / machine / f"{job.name}.json", job, where, done, 60.0, tallies)
 
 
 def test_the_report_says_what_it_lacks(report_to):
-    folder, readme = report_to
     act = OPERATORS[0]
     for order in (0, 1):
-        save(folder, "some", act, torch.float32, order, 1 << 32)
-    save(folder, "other", act, torch.bfloat16, 0, 1 << 16)
-    save(folder, "other", act, torch.float16, 0, 1 << 15)  # interrupted
-    assert report.write(folder) == 0
-    page = (folder / "accuracy.md").read_text()
-    head, lacking = page.split("## Not in these results")
-    assert head.index("## some, torch 2") < head.index("## other, torch 2")
-    assert "8,589,934,592 inputs in 2 min." in head
-    assert f"| {act.id} float32 f' | 4,294,967,296 | " in head and "| 1.25 | 1 | 0 | none |" in head
-    assert f"- bfloat16 f: {OPERATORS[1].id}" in lacking and "- float16 f: all." in lacking
-    assert "- float32 f''': all." in lacking and "prelu by weight" in lacking
-    assert f"| {act.name} | 0.25 ULP (0 %) |" in head.partition("## In short")[2]
-    assert readme["accuracy"][2] == "Not yet known: selu.\n"
-    assert (folder / "figures" / f"{act.id}.svg").exists()
+        save(report_to, "some", act, torch.float32, order, 1 << 32)
+    save(report_to, "other", act, torch.bfloat16, 0, 1 << 16)
+    save(report_to, "other", act, torch.float16, 0, 1 << 15)  # interrupted
+    assert report.write(report_to) == 0
+    text = " ".join((report_to / "accuracy.md").read_text().split())
+    assert "3 combinations of activation, parameters, type and derivative" in text
+    assert "8,590,000,128 inputs in all. The contract holds for every one." in text
+    assert f"bfloat16 f: {OPERATORS[1].id}" in text and "float16 f: all" in text
+    assert "float32 f''': all" in text and "prelu by weight" in text
+    assert "## float32" not in text  # as most activations are not known
+    assert (report_to / "figures" / f"{act.id}.svg").exists()
+
+
+def test_a_broken_contract_is_named(report_to):
+    broken = accuracy.Tally(max_ulp=9, beyond_contract=1)
+    save(report_to, "some", OPERATORS[1], torch.bfloat16, 0, 1 << 16, ours=broken)
+    assert report.write(report_to) == 0
+    text = " ".join((report_to / "accuracy.md").read_text().split())
+    assert f"The contract is broken for: {OPERATORS[1].id} bfloat16 f" in text
 
 
 def test_the_record_keeps_other_machines_and_older_results(report_to):
-    folder, _ = report_to
     act = OPERATORS[0]
-    (folder / "none").mkdir()
-    assert report.write(folder / "none") == 1
-    save(folder / "first", "some", act, torch.bfloat16, 0, 1 << 16)
-    assert report.write(folder / "first") == 0
-    before = (folder / "accuracy.md").read_text()
-    assert report.write(folder / "none") == 0  # from the record alone
-    assert (folder / "accuracy.md").read_text() == before
+    (report_to / "none").mkdir()
+    assert report.write(report_to / "none") == 1
+    save(report_to / "first", "some", act, torch.bfloat16, 0, 1 << 16)
+    assert report.write(report_to / "first") == 0
+    before = (report_to / "accuracy.md").read_text()
+    assert report.write(report_to / "none") == 0  # from the record alone
+    assert (report_to / "accuracy.md").read_text() == before
     assert "library" not in report.RECORD.read_text()
-    save(folder / "second", "other", act, torch.bfloat16, 0, 1 << 16)
+    save(report_to / "second", "other", act, torch.bfloat16, 0, 1 << 16)
     newer = accuracy.Tally(max_ulp=0.75)
-    save(folder / "second", "some", act, torch.bfloat16, 0, 1 << 16, theirs=newer)
-    assert report.write(folder / "second") == 0
-    page = (folder / "accuracy.md").read_text()
-    assert page.count("| none |") == 1 and "## some, torch 2" in page and "## other" in page
+    save(report_to / "second", "some", act, torch.bfloat16, 0, 1 << 16, theirs=newer)
+    assert report.write(report_to / "second") == 0
+    states = json.loads(report.RECORD.read_text())
+    found = {s["environment"]["device"]: s["pytorch"]["max_ulp"] for s in states}
+    assert found == {"some": 0.75, "other": -1.0}
 
 
-def test_special_inputs_stand_apart_in_the_tables(report_to):
-    folder, readme = report_to
-    act = OPERATORS[0]
-    theirs = accuracy.Tally(max_ulp=0.75, misrounded=7, infinity=1, sign=31040, nan=254)
-    for order in (0, 1):
-        save(folder, "some", act, torch.float32, order, 1 << 32, theirs)
-        for dtype in SMALL:
-            save(folder, "some", act, dtype, order, 1 << 16, theirs)
-    assert report.write(folder) == 0
-    assert "| 0.75 | 7 | 1 ±inf, 31,040 sign of 0, 254 NaN |" in report.PAGE.read_text()
-    assert "| 0.75 ULP (1.6e-07 %); special: 31,041 |" in report.PAGE.read_text()
-    assert "| 28; special: 124,164 |" in report.PAGE.read_text()
+def a_run(**changes):
+    return {
+        "date": "2098-01-02", "machine": "some", "instruction_set": "avx2", "compiler": "gcc 12",
+        "torch": "2", "revision": "1f", "of": "part", "path": "dense", "digests": 1044,
+        "results": 5255462912, **changes,
+    }  # fmt: skip
 
 
-def test_readme_has_the_errors_of_five(report_to):
-    folder, readme = report_to
-    theirs = accuracy.Tally(max_ulp=0.75, misrounded=7)
-    for name in report.IN_README:
-        assert readme.get("accuracy", ("", "", "Not yet known"))[2].startswith("Not yet known")
-        (act,) = (a for a in ACTIVATIONS if a.id == name)
-        for order in (0, 1):
-            save(folder / "found", "some", act, torch.float32, order, 1 << 32, theirs)
-            for dtype in SMALL:
-                save(folder / "found", "some", act, dtype, order, 1 << 16, theirs)
-        assert report.write(folder / "found") == 0
-    text = readme["accuracy"][2]
-    assert all(f"`{name}` 0.25 and 1.25" in text for name in report.IN_README)
-    assert "Of their 1,310,720 values" in text  # of which each first derivative has one
-    assert "FastAct rounds 10 to another" in text and "PyTorch 140." in text
+def test_the_page_of_digests_has_a_line_for_each_processor(report_to):
+    save(report_to / "new", "some", OPERATORS[0], torch.bfloat16, 0, 1 << 16)
+    runs = (
+        a_run(),
+        a_run(date="2097-01-01", revision="old"),
+        a_run(path="tails"),
+        a_run(machine="x"),
+    )
+    for number, run in enumerate(runs):
+        path = report_to / "new" / "digests" / f"{number}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(run))
+    rows = [{"op": "gelu", "dtype": "float32", "elements": 65536,
+             "PyTorch": {"length": 12051}, "FastAct": {"length": 0}}]  # fmt: skip
+    machine = {"name": "GPU", "cpu": "CPU", "torch": "2", "date": "2098-01-02 03:04"}
+    digest_page.CHANGES.parent.mkdir()
+    digest_page.CHANGES.write_text(json.dumps({"machine": machine, "rows": rows}))
+    assert report.write(report_to / "new") == 0
+    text = (report_to / "digests.md").read_text()
+    dated = "part, 2098-01-02, 1f"
+    assert f"| some | avx2 | 2 | gcc 12 | {dated} |  |  | {dated} |  |" in text
+    assert f"| x | avx2 | 2 | gcc 12 | {dated} |  |  |  |  |" in text and "old" not in text
+    assert "1,044 digests of 5,255,462,912 results" in text
+    assert "| `gelu`, float32 | 12,051 | 0 |" in text and "on GPU and CPU with" in text
 
 
 @pytest.mark.parametrize(
@@ -563,25 +574,28 @@ def test_an_error_gets_the_digits_that_it_needs(largest, misrounded, text):
     assert earlier == ("0.5" if text == "> 0.5" else text)
 
 
-def test_the_documents_are_what_the_record_says(tmp_path, monkeypatch):
+def test_the_committed_pages_are_what_the_records_say(tmp_path, monkeypatch):
     """Nothing in them was typed, and no figure is of other numbers."""
-    written = {}
-    monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
+    committed = {path.name: path for path in report.FIGURES.glob("*.svg")}
+    for module, name in ((report, "PAGE"), (digest_page, "PAGE")):
+        monkeypatch.setattr(module, name, tmp_path / getattr(module, name).name)
     monkeypatch.setattr(report, "FIGURES", tmp_path)
-    monkeypatch.setattr(
-        report, "put_between_markers", lambda *text: written.update({text[0]: text})
-    )
-    record = report.RECORD.read_text()
-    assert report.write(tmp_path / "none") == 0
-    assert report.RECORD.read_text() == record
-    assert report.PAGE.read_text() == (REPOSITORY / "docs" / "accuracy.md").read_text()
-    assert written["accuracy"][2] in (REPOSITORY / "README.md").read_text()
-    committed = {path.name: path for path in report.RECORD.parent.glob("*.svg")}
+    for record in (report.RECORD, digest_page.RECORD):
+        before = record.read_text()
+        assert report.write(tmp_path / "none") == 0
+        assert record.read_text() == before
+    for name in ("accuracy.md", "digests.md"):
+        assert (tmp_path / name).read_text() == (REPOSITORY / "docs" / name).read_text(), name
     drawn = {path.name: path for path in tmp_path.glob("*.svg")}
-    assert set(committed) == set(drawn) == {f"{act.id}.svg" for act in OPERATORS}
-    if figures.is_pinned_version():
-        for name, path in drawn.items():
-            assert path.read_text() == committed[name].read_text(), f"{name}: make accuracy-report"
+    assert set(committed) == set(drawn) == {f"{n}.svg" for n in (*report.BARS, *ids())}
+    for name, path in drawn.items():
+        figures.check_colours(path)
+        if figures.is_pinned_version():
+            assert path.read_text() == committed[name].read_text(), f"{name}: make report"
+
+
+def ids():
+    return [act.id for act in OPERATORS]
 
 
 # ---- Figures
@@ -590,19 +604,19 @@ PROFILE = {"508": 0.4, "510": 2.5, "400": 0.75, "1532": 0.003}  # 1, 1.5, tiny, 
 
 
 def test_an_outline_has_the_largest_errors_of_the_shown_bins():
-    found = report.outline({"profile": PROFILE})
-    positive, negative = (found[sign] for sign in report.SIGNS)
-    edges = report.edges()
+    found = error_figures.outline({"profile": PROFILE})
+    positive, negative = (found[sign] for sign in error_figures.SIGNS)
+    edges = error_figures.edges()
     assert len(positive) == len(negative) == len(edges) - 1
     assert edges[:3] == [0, 2**-5, 1.25 * 2**-5] and edges[-1] == 1024
     assert positive[edges.index(1.0)] == 0.4 and positive[edges.index(1.5)] == 2.5
     assert positive[0] == 0.75 and sum(positive) == 0.4 + 2.5 + 0.75
     assert not any(negative)  # too small to be shown
-    assert report.outline({"outline": found}) == found and report.outline({}) is None
+    assert error_figures.outline({"outline": found}) == found and error_figures.outline({}) is None
 
 
 def test_no_line_is_drawn_where_there_is_no_error():
-    xs, ys = report.steps(report.outline({"profile": PROFILE}))
+    xs, ys = error_figures.steps(error_figures.outline({"profile": PROFILE}))
     drawn = [(x, y) for x, y in zip(xs, ys) if y == y]
     assert drawn == [(0, 0.75), (2**-5, 0.75), (1, 0.4), (1.25, 0.4), (1.5, 2.5), (1.75, 2.5)]
     assert xs == sorted(xs) and xs[0] == -1024 and xs[-1] == 1024
@@ -614,24 +628,37 @@ def test_every_accuracy_figure_can_be_read():
     pytest.importorskip("matplotlib")
     states = json.loads(report.RECORD.read_text())
     for act in OPERATORS:
-        both = [report.with_outline(states, act, order) for order in (0, 1)]
+        both = [error_figures.with_outline(states, act, order) for order in (0, 1)]
         with figures.drawing() as pyplot:
-            figure = report.draw(act, both, pyplot)
+            figure = error_figures.draw(act, both, pyplot)
             for axis, state in zip(figure.axes, both, strict=True):
                 figures.check_inside(axis)
                 figures.check_told_apart(axis.get_lines())
                 lines = {line.get_label(): line.get_ydata() for line in axis.get_lines()}
                 assert set(lines) >= {"FastAct", "PyTorch"}
-                for name, (label, _) in report.CONTESTANTS.items():
-                    assert not any(y <= report.FLOOR for y in lines[label])
+                for name, (label, _) in error_figures.CONTESTANTS.items():
+                    assert not any(y <= error_figures.FLOOR for y in lines[label])
                     said = f"{label}: no error above" in axis.texts[0].get_text()
                     assert said == bool(np.isnan(lines[label]).all())
-                    assert not said or not any(map(any, report.outline(state[name]).values()))
+                    of_state = error_figures.outline(state[name])
+                    assert not said or not any(map(any, of_state.values()))
                 assert "linear" in axis.get_xlabel() and "float32" in axis.get_title()
                 for parameter, value in act.parameters.items():
                     assert f"{parameter}={value}".removesuffix(".0") in axis.get_title()
             assert "(ULP)" in figure.axes[0].get_ylabel()
             pyplot.close(figure)
+
+
+@pytest.mark.parametrize("name", error_figures.BARS)
+def test_bars_of_the_accuracy_page_can_be_read(name):
+    pytest.importorskip("matplotlib")
+    found = report.newest(json.loads(report.RECORD.read_text()))
+    with figures.drawing() as pyplot:
+        figure = error_figures.BARS[name](found, pyplot)
+        for axis in figure.axes:
+            figures.check_inside(axis)
+            assert len(axis.containers) == 2 and re.search(r"\(ULP|\(%\)", axis.get_xlabel())
+        pyplot.close(figure)
 
 
 # ---- The command

@@ -43,8 +43,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Sorts slow tests to the front, so that none of them runs alone at the end. Selects cases as
-    selection.py describes. Without a GPU, keeps one case of each GPU test, which is then
-    skipped."""
+    selection.py describes. Without a GPU, keeps one case of each GPU test, to skip it."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     kept = items
     if missing_gpu() is not None:

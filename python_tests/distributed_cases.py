@@ -63,8 +63,7 @@ SHAPES = ((8, 4), (5, 7, 3), (3, 2), (1, 6), (0, 4), ())
 
 
 def numbers(*shape, dtype=torch.float32):
-    """Returns eighths, whose sums over a mesh are exact in every type. They are the same on every
-    rank."""
+    """Returns eighths, the same on every rank. Their sums over a mesh are exact in every type."""
     return (torch.randint(-24, 25, shape) / 8).to(dtype)
 
 
@@ -215,8 +214,7 @@ def through_autograd(ranks, act, mesh, dtype, placements):
 
 
 def mixed(ranks, mesh, shape, placements):
-    """Calls backward() with different placements, and expects as many collectives as PyTorch
-    has."""
+    """Calls backward() with different placements, and compares the collectives with PyTorch's."""
     g, x = numbers(*shape), numbers(*shape)
     placed = [ranks.place(t, mesh, p) for t, p in zip((g, x), placements)]
     result, count = counted(ops.silu_backward, *placed)

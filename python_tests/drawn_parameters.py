@@ -102,8 +102,7 @@ class Setting:
 
     @property
     def is_told(self):
-        """Returns whether the row is defined: false if a parameter meets an infinity, or for 1 /
-        0."""
+        """Returns whether the row is defined: not if a parameter meets an infinity, nor for 1 / 0."""
         return self.is_finite and not (self.name == "softplus" and self.values[0] == 0)
 
     def as_used(self, dtype):

@@ -221,8 +221,7 @@ def rounded(y, dtype):
 
 
 def correctly_rounded(act, x, k):
-    """Returns the k-th derivative at every x, correctly rounded to x's dtype, with canonical
-    NaNs."""
+    """Returns the k-th derivative at every x, correctly rounded to x's dtype; NaN is canonical."""
     fmt = FORMATS[x.dtype]
     values = wide(x)
     nan = np.isnan(values)

@@ -21,8 +21,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def library_path():
-    """Returns the library under test: FASTACT_LIBRARY, or the one in the Makefile's build
-    folder."""
+    """Returns the library under test: FASTACT_LIBRARY, or that of the Makefile's build folder."""
     default = REPOSITORY / "build" / "lib" / "libfastact.so"
     return Path(os.environ.get("FASTACT_LIBRARY", default)).resolve()
 
@@ -76,8 +75,7 @@ def in_one_case(**axes):
 
 
 def values(*shape, dtype=torch.float32, device="cpu"):
-    """Returns random values of both signs, some of them large. Every device gets the same
-    values."""
+    """Returns random values of both signs, some of them large, the same on every device."""
     return (torch.randn(shape, dtype=torch.float64) * 3).to(dtype).to(device)
 
 

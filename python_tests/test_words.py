@@ -72,8 +72,7 @@ def test_other_parameters_have_the_bounds_that_are_said():
 def test_in_place_forms_that_keep_a_copy_are_counted():
     """The copies themselves are test_memory's."""
     kept = [act.name for act in OPERATORS if act.in_place_keeps_input]
-    counted = f"{len(kept)} of the {len(OPERATORS)} activations, whose result does not determine"
-    assert counted in words("README.md")
+    assert f"{len(kept)} of the {len(OPERATORS)} save a copy of their input" in words("README.md")
     assert f"autograd the {len(kept)} of {len(OPERATORS)} whose result" in words(
         "docs/reference/operators.md"
     )

@@ -102,7 +102,7 @@ class Setting:
 
     @property
     def is_told(self):
-        """Returns whether the row is defined: not if a parameter meets an infinity, nor for 1 / 0."""
+        """Returns whether the row is defined; it is not for 1 / 0 or next to infinities."""
         return self.is_finite and not (self.name == "softplus" and self.values[0] == 0)
 
     def as_used(self, dtype):

@@ -1,4 +1,4 @@
-"""Loading the library, what it says about itself, and what it links to."""
+"""Loading the library, its build_info(), and the libraries that it links."""
 
 import os
 import re
@@ -31,7 +31,7 @@ print(torch.ops.fastact.selu(x).shape[0])
 
 @pytest.mark.parametrize("name", ("libfastact.so", "libfastact_aten.so"))
 def test_unloading_leaves_what_torch_holds(name):
-    """Torch calls graph nodes and deleters of results even after dlclose() of their library."""
+    """torch calls graph nodes and deleters of results even after dlclose() of their library."""
     script = """
 import _ctypes, ctypes, os, sys, torch
 
@@ -75,7 +75,7 @@ def test_loading_from_another_directory(tmp_path):
 
 
 def test_a_torch_without_a_function_is_refused_by_a_sentence(tmp_path):
-    """A torch of the right version whose functions are others than those that were built for."""
+    """Tests a torch of the right version that lacks a function."""
     name = b"assert_no_internal_overlap"
     binary = library_path().read_bytes()
     assert name in binary

@@ -1,4 +1,5 @@
-"""The proof's own parts: its oracle against other libraries, its inputs, digests and verdicts."""
+"""Tests of the proof: its oracle, compared with other libraries, its inputs, digests and
+verdicts."""
 
 import importlib.util
 import json
@@ -60,7 +61,7 @@ def prove(*arguments):
 
 
 def test_mpfr_rounds_as_the_processor_does():
-    """Through the number formats of exact.py, against conversions of numpy and torch."""
+    """Compares rounding to the number formats of exact.py with conversions of numpy and torch."""
     generator = random.Random(1)
     doubles = [generator.uniform(-4, 4) * 2.0 ** generator.randint(-160, 130) for _ in range(20000)]
     doubles += [2.0**k * (1 + j / 2048) for k in range(-150, 129) for j in (0, 1, 3, 4, 8, 12)]
@@ -80,7 +81,7 @@ def test_mpfr_rounds_as_the_processor_does():
 
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_enclosures_hold_what_mpmath_says(act, order):
-    """At random points of every size, in both arithmetics: a second opinion beside MPFR's."""
+    """Compares enclosures with mpmath at random points of every magnitude, in both arithmetics."""
     x = accuracy.inputs_of(act, torch.float64, 0, 1 << 14, "cpu")[::37]
     x = torch.cat([x[x.isfinite()], x[x.isfinite()].float().double().clamp(-1e30, 1e30)])
     for arithmetic, values in (
@@ -109,7 +110,7 @@ def _mpmath(number):
 
 @pytest.mark.parametrize("arithmetic", [DOUBLE, EXTENDED], ids=["double", "80-bit"])
 def test_the_error_of_an_exact_sum_is_what_it_loses(arithmetic):
-    """1 - 2x lies halfway between two float32 numbers for 2^25 of them: no question for MPFR."""
+    """For 2^25 float32 numbers x, 1 - 2x is a tie. The enclosure is exact and needs no MPFR."""
     x = torch.linspace(0.1, 3, 999).float().double()
     few_bits, all_bits = x, x * x * x
     for values, is_exact in ((few_bits, True), (all_bits, arithmetic is EXTENDED)):
@@ -163,7 +164,7 @@ def test_mixed_inputs_do_not_depend_on_how_they_are_cut(dtype):
 
 @pytest.mark.parametrize("dtype, reach", ((torch.float64, 2.0**-40), (torch.float32, 2.0**-12)))
 def test_samples_are_dense_around_the_branch_points(dtype, reach):
-    """Of SELU, which has a kink and branch points."""
+    """Tests SELU, which has a kink and branch points."""
     act = next(act for act in OPERATORS if act.name == "selu")
     x = accuracy.inputs_of(act, dtype, 0, 1 << 23, "cpu", whole=False)
     for point in torch.tensor((0.0, *act.kinks, *act.branch_points), dtype=dtype):
@@ -173,7 +174,7 @@ def test_samples_are_dense_around_the_branch_points(dtype, reach):
 
 
 def test_a_float32_sample_has_every_kind_of_number():
-    """Infinities, NaNs, both zeros, subnormal ones, of both signs, and ever new ones."""
+    """The sample contains infinities, NaNs, zeros and subnormals of both signs."""
     act = OPERATORS[0]
     x, more = (
         accuracy.inputs_of(act, torch.float32, first, 1 << 22, "cpu", whole=False)
@@ -216,7 +217,7 @@ def test_a_digest_sees_one_bit_and_one_exchange():
     exchanged = results.clone()
     exchanged[0:2], exchanged[6:8] = results[6:8].clone(), results[0:2].clone()
     assert digest_of(exchanged, 0) != expected
-    # Errors that cancel in a sum do not cancel here.
+    # Errors that would cancel in a sum change the digest.
     two = results.clone()
     two.view(torch.int32)[0] += 1
     two.view(torch.int32)[2] -= 1
@@ -246,7 +247,7 @@ def test_drawn_parameters_have_reference_digests(name, dtype):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_drawn_parameters_have_the_reference_digests(name, dtype):
-    """Each setting is what the digest was made of: one of another seed or order would show."""
+    """A setting of another seed or in another order would have another digest."""
     kernel = next(digest.drawn_kernels(name, dtype))
     expected = REFERENCE[kernel.name][dtype_name(dtype)][kernel.form]["all"]
     assert compute(kernel, "cpu", part=False) == expected
@@ -263,7 +264,7 @@ def assert_all_stored(stored, kernels):
 @pytest.mark.parametrize("path", digest.PATHS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_results_have_the_reference_digest_on_every_path(act, device, dtype, path):
-    """A few forms over a part of their spaces; `make digests` takes all."""
+    """Tests a few forms on a part of their spaces; `make digests` tests all."""
     if act.id not in REFERENCE:
         pytest.skip(f"{act.id} has no reference digests yet, see docs/dev/testing.md")
     if path == "threads" and device == "cuda":
@@ -283,7 +284,7 @@ def test_prelu_has_the_reference_digests(device, dtype):
 
 
 def test_equal_digests_are_recorded(capsys, monkeypatch, tmp_path):
-    """Different digests, or those of a part of the operators, are not."""
+    """Different digests, and digests of some operators only, are not recorded."""
     main = prove_main()
     isa = build_info()["cpu instruction set in use"]
     options = main.parse(
@@ -316,7 +317,7 @@ def test_equal_digests_are_recorded(capsys, monkeypatch, tmp_path):
 
 
 def test_16_bit_contracts_hold_for_every_input(act, device):
-    """In one type and order for each activation; test_numbers.py tries all of them."""
+    """Tests one type and order for each activation; test_numbers.py tests all of them."""
     number = ACTIVATIONS.index(act)
     dtype, order = SMALL[number // 4 % 2], number % (TOP_ORDER + 1)
     job = accuracy.Job(act, dtype, order, torch.device(device).type)
@@ -330,8 +331,8 @@ def test_16_bit_contracts_hold_for_every_input(act, device):
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: act.id)
 @pytest.mark.parametrize("dtype", SMALL, ids=dtype_name)
 def test_16_bit_contracts_hold_next_to_ties(act, device, dtype):
-    """Of each activation and order, near 0: silu's third derivative is almost -x / 2 there, and
-    half of an odd subnormal number lies halfway between two."""
+    """Tests all activations and orders near 0. There, for example, the third derivative of silu is
+    almost -x / 2, and half of an odd subnormal number is a tie."""
     for first in (0, 1 << 15):
         x = inputs.every_pattern(dtype, first, 1 << 8, device)
         for order in range(TOP_ORDER + 1):
@@ -345,7 +346,8 @@ def test_16_bit_contracts_hold_next_to_ties(act, device, dtype):
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_wide_contracts_hold_on_a_sample(act, device, dtype, order):
     job = accuracy.Job(act, dtype, order, torch.device(device).type)
-    # float32: -0.0 and its neighbours, ordinary values, of both signs the largest and what follows.
+    # float32: -0.0 and its neighbours, ordinary values, the largest of both signs and their
+    # neighbours.
     firsts = (0x80000000, 0xC0000000, 0x3F800000, 0x7F7F0000, 0xFF7F0000)
     for first in firsts if dtype == torch.float32 else (0,):
         ours, _ = job.piece(first, 1 << 17)
@@ -353,7 +355,7 @@ def test_wide_contracts_hold_on_a_sample(act, device, dtype, order):
 
 
 def spoil(results, x, kind):
-    """Results with one mistake of the named kind."""
+    """Returns results with one error of the named kind."""
     results = results.clone()
     patterns = results.view(FORMATS[x.dtype].integer)
     where = {
@@ -387,18 +389,18 @@ def test_a_tally_counts_each_kind_of_mistake(name, dtype):
     for kind in kinds:
         if kind == "sign" and not (right == 0).any():
             continue  # sigmoid is positive
-        # Whatever its bound, a zero's sign is a part of the contract.
+        # The sign of a zero is a part of the contract, whatever the bound.
         for bound in (0.5, 1e9) if kind == "sign" else (0.5,):
             after = accuracy.tally(x, spoil(right, x, kind), target, bound, True)
             assert getattr(before, kind) == 0 and getattr(after, kind) == 1, kind
             assert after.beyond_contract == before.beyond_contract + 1, kind
-        # A zero and a subnormal number are finite: one that is wrong is misrounded, too.
+        # Zeros and subnormal numbers are finite, so wrong ones also count as misrounded.
         assert after.misrounded == (kind in ("zero", "subnormal", "misrounded")), kind
     assert after.max_ulp > 0.5 and after.max_at == 1.5  # the misrounded one
 
 
 def test_errors_at_infinity_are_not_errors_of_finite_inputs():
-    """PyTorch's hardswish has NaN at -inf and -0 below -3: one input, and signs of zeros."""
+    """PyTorch's hardswish is NaN at -inf, one input, and -0 below -3, which are signs of zeros."""
     act = next(a for a in OPERATORS if a.name == "hardswish")
     _, theirs = accuracy.Job(act, torch.bfloat16, 0, "cpu").piece(0, 1 << 16)
     assert theirs.infinity == 1 and theirs.max_ulp < float("inf")
@@ -443,7 +445,7 @@ def test_the_contract_is_read_from_the_header(act):
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=dtype_name)
 def test_values_beyond_the_enclosures_range(dtype):
-    """Where e^-x overflows double and the 80-bit format."""
+    """Tests inputs for which e^-x overflows double and the 80-bit format."""
     (act,) = (a for a in ACTIVATIONS if a.name == "elu" and a.parameters["input_scale"] == -1)
     x = torch.tensor([-3e38, -1.0, -3e38], dtype=dtype)
     for order in range(TOP_ORDER + 1):
@@ -460,14 +462,14 @@ def test_pytorch_may_have_no_derivative():
 
 @pytest.fixture
 def report_to(tmp_path, monkeypatch):
-    """The folder that the report writes to, without figures."""
+    """Makes the report write to a folder, without figures, and returns the folder."""
     monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
     monkeypatch.setattr(report, "FIGURES", tmp_path / "figures")
     monkeypatch.setattr(report, "RECORD", tmp_path / "figures" / "results.json")
     monkeypatch.setattr(digest_page, "PAGE", tmp_path / "digests.md")
     monkeypatch.setattr(digest_page, "RECORD", tmp_path / "digests" / "results.json")
     monkeypatch.setattr(digest_page, "CHANGES", tmp_path / "digests" / "changes.json")
-    # Drawing takes a second for each write().
+    # Drawing would take a second for each write().
     monkeypatch.setattr(report, "draw", lambda act, states, pyplot: act)
     monkeypatch.setattr(report, "BARS", {})
     monkeypatch.setattr(report.figures, "save", lambda act, path: path.write_text(act.id))
@@ -475,7 +477,7 @@ def report_to(tmp_path, monkeypatch):
 
 
 def save(folder, machine, act, dtype, order, done, theirs=None, ours=None):
-    """A state as a run leaves it."""
+    """Saves a state like an interrupted or finished run."""
     job = accuracy.Job(act, dtype, order, "cpu")
     where = {"device": machine, "instruction_set": "", "torch": "2", "library": "1f"}
     tally = ours or accuracy.Tally(max_ulp=0.25 + order, misrounded=order, profile={"520": 0.25})
@@ -495,7 +497,7 @@ def test_the_report_says_what_it_lacks(report_to):
     assert "8,590,000,128 inputs in all. The contract holds for every one." in text
     assert f"bfloat16 f: {OPERATORS[1].id}" in text and "float16 f: all" in text
     assert "float32 f''': all" in text and "prelu by weight" in text
-    assert "## float32" not in text  # as most activations are not known
+    assert "## float32" not in text  # because most activations have no results
     assert (report_to / "figures" / f"{act.id}.svg").exists()
 
 
@@ -514,7 +516,7 @@ def test_the_record_keeps_other_machines_and_older_results(report_to):
     save(report_to / "first", "some", act, torch.bfloat16, 0, 1 << 16)
     assert report.write(report_to / "first") == 0
     before = (report_to / "accuracy.md").read_text()
-    assert report.write(report_to / "none") == 0  # from the record alone
+    assert report.write(report_to / "none") == 0  # from the record only
     assert (report_to / "accuracy.md").read_text() == before
     assert "library" not in report.RECORD.read_text()
     save(report_to / "second", "other", act, torch.bfloat16, 0, 1 << 16)
@@ -569,13 +571,13 @@ def test_an_error_gets_the_digits_that_it_needs(largest, misrounded, text):
     found = {"max_ulp": largest, "misrounded": misrounded}
     state = {"format": accuracy.FORMAT, "fastact": found, "pytorch": found}
     assert report.ulp(state, "fastact") == text
-    # Of an earlier proof the misrounded ones may be zeros, which have no error.
+    # In format 1 the misrounded results may be zeros, which have no error.
     earlier = report.ulp({**state, "format": 1}, "pytorch")
     assert earlier == ("0.5" if text == "> 0.5" else text)
 
 
 def test_the_committed_pages_are_what_the_records_say(tmp_path, monkeypatch):
-    """Nothing in them was typed, and no figure is of other numbers."""
+    """No text of these pages was edited, and the figures show the recorded numbers."""
     committed = {path.name: path for path in report.FIGURES.glob("*.svg")}
     for module, name in ((report, "PAGE"), (digest_page, "PAGE")):
         monkeypatch.setattr(module, name, tmp_path / getattr(module, name).name)
@@ -611,7 +613,7 @@ def test_an_outline_has_the_largest_errors_of_the_shown_bins():
     assert edges[:3] == [0, 2**-5, 1.25 * 2**-5] and edges[-1] == 1024
     assert positive[edges.index(1.0)] == 0.4 and positive[edges.index(1.5)] == 2.5
     assert positive[0] == 0.75 and sum(positive) == 0.4 + 2.5 + 0.75
-    assert not any(negative)  # too small to be shown
+    assert not any(negative)  # too small for the figure
     assert error_figures.outline({"outline": found}) == found and error_figures.outline({}) is None
 
 
@@ -623,8 +625,8 @@ def test_no_line_is_drawn_where_there_is_no_error():
 
 
 def test_every_accuracy_figure_can_be_read():
-    """Each line within its axes and told apart in grey, no zero among the data, units and
-    parameters in words."""
+    """Lines are inside the axes and differ in grey, the data contain no zero, and labels have units
+    and parameters."""
     pytest.importorskip("matplotlib")
     states = json.loads(report.RECORD.read_text())
     for act in OPERATORS:
@@ -677,7 +679,7 @@ def test_bars_of_the_accuracy_page_can_be_read(name):
     ),
 )
 def test_wrong_command_lines(arguments, sentence, capsys):
-    """In this process; the next test starts one."""
+    """Runs in this process; the next test starts a process."""
     with pytest.raises(SystemExit) as ended:
         prove_main().parse(list(arguments))
     assert ended.value.code == 2 and sentence in capsys.readouterr().err
@@ -690,7 +692,7 @@ def test_a_wrong_command_line_ends_the_command():
 
 
 def prove_main():
-    """The module that `python prove` runs."""
+    """Returns the module that `python prove` runs."""
     spec = importlib.util.spec_from_file_location("prove_main", PROVE / "__main__.py")
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
@@ -698,7 +700,7 @@ def prove_main():
 
 
 def test_a_broken_contract_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
-    """In this process, with a contract that no result keeps."""
+    """Runs in this process, with a contract that no result meets."""
     main, act = prove_main(), OPERATORS[0]
     options = main.parse(
         ["--op", act.id, "--dtype", "float64", "--order", "0", "--results", str(tmp_path)]
@@ -717,7 +719,7 @@ def test_a_broken_contract_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
 
 def test_an_interrupted_run_goes_on(tmp_path):
     arguments = ("--op", "selu", "--dtype", "float32", "--order", "0", "--results", tmp_path)
-    # A shell's background jobs ignore SIGINT, and their children would, too.
+    # Background jobs of a shell ignore SIGINT, and so would their children.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, PROVE, *map(str, arguments)],
@@ -735,12 +737,12 @@ def test_an_interrupted_run_goes_on(tmp_path):
     assert "Traceback" not in errors
     state = json.loads(states[0].read_text())
     assert 0 < state["inputs"] < state["of"]
-    # What it starts from the next time.
+    # The next run starts from this state.
     job = accuracy.Job(ACTIVATIONS[0], torch.float32, 0, "cpu")
     done, seconds, tallies = accuracy.load_state(states[0], job, state["environment"])
     assert (done, seconds) == (state["inputs"], state["seconds"])
     assert tallies["pytorch"].misrounded == state["pytorch"]["misrounded"]
-    # Another library's results are not gone on with.
+    # Results of another library are not continued.
     assert accuracy.load_state(states[0], job, {**state["environment"], "library": ""})[0] == 0
 
 

@@ -1,4 +1,4 @@
-"""README and docs promise what the code does: each sentence beside what it is about."""
+"""Sentences of README and docs agree with the code."""
 
 import json
 import re
@@ -16,16 +16,18 @@ sys.path.append(str(REPOSITORY / "scripts"))
 
 import operator_pages  # noqa: E402
 
+import fastact  # noqa: E402  isort: skip
 from fastact import _verify  # noqa: E402  isort: skip
+from fastact._fusion import policy  # noqa: E402  isort: skip
 
 
 def words(page):
-    """A page as one line."""
+    """Returns a page as one line."""
     return " ".join((REPOSITORY / page).read_text().split())
 
 
 def largest(dtype, order, names=None):
-    """The largest bound of any activation's contract, as the pages write it."""
+    """Returns the largest bound of any activation's contract, as the pages write it."""
     acts = [act for act in OPERATORS if names is None or act.name in names]
     return f"{max(contract(act.name)[dtype][order] for act in acts):g}"
 
@@ -65,12 +67,12 @@ def test_other_parameters_have_the_bounds_that_are_said():
                 wide = dtype == torch.float64
                 expected = [2 * b if wide else max(b, 0.51) for b in bounds]
                 if (act.name, dtype) == ("softplus", torch.float32):
-                    expected[0] = 2.0  # as its header says
+                    expected[0] = 2.0  # from its header
                 assert list(act.ulp[dtype]) == expected
 
 
 def test_in_place_forms_that_keep_a_copy_are_counted():
-    """The copies themselves are test_memory's."""
+    """test_memory.py tests the copies."""
     kept = [act.name for act in OPERATORS if act.in_place_keeps_input]
     assert f"{len(kept)} of the {len(OPERATORS)} save a copy of their input" in words("README.md")
     assert f"autograd the {len(kept)} of {len(OPERATORS)} whose result" in words(
@@ -104,7 +106,7 @@ def test_a_difference_from_aten_is_noticed(monkeypatch):
 
 @pytest.mark.parametrize("name", ("elu", "leaky_relu", "softplus"))
 def test_numbers_of_derivative_operators_have_the_defaults_that_are_said(name):
-    """ATen's have none."""
+    """ATen's derivative operators have no defaults."""
     ours, aten = (getattr(ops, name) for ops in (torch.ops.fastact, torch.ops.aten))
     value = {a.name: a.default_value for a in aten.default._schema.arguments if a.name != "self"}
     for suffix in ("_backward", "_double_backward", "_triple_backward"):
@@ -126,7 +128,7 @@ def test_make_prove_tries_what_is_said():
 
 
 def headers_with(pattern):
-    """The activations whose formula contains it, also through a header that they share."""
+    """Returns the activations whose formula, or a shared header, contains the pattern."""
     shared = {"LogarithmInSegments": "logarithm_in_segments"}
     found = set()
     for act in OPERATORS:
@@ -166,7 +168,7 @@ def test_the_rule_about_underflow_is_said():
 
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: act.id)
 def test_a_derivative_that_underflows_counts_as_zero(act):
-    """In the arithmetic that computes it: float16 softsign's is only too small for float16."""
+    """Underflow in the compute type counts, not in float16, as for softsign's derivative."""
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         x = torch.tensor([-1e4, 1e4], dtype=dtype)
         for order in range(1, TOP_ORDER + 1):
@@ -176,7 +178,7 @@ def test_a_derivative_that_underflows_counts_as_zero(act):
 
 
 def constants(*headers):
-    """The whole numbers that headers name, as in `int64_t kStep = int64_t{4} << 20;`."""
+    """Returns the integer constants of headers, such as `int64_t kStep = int64_t{4} << 20;`."""
     pattern = r"\b(k\w+) = (?:int64_t\{)?(\d+)\}?(?: << (\d+))?;"
     text = "".join((REPOSITORY / "ops" / header).read_text() for header in headers)
     return {name: int(n) << int(shift or 0) for name, n, shift in re.findall(pattern, text)}
@@ -189,7 +191,7 @@ def test_tuning_page_has_the_constants_as_they_are():
     said = re.findall(r"`(k\w+)`, (?:(\d+)(?: ([KM])iB)?)", page)
     units = {"": 1, "K": 1 << 10, "M": 1 << 20}
     numbers = {name: int(n) * units[unit] for name, n, unit in said}
-    del numbers["kPacketsPerThread"]  # which depends on the inputs
+    del numbers["kPacketsPerThread"]  # its value depends on the number of inputs
     assert "`kManyPacketsElements`, 223" in page and numbers.pop("kManyPacketsElements") == 223
     assert found["kManyPacketsElements"] == 1 << 23
     assert set(numbers) == {
@@ -218,3 +220,36 @@ def test_verify_computes_as_many_digests_as_is_said():
     counted = sum(len(forms) for row in rows for forms in row["digests"].values())
     page = words("docs/explanation/bits.md")
     assert re.search(rf"\b{counted} digests of 4\.7 billion results", page)
+
+
+def names_in(text):
+    return set(re.findall(r"`(\w+)`", text))
+
+
+def test_the_guide_lists_what_an_override_replaces():
+    page = (REPOSITORY / "docs" / "guides" / "existing-models.md").read_text()
+    table = page.partition("### What is replaced")[2].partition("\n\nAn override replaces")[0]
+    cells = [row.split("|")[1] for row in table.splitlines() if "`" in row]
+    with fastact.override_aten():
+        kernels = {k.split("::")[1].split(" ")[0] for k in fastact.overridden_aten_kernels()}
+    suffix = r"(_kernel|_forward|_backward|\.\w+|_)+$"
+    replaced = {re.sub(suffix, "", name).removeprefix("_") for name in kernels}
+    composed = {"selu", "relu6"}  # of PyTorch's elu and hardtanh
+    known = {name.replace("logsigmoid", "log_sigmoid") for c in cells for name in names_in(c)}
+    assert known - {"approximate"} == replaced | composed
+
+
+def test_the_guide_names_what_is_fused_on_a_cpu():
+    page = words("docs/guides/fusing.md")
+    row = re.search(r"on a CPU: all but (.*?) \|", page)[1]
+    fused = {act.name for act in OPERATORS} - set(torch.ops.fastact.not_faster_on_cpu())
+    assert names_in(row) == fused
+    assert f"on a CPU: fewer than {policy.FEWEST_ON_CPU:,} elements without batch norm" in page
+
+
+def test_readme_names_the_supported_versions_of_torch():
+    makefile = (REPOSITORY / "Makefile").read_text()
+    newest = re.search(r"^DEFAULT_TORCH := (\d+\.\d+)\.", makefile, re.MULTILINE)[1]
+    oldest = re.search(r"^TORCHES \?= .* (\d+\.\d+)\.\d+$", makefile, re.MULTILINE)[1]
+    assert f"| torch | {oldest} to {newest} |" in words("README.md")
+    assert f"{oldest} to {newest} today" in words("SECURITY.md")

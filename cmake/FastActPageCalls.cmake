@@ -12,7 +12,7 @@ function(_fastact_generate_page_calls)
     file(READ "${page}" text)
     string(REGEX MATCH "```cpp\n([^`]*)```" block "${text}")
     if(NOT block)
-      message(FATAL_ERROR "${page}: expected a block of C++, but got none: make operator-pages")
+      message(FATAL_ERROR "${page}: expected a block of C++, but got none: make report")
     endif()
     string(REGEX REPLACE "#include [^\n]*\n" "" block "${CMAKE_MATCH_1}")
     string(APPEND calls "{\nSCOPED_TRACE(\"${name}\");\nat::Tensor x = page_input();\n${block}"

@@ -36,7 +36,8 @@ def bits(docs: Path) -> tuple[str, str] | None:
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
     return (
         "Same bits",
-        f"CPU and GPU, any batch size, eager and `torch.compile`: {newest['digests']:,} digests of "
+        "CPU and GPU, eager and `torch.compile`, any batch size ([what is covered]"
+        f"(docs/explanation/bits.md)): {newest['digests']:,} digests of "
         f"{newest['results'] / 1e9:.1f} billion results are equal on [{len(sets)} CPU instruction "
         f"sets and {len(gpus)} GPUs](docs/digests.md); `python -m fastact verify` checks your "
         "machine",

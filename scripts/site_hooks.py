@@ -119,7 +119,7 @@ def on_page_markdown(markdown, page, config, files):
     uri = page.file.src_uri
     is_source = uri.startswith("source/")
     origin = uri.removeprefix("source/") if is_source else f"docs/{uri}"
-    if is_source and source_of(origin) is None:
+    if is_source and (ROOT / origin.removesuffix(".md")).is_file():
         return markdown  # of code
     code = [match.span() for match in CODE.finditer(markdown)]
 

@@ -176,7 +176,7 @@ $(DOCS_VENV)/.fastact-docs: requirements-docs.txt
 	touch $@
 
 docs: $(DOCS_VENV)/.fastact-docs  ## the documentation as a static site in build/site
-	$(STEP) "documentation" env NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet
+	$(STEP) "documentation" env NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build
 
 $(VENV)/.fastact-lint: requirements-lint.txt | setup
 	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from importlib.metadata import metadata
 
 import pytest
 import torch
@@ -205,6 +206,36 @@ def test_the_activations_are_all_named():
     assert re.findall(r"`(\w+)`", text) and set(re.findall(r"`(\w+)`", text)) == {
         *(act.name for act in OPERATORS), "prelu",
     }  # fmt: skip
+
+
+def test_the_changelog_lists_every_activation():
+    text = words("CHANGELOG.md").partition(" activations in float32")
+    listed = names_in(text[2].partition(". Every activation")[0])
+    assert listed == {"prelu", *(act.name for act in OPERATORS)}
+    assert int(text[0].rpartition(" ")[2]) == len(listed)
+
+
+def test_supported_versions_are_those_of_the_build():
+    makefile = (REPOSITORY / "Makefile").read_text()
+    newest = re.search(r"^DEFAULT_TORCH := (.*)$", makefile, re.MULTILINE)[1]
+    others = re.search(r"^TORCHES \?= \$\(DEFAULT_TORCH\) (.*)$", makefile, re.MULTILINE)[1].split()
+    first, last = (".".join(v.split(".")[:2]) for v in (others[-1], newest))
+    assert f"torch {first} to {last}" in words("CHANGELOG.md")
+    if torch.__version__.startswith(newest):
+        python = metadata("torch")["Requires-Python"].removeprefix(">=")
+        assert f"`python3` ({python} or newer" in words("CONTRIBUTING.md")
+
+
+PAGES = sorted(REPOSITORY.glob("*.md")) + sorted((REPOSITORY / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_no_page_promises_what_was_not_run(page):
+    """Compilers other than GCC, and releases: there is no git tag."""
+    text = page.read_text()
+    for sentence in re.findall(r"[^.|]*\b[Cc]lang\b(?!-)[^.|]*", text):
+        assert "not supported" in sentence
+    assert not re.search(r"/releases/tag/|/tree/v\d|git checkout v\d", text)
 
 
 def test_every_version_says_which_bits_changed():

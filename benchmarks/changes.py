@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "python_tests"))  # the table of activations
-sys.path.append(str(ROOT / "python" / "fastact"))  # how contestants take turns
+sys.path.append(str(ROOT / "python" / "fastact"))  # the turns of contestants
 
 import torch  # noqa: E402
 
@@ -35,7 +35,7 @@ def differing(a: torch.Tensor, b: torch.Tensor) -> int:
 
 
 def changes(function: Callable, x: torch.Tensor) -> dict[str, int]:
-    """By the circumstance that changes, the number of results that change with it."""
+    """Returns the number of changed results for each circumstance."""
     reference = function(x)
     found = {"length": differing(reference, torch.cat([function(part) for part in x.split(1)]))}
     torch._dynamo.reset()

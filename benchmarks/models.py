@@ -2,7 +2,7 @@
 
     python benchmarks/models.py                          this machine's GPU, or its CPU
     python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
-    python benchmarks/models.py --libraries              of usual size, torchvision's and timm's
+    python benchmarks/models.py --libraries              networks of torchvision and timm
     python benchmarks/models.py --compile --at-once      compiled, too, by a process for each: on a
                                                          GPU their kernels are then tuned by chance
     python benchmarks/models.py --compile --fill-cache replace_   beforehand, compiles that side
@@ -13,10 +13,10 @@
     python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md, or of
                                                          fuse_ in docs/fused.md
 
-Contestants take turns: PyTorch, PyTorch with FastAct's kernels in ATen's place (override), and with
---compile both compiled, there with FastAct's operators in the graph (replace_). Forward is
-inference; training is a forward and a backward pass. The result is build/bench/models-DEVICE.json,
-with --fuse build/bench/fuse-DEVICE-THREADS.json.
+The contestants take turns: PyTorch, PyTorch with FastAct's kernels (override), and with --compile
+both compiled; FastAct's operators are then in the graph (replace_). Forward is inference; training
+is a forward and a backward pass. The result is build/bench/models-DEVICE.json, or with --fuse
+build/bench/fuse-DEVICE-THREADS.json.
 """
 
 import argparse
@@ -53,12 +53,11 @@ from fastact._fusion import policy, sites  # noqa: E402
 from networks import NETWORKS, SWIGLU, library_networks  # noqa: E402
 from op_table import OPERATORS  # noqa: E402
 
-# What Inductor's tuner chose for a kernel while other processes shared the GPU (--fill-cache) is
-# not kept: the process that measures chooses again. Before, resnet50's ReLUs had chosen by chance:
-# 108 or 179 us for the six of one kernel (H100).
+# Inductor's tuner chooses again in the measuring process, because other processes share the GPU
+# during --fill-cache. With their choices, six ReLUs of resnet50 took 108 or 179 us (H100).
 torch._inductor.config.autotune_local_cache = False
 
-# Width, side of the images, and the batch; a library's networks have their own width.
+# Width, side of the images, and batch size. Networks of libraries have their own width.
 SIZES = {"cpu": (32, 32, 8), "cuda": (128, 64, 64)}
 LIBRARY_SIZES = {"cpu": (None, 64, 8), "cuda": (None, 224, 64)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -69,7 +68,7 @@ COMPILED = {side: f"{side} compiled" for side in ("PyTorch", "replace_")}
 
 
 class Switch:
-    """An override that is on or off, as a contestant needs it."""
+    """Switches an override on or off for a contestant."""
 
     def __init__(self) -> None:
         self._override: fastact.AtenOverride | None = None
@@ -100,7 +99,7 @@ def contestants(model, x, training: bool, options, switch: Switch) -> dict[str, 
         fused = copy.deepcopy(model)
         report = fastact.fuse_(fused)
         step(fused, x, training)
-        if report.replaced:  # else it is the same model
+        if report.replaced:  # otherwise the model is unchanged
             found[FUSE] = contestant(fused, False)
     else:
         found[OVERRIDE] = contestant(model, True)
@@ -117,12 +116,12 @@ def contestants(model, x, training: bool, options, switch: Switch) -> dict[str, 
 
 
 def usual_networks() -> tuple:
-    """Of usual size: a gated unit and, where they are installed, torchvision's and timm's."""
+    """Returns a gated unit and, if installed, networks of torchvision and timm, in common sizes."""
     return (*library_networks(), SWIGLU)
 
 
 def submission(every: dict[str, Contestant]) -> float:
-    """Seconds until the slowest contestant's call is queued on the GPU, once."""
+    """Returns the seconds until a call of the slowest contestant is queued on the GPU."""
     found = []
     for contestant in every.values():
         contestant.prepare()
@@ -151,7 +150,7 @@ def cells_of(options: argparse.Namespace) -> list[Cell]:
 
 
 def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullcontext) -> dict:
-    """What takes time once, as compilers do, it does before its turn."""
+    """Measures a cell. Compiles before `turn`, so that only measuring needs the turn."""
     width, side, batch = (LIBRARY_SIZES if options.libraries else SIZES)[options.device]
     networks = usual_networks() if options.libraries else NETWORKS
     network = next(n for n in networks if n.name == cell.network)
@@ -174,7 +173,7 @@ def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullco
     if options.fill_cache:
         return {}
     with turn():
-        # Half more, as the host's times spread by 10 to 30 % (15 networks' training).
+        # With 50 % reserve, because host times vary by 10 to 30 % (training of 15 networks).
         clock = CudaClock(1.5 * submission(every)) if x.is_cuda else CpuClock()
         times = in_turn(every, clock, options.seconds)
         switch.set(False)
@@ -188,7 +187,7 @@ def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullco
     return row
 
 
-# Of a process of --at-once: set when it begins.
+# Set at the start of a process of --at-once.
 all_ready: threading.Barrier
 one_at_a_time: threading.Lock
 
@@ -206,7 +205,7 @@ def turn_of_process():
 
 
 def measure_at_once(cells: list[Cell], options: argparse.Namespace) -> list[dict]:
-    """A process for each cell: they compile at the same time, and are timed one after the other."""
+    """Runs a process for each cell. They compile at the same time, and measure in turn."""
     context = multiprocessing.get_context("spawn")
     shared = context.Barrier(len(cells)), context.Lock()
     turn = contextlib.nullcontext if options.fill_cache else turn_of_process
@@ -236,7 +235,7 @@ def measure(options: argparse.Namespace) -> dict:
     }  # fmt: skip
 
 
-# Each replaced activation on a few numbers, where only the call takes time.
+# Each replaced activation, for few numbers: the call takes most of the time.
 CALLS = {
     "relu": F.relu, "elu": F.elu, "selu": F.selu, "celu": F.celu, "leaky_relu": F.leaky_relu,
     "hardtanh": F.hardtanh, "relu6": F.relu6, "threshold": lambda x: F.threshold(x, 0.5, 0.25),
@@ -247,7 +246,7 @@ CALLS = {
 
 
 def measure_calls(options: argparse.Namespace) -> None:
-    """Microseconds of a call on 8 numbers; on a GPU until it is queued."""
+    """Measures the microseconds of a call on 8 numbers, on a GPU until it is queued."""
     switch, x = Switch(), torch.randn(8, device=options.device)
     for name, function in CALLS.items():
         both = {
@@ -262,13 +261,13 @@ def measure_calls(options: argparse.Namespace) -> None:
     switch.set(False)
 
 
-# What fuse_ looks for: batch, channels, side.
+# The forms that fuse_ finds. Sizes are batch, channels and side.
 FORMS = [parts for n in (1, 2, 3) for parts in itertools.combinations(sites.PARTS, n)]
 FORM_SIZES = [(1, 32, 16), (8, 32, 32), (8, 128, 32), (16, 64, 56)]
 
 
 def form_ratio(act, form: tuple, size: tuple, layout: torch.memory_format, seconds: float) -> float:
-    """PyTorch's time by that of the call in a fused graph, for float32."""
+    """Returns PyTorch's float32 time divided by that of the call in a fused graph."""
     batch, channels, side = size
     x, other, gate = (
         torch.randn(batch, channels, side, side).to(memory_format=layout) for _ in range(3)
@@ -296,7 +295,8 @@ def form_ratio(act, form: tuple, size: tuple, layout: torch.memory_format, secon
 
 
 def measure_forms(options: argparse.Namespace) -> None:
-    """The ratios' geometric mean over FORM_SIZES in both memory formats, and the smallest."""
+    """Prints the geometric mean and the minimum of the ratios over FORM_SIZES and memory
+    formats."""
     for act in OPERATORS:
         if (
             not hasattr(torch.ops.fastact, f"fused_{act.name}")
@@ -318,7 +318,7 @@ def measure_forms(options: argparse.Namespace) -> None:
 
 
 def ratio(times: dict, theirs: str, ours: str) -> str:
-    """PyTorch's time by FastAct's; bold where FastAct is slower beyond the spread."""
+    """Returns PyTorch's time divided by FastAct's, bold if FastAct is slower beyond the spread."""
     if not {theirs, ours} <= times.keys():
         return ""
     text = f"{times[theirs]['median'] / times[ours]['median']:.2f}"
@@ -367,7 +367,7 @@ def table(results: list[dict]) -> str:
 
 
 def fuse_table(results: list[dict]) -> str:
-    """A column for each result and type, and the geometric mean."""
+    """Returns a table with a column for each result and type, and geometric means."""
     columns, titles = [], []
     for result in results:
         by_type = {d: [r for r in result["rows"] if r["dtype"] == d] for d in DTYPES}

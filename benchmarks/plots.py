@@ -1,4 +1,4 @@
-"""The figures of docs/performance.md, and README's."""
+"""Draws the figures of docs/performance.md and README."""
 
 import figures
 from measure import ratio
@@ -10,7 +10,7 @@ CONTESTANTS = {
     "PyTorch compiled": ("torch.compile", figures.COMPILED),
     "fuse_": ("FastAct, fused", figures.FASTACT),
 }
-# What README's figure shows of the results that change.
+# The activations in README's figure of changed results.
 CHANGING = ("gelu", "gelu_tanh", "silu", "mish", "selu", "tanh")
 
 
@@ -23,7 +23,7 @@ def largest_common(cells: list[dict]) -> int:
 
 
 def shown_cells(result: dict) -> list[dict]:
-    """Returns the cells of a figure: of contiguous tensors of the largest size, by one thread."""
+    """Returns a figure's cells: contiguous tensors of the largest size, in one thread."""
     cells = [c for c in result["cells"] if c["layout"] == "contiguous" and c["threads"] <= 1]
     cells = [c for c in cells if c["form"] in FORMS and c["dtype"] in DTYPES]
     size = largest_common(cells)
@@ -31,7 +31,7 @@ def shown_cells(result: dict) -> list[dict]:
 
 
 def operators(result: dict, pyplot):
-    """PyTorch's time by FastAct's: a panel for each type, a bar for each form."""
+    """Draws PyTorch's time divided by FastAct's: a panel for each type, a bar for each form."""
     cells = shown_cells(result)
     names = list(dict.fromkeys(cell["op"] for cell in cells))
     values = {(c["op"], c["dtype"], c["form"]): ratio(c, "pytorch") for c in cells}
@@ -52,13 +52,13 @@ def operators(result: dict, pyplot):
 
 
 def seconds(network: dict, batch: int) -> dict[str, float]:
-    """By contestant, the seconds for an image. What FastAct left alone takes PyTorch's time."""
+    """Returns the seconds per image by contestant. Unchanged parts take PyTorch's time."""
     times = {"fuse_": network["times"]["PyTorch"], **network["times"]}
     return {name: times[name]["median"] / batch for name in CONTESTANTS if name in times}
 
 
 def gain(row: dict, contestant: str = "PyTorch") -> float:
-    """A contestant's time by that of the fused network."""
+    """Returns a contestant's time divided by that of the fused network."""
     times = row["times"]
     ours = times.get("fuse_", times["PyTorch"])
     return times[contestant]["median"] / ours["median"]
@@ -93,7 +93,7 @@ def networks(result: dict, pyplot):
 
 
 def shares(changes: dict, circumstance: str, dtype: str = "float32") -> dict[str, dict[str, float]]:
-    """By activation and side, the percentage of results that change."""
+    """Returns the percentage of changed results by activation and side."""
     return {
         row["op"]: {
             side: 100 * row[side][circumstance] / row["elements"] for side in ("PyTorch", "FastAct")
@@ -132,7 +132,7 @@ def overview(networks: dict, changes: dict, pyplot):
 
 
 def compiled(result: dict, pyplot):
-    """PyTorch's compiled time by FastAct's, for an activation and its neighbour."""
+    """Draws PyTorch's compiled time divided by FastAct's, for an activation and its neighbour."""
     dtypes = list(dict.fromkeys(row["dtype"] for row in result["rows"]))
     names = list(dict.fromkeys(row["op"] for row in result["rows"]))
     colors = (figures.BLUE[0], figures.ORANGE[0], figures.GREEN[0], figures.GREY[0])

@@ -1,4 +1,4 @@
-"""What `make prove` found, as the pages about speed quote it."""
+"""The results of `make prove` that the pages about speed quote."""
 
 import json
 from functools import cache
@@ -9,7 +9,7 @@ from pages import error_of_finite_inputs
 
 @cache
 def states() -> dict[tuple, dict]:
-    """The state of the newest form of proof, by activation, type and order."""
+    """Returns the states of the newest format by activation, type and order."""
     newest: dict[tuple, dict] = {}
     for state in json.loads((stored.DOCS / "accuracy" / "results.json").read_text()):
         key = state["activation"], state["dtype"], state["order"]
@@ -19,7 +19,7 @@ def states() -> dict[tuple, dict]:
 
 
 def error_of_pytorch(op: str, dtype: str, order: int) -> float:
-    """In ULP, or -1 if it is not known."""
+    """Returns PyTorch's largest error in ULP, or -1 if it is unknown."""
     state = states().get((op, dtype, order))
     return error_of_finite_inputs(state, "pytorch") if state else -1.0
 

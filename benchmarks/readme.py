@@ -1,4 +1,4 @@
-"""The measured part of README: a table of four rows, of the stored results."""
+"""The measured part of README: a table with four rows, made of the stored results."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from cells import SIXTEEN_BITS
 from measure import ratio
 from op_table import OPERATORS
 
-# In README: the networks, by their names in torchvision.
+# The networks in README, by their names in torchvision.
 IN_README = {"resnet50": "ResNet-50", "efficientnet_b0": "EfficientNet-B0"}
 
 
@@ -19,7 +19,7 @@ def listed(words: list[str]) -> str:
 
 
 def measured(found: stored.Stored, docs: Path = stored.DOCS) -> str:
-    """The table of README: what was measured, with links to where."""
+    """Returns README's table of measurements, with links to the pages."""
     rows = [row for row in (bits(docs), accurate(), fast(found), complete()) if row]
     return "\n".join(
         ["| | |", "|---|---|", *(f"| **{name}** | {text} |" for name, text in rows), ""]

@@ -1,5 +1,4 @@
-"""The results that the pages show: JSON files below docs/, which `make report` brings up to "
-"date."""
+"""The results that the pages show: JSON files below docs/, which `make report` updates."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,7 +12,8 @@ DOCS = REPOSITORY / "docs"
 
 @dataclass
 class Stored:
-    """By kind of device: "gpu", or a CPU's instruction set; for networks "gpu" or "cpu"."""
+    """The results by kind of device: "gpu" or a CPU's instruction set; for networks "gpu" or
+    "cpu"."""
 
     operators: dict[str, dict] = field(default_factory=dict)
     calls: dict[str, dict] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def load(docs: Path = DOCS) -> Stored:
 
 
 def take(folder: Path, docs: Path = DOCS) -> list[Path]:
-    """Puts every result below the folder into docs/. Returns the files that were written."""
+    """Copies every result below the folder to docs/, and returns the written files."""
     found = sorted(folder.rglob("*.json"), key=lambda path: path.stat().st_mtime)
     return [written for path in found for written in _take_one(path, docs)]
 
@@ -77,8 +77,8 @@ def _take_one(path: Path, docs: Path) -> list[Path]:
 
 
 def _take_benchmark(result: dict, docs: Path) -> list[Path]:
-    """The cells and the cost of a call. Cells of the same machine and versions are added to those
-    that are stored; of another, they replace them."""
+    """Stores the cells and the cost of a call. Cells of the same machine and versions are added to
+    the stored ones; other cells replace them."""
     kind, written = kind_of(result["machine"]), []
     if result.get("cells"):
         target = path_of(docs, "operators", kind)

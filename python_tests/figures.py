@@ -1,5 +1,5 @@
-"""Style and storage of the figures: small SVG files that are the same for the same numbers, with
-colours for a light and for a dark page."""
+"""Style and storage of the figures: small SVG files with colours for light and dark pages. The same
+numbers always give the same file."""
 
 import io
 import math
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support import REPOSITORY
 
-# Each colour on a light page and on a dark one.
+# Each colour on a light and on a dark page.
 PAPER = ("#ffffff", "#0d1117")
 INK = ("#24292f", "#e6edf3")
 GRID = ("#d0d7de", "#30363d")
@@ -42,8 +42,8 @@ STYLE = {
     "grid.color": GRID[0],
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
-    "svg.fonttype": "none",  # text stays text: a third of the size of its outlines
-    "svg.hashsalt": "fastact",  # the same names within the file each time
+    "svg.fonttype": "none",  # text stays text, which takes a third of the size of outlines
+    "svg.hashsalt": "fastact",  # makes names in the file reproducible
 }
 # The rule that matplotlib writes into each file.
 RULE = "*{stroke-linejoin: round; stroke-linecap: butt}"
@@ -51,7 +51,7 @@ RULE = "*{stroke-linejoin: round; stroke-linecap: butt}"
 
 @contextmanager
 def drawing():
-    """matplotlib's pyplot, whatever the settings of this machine."""
+    """Returns matplotlib's pyplot, independent of this machine's settings."""
     import matplotlib
     from matplotlib import pyplot
 
@@ -61,7 +61,7 @@ def drawing():
 
 
 def readable(op: str) -> str:
-    """An activation's id with its parameters as in a call: elu(alpha=1, scale=1)."""
+    """Returns an activation's id in the form of a call: elu(alpha=1, scale=1)."""
     name, *parameters = re.split(r"-(?=[a-z_]+=)", op)
     values = (re.sub(r"\.0$", "", text) for text in parameters)
     return f"{name}({', '.join(values)})" if parameters else name
@@ -92,7 +92,7 @@ def save(figure, path: Path) -> Path:
 
 
 def smaller(svg: str) -> str:
-    """Without what nobody sees: hundredths of a point suffice, and nothing reads the metadata."""
+    """Removes metadata, and rounds coordinates to hundredths of a point."""
     svg = re.sub(r"<!DOCTYPE.*?>\n|<!--.*?-->\n?| *<metadata>.*?</metadata>\n", "", svg, flags=re.S)
     svg = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), svg)
     svg = re.sub(r" *\n(?=[LMCQz\"])", " ", svg)
@@ -100,8 +100,8 @@ def smaller(svg: str) -> str:
 
 
 def is_pinned_version() -> bool:
-    """Whether matplotlib is the one with which the committed figures were drawn; another sets text
-    a little differently."""
+    """Returns true for the matplotlib that drew the committed figures. Other versions place text
+    differently."""
     try:
         import matplotlib
     except ImportError:
@@ -121,9 +121,9 @@ def bars(
     base: float = 0,
     most: float = math.inf,
 ) -> None:
-    """Draws horizontal bars from `base` to a value, but at most to `most`: a group for each name,
-    from the top down, and in it a bar for each series, given by its label as a colour and a value
-    for each name, or None."""
+    """Draws horizontal bars from `base` to a value, or to `most` if that is less. Each name has a
+    group, from the top down, with a bar for each series. `series` maps a label to a colour and a
+    value, or None, for each name."""
     height = 0.8 / len(series)
     for i, (label, (color, values)) in enumerate(series.items()):
         places = [j + (i - (len(series) - 1) / 2) * height for j in range(len(names))]

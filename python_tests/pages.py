@@ -1,4 +1,4 @@
-"""Text that a command writes into a page: between two comments, the rest is left alone."""
+"""Replaces the generated text of a page, which stands between two comments."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ README = REPOSITORY / "README.md"
 
 
 def put_between_markers(name: str, command: str, text: str, page: Path = README) -> None:
-    """Replaces what stands between the comments `name: written by ...` and `name: end`."""
+    """Replaces the text between the comments `name: written by ...` and `name: end`."""
     begin, end = f"<!-- {name}: written by `{command}` -->", f"<!-- {name}: end -->"
     before, found, rest = page.read_text().partition(begin)
     _, closed, after = rest.partition(end)

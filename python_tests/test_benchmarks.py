@@ -1,4 +1,4 @@
-"""The benchmark suite: what it counts, compares and writes. No assertion is about time."""
+"""The benchmark suite: what it counts, compares and writes. No test asserts a time."""
 
 import copy
 import importlib.util
@@ -13,7 +13,7 @@ import torch
 from op_table import OPERATORS
 from support import DTYPES, REPOSITORY, dtype_name, run_python
 
-# The tools in benchmarks/, of which the newest torch is enough to show that they work.
+# One version of torch is enough to test the tools in benchmarks/.
 pytestmark = pytest.mark.kernels
 
 BENCHMARKS = REPOSITORY / "benchmarks"
@@ -55,7 +55,7 @@ def times(median, spread=0.01):
 
 
 def planted(ours=1e-3, theirs=2e-3, **changes):
-    """A stored cell with times as given."""
+    """Returns a stored cell with the given times."""
     return {
         **a_cell(**changes).as_dict(),
         "bytes": 8192,
@@ -94,7 +94,7 @@ def test_wrong_command_lines(arguments, sentence, capsys):
 
 
 def test_a_small_run_has_every_contestant(tmp_path):
-    """From the command line to the file, one cell a form."""
+    """Runs one cell for each form, from the command line to the file."""
     arguments = ["--device", "cpu", "--op", ACT, "--dtype", "bfloat16", "--size", "8"]
     arguments += ["--section", "cells", "--seconds", "0.001", "--probes", "0"]
     run_python(BENCHMARKS, "--quick", *arguments, "--results", tmp_path)
@@ -261,8 +261,8 @@ def test_compare_finds_a_planted_slow_down_and_no_more():
     new = copy.deepcopy(old)
     new[2]["times"]["fastact"] = times(1.2e-3)
     new[3]["times"]["fastact"] = times(0.8e-3)
-    new[4]["times"]["fastact"] = times(1.2e-3, spread=0.4)  # touches the old spread
-    new[5]["times"]["fastact"] = times(1.02e-3, spread=0.001)  # less than runs differ by
+    new[4]["times"]["fastact"] = times(1.2e-3, spread=0.4)  # overlaps the old spread
+    new[5]["times"]["fastact"] = times(1.02e-3, spread=0.001)  # within the noise of two runs
     old[5]["times"]["fastact"] = times(1e-3, spread=0.001)
     new.append(planted(elements=1 << 20))  # not in the old result
     faster, slower = compare.changes(old, new)

@@ -21,7 +21,7 @@ COMMAND = "make report"
 KINDS = {"gpu": "GPU", "avx512": "CPU with AVX-512", "avx2": "CPU with AVX2"}
 # A ratio this close to 1 is called neither faster nor slower.
 EQUAL = 0.02
-LONGEST_TABLE = 40  # rows
+LONGEST_TABLE = 36  # rows
 WIDTH = 120
 
 INTRODUCTION = f"""\
@@ -304,30 +304,28 @@ def compiled(found: stored.Stored) -> list[str]:
 
 
 def calls(found: stored.Stored) -> list[str]:
+    """A table of one activation's calls: the API and the case, and the times on each device."""
     if not found.calls:
         return []
     lines = [
         "## The cost of a call",
         "",
         f"Nanoseconds of a call on {ELEMENTS} elements, the least of many rounds: FastAct, and "
-        "PyTorch through "
-        "the same API.",
+        "PyTorch through the same API. On a GPU this is the time until the call is queued.",
         "",
     ]
+    rows: dict[tuple, list[str]] = {}
     for kind, result in found.calls.items():
-        rows = [row for row in result["overhead"] if call_ratio(row) is not None]
-        body = [
-            [f"`{row['op']}`", row["door"], row["case"]]
-            + [f"{row['ns'][who]:.0f}" for who in ("ours", "peer")]
-            for row in rows
-            if row["op"] == rows[0]["op"]
-        ]
+        measured = [row for row in result["overhead"] if call_ratio(row) is not None]
+        for row in (row for row in measured if row["op"] == measured[0]["op"]):
+            times = [f"{row['ns'][who]:.0f}" for who in ("ours", "peer")]
+            rows.setdefault((f"`{row['op']}`", row["door"], row["case"]), []).extend(times)
         where = result["machine"]
         lines += [
-            f"{where['name']}, torch {where['torch']}, {where['date']}. Data: "
+            f"{KINDS[kind]}: {where['name']}, torch {where['torch']}, {where['date']}. Data: "
             f"[calls-{kind}.json](performance/calls-{kind}.json). Command: "
             f"`python benchmarks --section overhead --device {where['device']}`.",
             "",
-            *table(["", "API", "", "FastAct", "PyTorch"], body, 3),
         ]
-    return lines
+    head = [f"{KINDS[kind]}, {who}" for kind in found.calls for who in ("FastAct", "PyTorch")]
+    return lines + table(["", "API", "", *head], [[*key, *times] for key, times in rows.items()], 3)

@@ -1,6 +1,7 @@
 """Writes docs/digests.md: where all digests were equal, and which results change in PyTorch."""
 
 import json
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,13 +25,10 @@ how the operators were called: on *dense* tensors, on *strided* ones, at an *off
 number of elements, in lengths that leave *tails*, and by several *threads*.
 """
 CHANGING = """\
-## Results that change
-
 How many of {elements:,} standard normal numbers have a result whose bits differ from those of one
 call on the CPU: when each number is computed alone (length), by `torch.compile` on the CPU
-(compile), and on the GPU (device). Data: [changes.json](digests/changes.json). Command:
-`python benchmarks/changes.py`, on {machine} with torch {torch}, {date}.
-"""
+(compile), and on the GPU (device). Measured on {machine} with torch {torch}, {date}. Data:
+[changes.json](digests/changes.json). Command: `python benchmarks/changes.py`."""
 
 
 def write(folder: Path) -> None:
@@ -85,7 +83,15 @@ def table_of_changes(changes: dict) -> list[str]:
         elements=rows[0]["elements"], machine=" and ".join(processors), torch=machine["torch"],
         date=machine["date"][:10],
     )  # fmt: skip
-    lines = [introduction, "| | " + " | ".join(head) + " |", "|---|" + "---:|" * len(head)]
+    introduction = textwrap.fill(" ".join(introduction.split()), 120, break_on_hyphens=False)
+    lines = [
+        "## Results that change",
+        "",
+        introduction,
+        "",
+        "| | " + " | ".join(head) + " |",
+        "|---|" + "---:|" * len(head),
+    ]
     for row in rows:
         cells = [f"{row[side][name]:,}" for side in ("PyTorch", "FastAct") for name in names]
         lines.append(f"| `{row['op']}`, {row['dtype']} | " + " | ".join(cells) + " |")

@@ -13,7 +13,7 @@ import torch
 import digest_page
 import figures
 import prelu
-from accuracy import FORMAT
+from accuracy import FORMAT, SPECIAL
 from error_figures import (
     BARS,
     CONTESTANTS,
@@ -26,7 +26,7 @@ from error_figures import (
     title,
     with_outline,
 )  # fmt: skip
-from op_table import OPERATORS
+from op_table import ACTIVATIONS, OPERATORS
 from pages import error_of_finite_inputs
 from support import DTYPES, dtype_name
 
@@ -198,6 +198,20 @@ def bounds():
     return f"{first:g}, {second:g} and {third:g}"
 
 
+def is_broken(state):
+    """Returns true if a result is beyond the contract. A state whose contract was changed later is
+    judged by its largest error, if nothing else was wrong."""
+    ours = state["fastact"]
+    bound = next(
+        (a.ulp[getattr(torch, state["dtype"])][state["order"]] for a in ACTIVATIONS
+         if a.id == state["activation"]),
+        state["contract"],
+    )  # fmt: skip
+    if bound != state["contract"] and not any(ours.get(name) for name in SPECIAL):
+        return ours["max_ulp"] > bound
+    return ours["beyond_contract"] > 0
+
+
 def wrapped(text):
     """Returns the text wrapped, with the lines of a list's item indented."""
     indent = "  " if text.startswith("- ") else ""
@@ -205,7 +219,7 @@ def wrapped(text):
 
 
 def page(found):
-    broken = [state for state in found.values() if state["fastact"]["beyond_contract"]]
+    broken = [state for state in found.values() if is_broken(state)]
     told = (
         f"{len(found):,} combinations of activation, parameters, type and derivative were tried, "
     )

@@ -507,6 +507,11 @@ def test_a_broken_contract_is_named(report_to):
     assert report.write(report_to) == 0
     text = " ".join((report_to / "accuracy.md").read_text().split())
     assert f"The contract is broken for: {OPERATORS[1].id} bfloat16 f" in text
+    # An earlier contract was narrower than today's.
+    earlier = {"activation": OPERATORS[1].id, "dtype": "float32", "order": 0, "contract": -1.0}
+    for error, nan, is_broken in ((0, 0, False), (9, 0, True), (0, 1, True)):
+        found = {"max_ulp": error, "beyond_contract": 5, "nan": nan}
+        assert report.is_broken({**earlier, "fastact": found}) == is_broken
 
 
 def test_the_record_keeps_other_machines_and_older_results(report_to):

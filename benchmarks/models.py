@@ -10,8 +10,6 @@
     python benchmarks/models.py --fuse --threads 1       the backend (fuse_), at inference
     python benchmarks/models.py --fuse --mode training   and in training
     python benchmarks/models.py --forms --threads 1      what is fused, activation by activation
-    python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md, or of
-                                                         fuse_ in docs/fused.md
 
 The contestants take turns: PyTorch, PyTorch with FastAct's kernels (override), and with --compile
 both compiled; FastAct's operators are then in the graph (replace_). Forward is inference; training
@@ -62,7 +60,6 @@ SIZES = {"cpu": (32, 32, 8), "cuda": (128, 64, 64)}
 LIBRARY_SIZES = {"cpu": (None, 64, 8), "cuda": (None, 224, 64)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MODES = {False: "forward", True: "training"}
-START, END = "<!-- models: written by `make bench-models ARGS=--report` -->", "<!-- models: end -->"
 OVERRIDE, FUSE = "override", "fuse_"
 COMPILED = {side: f"{side} compiled" for side in ("PyTorch", "replace_")}
 
@@ -342,69 +339,6 @@ def line(row: dict) -> str:
     return f"{cell}{found:24}({milliseconds} ms)"
 
 
-def table(results: list[dict]) -> str:
-    columns = list(itertools.product(DTYPES, MODES))
-    titles = [f"{dtype} {MODES[training]}" for dtype, training in columns]
-    parts = []
-    for result in results:
-        width, side, batch = result["sizes"]
-        parts.append(
-            f"{result['machine']}, {result['threads']} threads, torch {result['torch']}; batch "
-            f"{batch}, images of {side} x {side}{f', width {width}' if width else ''}:\n"
-        )
-        parts.append("| | " + " | ".join(titles) + " |")
-        parts.append("| --- |" + " ---: |" * len(columns))
-        rows = {(r["network"], r["dtype"], r["training"]): r["times"] for r in result["rows"]}
-        for name in dict.fromkeys(r["network"] for r in result["rows"]):
-            cells = [rows.get((name, *column)) for column in columns]
-            parts.append(
-                f"| {name} | "
-                + " | ".join(ratio(c, "PyTorch", OVERRIDE) if c else "" for c in cells)
-                + " |"
-            )
-        parts.append("")
-    return "\n".join(parts)
-
-
-def fuse_table(results: list[dict]) -> str:
-    """Returns a table with a column for each result and type, and geometric means."""
-    columns, titles = [], []
-    for result in results:
-        by_type = {d: [r for r in result["rows"] if r["dtype"] == d] for d in DTYPES}
-        for dtype, rows in by_type.items():
-            if not rows:
-                continue
-            columns.append({row["network"]: row["times"] for row in rows})
-            title = f"{result['machine']}, torch {result['torch']}, {dtype}"
-            if result["device"] == "cpu":
-                title += f", threads: {result['threads']}"
-            titles.append(title)
-    lines = ["| | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(columns)]
-    for name in dict.fromkeys(name for column in columns for name in column):
-        cells = [fuse_ratio(c[name]) if name in c else "" for c in columns]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    means = [
-        statistics.geometric_mean(
-            t["PyTorch"]["median"] / t.get(FUSE, t["PyTorch"])["median"] for t in c.values()
-        )
-        for c in columns
-    ]
-    lines.append("| geometric mean | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def report(files: list[Path]) -> None:
-    results = [json.loads(file.read_text()) for file in files]
-    kinds = {result["contestant"] for result in results}
-    if len(kinds) != 1:
-        sys.exit(f"models.py: expected results of one kind, but got {' and '.join(sorted(kinds))}")
-    page, made = ("fused.md", fuse_table) if kinds == {FUSE} else ("override.md", table)
-    page = ROOT / "docs" / page
-    before, rest = page.read_text().split(START)
-    after = rest.split(END)[1]
-    page.write_text(f"{before}{START}\n{made(results)}{END}{after}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -425,11 +359,7 @@ def main() -> None:
     parser.add_argument("--op", action="append", help="of --forms, these activations")
     parser.add_argument("--threads", type=int, help="of PyTorch's, on a CPU")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each cell")
-    parser.add_argument("--report", nargs="+", type=Path, metavar="JSON")
     options = parser.parse_args()
-    if options.report:
-        report(options.report)
-        return
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.forms:

@@ -68,7 +68,7 @@ GPU_CODE = $(filter-out auto off native,$(CUDA))
 PYTEST_OF_OP = $(if $(OP),-k "$(subst $(COMMA), or ,$(OP))")
 GTEST_OF_OP = *$(subst $(COMMA),*:*,$(OP))*
 
-.PHONY: help setup build install demo test sanitize fuzz prove digests docs report wheel wheel-check prove-selftest \
+.PHONY: help setup build install demo test sanitize fuzz prove digests docs report release wheel wheel-check prove-selftest \
   mutants exercises cuda-check bench bench-engine bench-models lint format arm-check gpu-check clean distclean
 .DEFAULT_GOAL := build
 
@@ -96,6 +96,16 @@ wheel:  ## build a Python wheel for all TORCHES and GPU architectures; CUDA=off:
 
 wheel-check:  ## inspect the wheels in DIST, and test each in a new environment with each of TORCHES
 	$(STEP) "check wheels" python3 scripts/wheel_check.py $(DIST) $(foreach t,$(TORCHES),$(call VENV_OF,$(t)))
+
+release: DIST := dist/release
+release: CUDA := all
+release: setup .venv-release/.fastact-tools  ## what is uploaded, in dist/release: sources and wheels, all checked
+	$(STEP) "version" python scripts/release.py check
+	rm -rf $(DIST)
+	$(STEP) "sources" env FASTACT_TORCHES="$(TORCHES)" python scripts/release.py sdist $(DIST)
+	$(MAKE) wheel wheel-check DIST=$(DIST) CUDA=$(CUDA)
+	$(STEP) "files" python scripts/release.py files $(DIST)
+	$(STEP) "twine" .venv-release/bin/twine check --strict $(DIST)/*
 
 demo: build  ## train networks on handwritten digits in Python, and run them in C++
 	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
@@ -170,13 +180,14 @@ report: build  ## all generated pages and figures, with the new results in RESUL
 	python prove --report --results $(RESULTS)/prove
 	python scripts/operator_pages.py
 
-$(DOCS_VENV)/.fastact-docs: requirements-docs.txt
-	$(PYTHON) -m venv --clear $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check --quiet -r requirements-docs.txt
+# An environment of its own for make docs and for make release.
+.venv-%/.fastact-tools: requirements-%.txt
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --disable-pip-version-check --quiet -r $<
 	touch $@
 
-docs: $(DOCS_VENV)/.fastact-docs  ## the documentation as a static site in build/site
-	$(STEP) "documentation" env NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build
+docs: .venv-docs/.fastact-tools  ## the documentation as a static site in build/site
+	$(STEP) "documentation" env NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
 
 $(VENV)/.fastact-lint: requirements-lint.txt | setup
 	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt

@@ -284,3 +284,49 @@ def test_readme_names_the_supported_versions_of_torch():
     oldest = re.search(r"^TORCHES \?= .* (\d+\.\d+)\.\d+$", makefile, re.MULTILINE)[1]
     assert f"| torch | {oldest} to {newest} |" in words("README.md")
     assert f"{oldest} to {newest} today" in words("SECURITY.md")
+
+
+# ---- Lengths and figures
+
+# The generated reference, and what only developers read.
+LONG_FOLDERS = ("docs/reference/", "docs/dev/")
+
+
+def pages_for_users():
+    folders = (
+        REPOSITORY.glob("*.md"),
+        *((REPOSITORY / f).rglob("*.md") for f in ("docs", "examples")),
+    )
+    names = sorted(str(path.relative_to(REPOSITORY)) for paths in folders for path in paths)
+    return [name for name in names if not name.startswith(LONG_FOLDERS)]
+
+
+def test_the_pages_have_at_most_25000_words():
+    counts = {page: len((REPOSITORY / page).read_text().split()) for page in pages_for_users()}
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/faq.md"} <= set(counts)
+    assert sum(counts.values()) <= 25_000, counts
+
+
+@pytest.mark.parametrize("page", ("README.md", "CONTRIBUTING.md", "docs/performance.md"))
+def test_these_pages_have_at_most_150_lines(page):
+    assert len((REPOSITORY / page).read_text().splitlines()) <= 150
+
+
+def results(name):
+    return json.loads((REPOSITORY / "docs" / name).read_text())
+
+
+def test_figures_in_readme_are_those_of_the_results():
+    """Outside of the generated table, which test_report compares."""
+    text = (REPOSITORY / "README.md").read_text()
+    text = re.sub(r"<!-- measured: written.*?measured: end -->", "", text, flags=re.DOTALL)
+    rows = results("digests/changes.json")["rows"]
+    changed = {(r["op"], r["dtype"]): r["PyTorch"]["length"] for r in rows}
+    assert set(re.findall(r"(\d+) on a Xeon with AVX-512", text)) <= {
+        str(changed["gelu", "float32"])
+    }
+    percentages = {f"{100 * changed[key] / 65536:.0f}" for key in changed}
+    assert set(re.findall(r"(\d+) %", text)) <= percentages
+    quoted = re.findall(r"([\d.]+) times", text)
+    networks = words("docs/performance.md").partition("## Operators")[0]
+    assert all(number in networks for number in quoted), quoted

@@ -454,7 +454,8 @@ def page(op: Operator) -> str:
         "",
         f"`{op.schema}`",
         "",
-        f"![f and f'{at.replace('`', '')}]({op.name}.svg)",
+        f"![{op.name}{at.replace('`', '')}: f and f' for x from {-REACH:g} to {REACH:g}; results "
+        f"from {ends(op.call)}]({op.name}.svg)",
         "",
         "## Call",
         "",

@@ -73,15 +73,16 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     cells = [c for c in plots.shown_cells(result) if c["dtype"] == "bfloat16"]
     copies = [ratio(cell, "copy") for cell in cells]
     gains = [
-        f"{IN_README[row['network']]} {plots.gain(row):.2f} times"
+        f"{plots.gain(row):.2f} ({IN_README[row['network']]})"
         for row in found.networks["gpu"]["rows"]
         if row["network"] in IN_README
     ]
     return (
         "Fast",
         f"{min(copies):.2f} to {max(copies):.2f} of a copy's speed in bfloat16 on an "
-        f"{result['machine']['name']}; fused inference at {listed(gains)} eager PyTorch's speed "
-        "([all results](docs/performance.md), [losses](docs/performance.md#losses))",
+        f"{result['machine']['name']}; inference after `fastact.fuse_(model)` is {listed(gains)} "
+        "times as fast as eager PyTorch ([all results](docs/performance.md), [losses]"
+        "(docs/performance.md#losses))",
     )
 
 

@@ -1,43 +1,45 @@
-# `make help` lists what can be made. Needs python3 (3.10 or newer, with venv) and GCC 11 or newer.
+# `make help` lists the targets. Needs python3 with venv (3.11 or newer; 3.10 for torch up to 2.14) and GCC 11 or newer.
 
 DEFAULT_TORCH := 2.15.0
 TORCH ?= $(DEFAULT_TORCH)
-# The versions of torch that make wheel makes a wheel for; the kernels are built with the first.
+# The versions of torch that the wheel of `make wheel` supports. The kernels are built with the first one.
 TORCHES ?= $(DEFAULT_TORCH) 2.14.1 2.13.0 2.12.1 2.11.0
-# Where it puts the wheel, and the folder that it builds in.
+# The folder for the wheel, and the build folder of `make wheel`.
 DIST ?= dist
 WHEEL_BUILD ?= build/$(if $(filter off,$(CUDA)),wheel-cpu,wheel)
 PYTHON ?= python3
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-# The GPU code that is built: auto (this machine's GPU; none where there is none), off, native, all (the
-# architectures that a package has), or a list, such as 90-real. scripts/build.sh says more.
+# The GPU code to build: auto (for this machine's GPU, if there is one), off, native, all (every architecture of a
+# package), or a list such as 90-real. See scripts/build.sh.
 CUDA ?= auto
-# Another build folder whose kernels are used, in place of compiling them again for another torch:
-# what make test TORCH=... then tests is the rest.
+# A build folder whose kernels are linked instead of compiling them again for another torch. `make test` then tests
+# only the rest.
 KERNELS ?=
-# The activations whose tests make test runs, separated by commas. Empty: all tests.
+# Activations, separated by commas, to whose Python tests `make test` is restricted.
 OP ?=
-# Whether warnings are errors in what is built for tests (ON or OFF); in CI they are.
+# ON: warnings are errors in the builds of `make test`, as in CI.
 WERROR ?= OFF
-# What make sanitize builds with: address and undefined in one build, or thread; and the activations,
-# one of each kind, as no other code is theirs than formulas without memory or branches.
+# The sanitizers of `make sanitize`: address and undefined in one build, or thread. Its build contains one activation of
+# each kind, because their own code consists of formulas without memory accesses and branches.
 SANITIZER ?= address,undefined
 SANITIZED ?= relu;selu;leaky_relu;hardtanh;hardswish;elu;softplus;sigmoid;gelu
-# The instruction sets that make sanitize builds besides the baseline: those of this processor.
+# The instruction sets that `make sanitize` builds besides the baseline: those of this processor.
 SANITIZED_ISAS ?= avx2$(shell grep -qw avx512f /proc/cpuinfo && echo ';avx512')
-# What make fuzz tries: calls of the engine, and for each test of the operators. The seed is another
-# one at every run, and is shown.
+# The numbers of random calls of `make fuzz`: of the engine, and for each test of the operators. Every run has another
+# seed, which is printed.
 FUZZ_CASES ?= 100000
 EXAMPLES ?= 10000
 SEED ?= $(shell date +%s)
 SEED := $(SEED)
-# What make performance-report reads.
-RESULTS ?= $(wildcard $(addprefix build/bench/,cpu.json cpu-avx2.json cpu-avx512.json cuda.json))
-# More CMake settings, such as CMAKE_ARGS=-DCMAKE_CXX_COMPILER=g++-13
+# The folder in which `make report` looks for the results of `make bench` and `make prove`.
+RESULTS ?= build
+# The environment of `make docs`.
+DOCS_VENV := .venv-docs
+# More CMake options, such as CMAKE_ARGS=-DCMAKE_CXX_COMPILER=g++-13
 CMAKE_ARGS ?=
 
-# An environment of one's own, or one that this Makefile makes for each torch; a build folder for each.
+# VENV is the user's environment, or one that this Makefile makes for each torch. Each has its own build folder.
 ifeq ($(origin VENV),undefined)
 ifeq ($(TORCH),$(DEFAULT_TORCH))
 VENV := .venv
@@ -51,38 +53,38 @@ BUILD ?= build/$(notdir $(VENV:%/=%))
 LOCAL_PREFIX := $(BUILD)/prefix
 COMMA := ,
 
-# What the Python tests and the benchmarks load.
+# The library and the prefix that the Python tests and the benchmarks use.
 export FASTACT_LIBRARY := $(abspath $(BUILD))/lib/libfastact.so
 export FASTACT_PREFIX := $(abspath $(LOCAL_PREFIX))
 export PATH := $(abspath $(VENV))/bin:$(PATH)
-# What scripts/build.sh and scripts/step.sh read.
+# Variables of scripts/build.sh and scripts/step.sh.
 export VENV TORCH DEFAULT_TORCH CUDA JOBS PYTHON
 FASTACT_STARTED ?= $(shell date +%s)
 export FASTACT_STARTED := $(FASTACT_STARTED)
 BUILD_ALL = @scripts/build.sh $(BUILD) -DFASTACT_KERNELS=$(if $(KERNELS),$(abspath $(KERNELS))) $(CMAKE_ARGS)
 STEP = @scripts/step.sh
 VENV_OF = $(if $(filter $(1),$(DEFAULT_TORCH)),.venv,.venv-$(1))
-# CUDA, if it names architectures.
+# The value of CUDA if it names architectures.
 GPU_CODE = $(filter-out auto off native,$(CUDA))
-# The Python tests that are $(1), such as "not slow". A second torch tests only what depends on torch.
+# Runs the Python tests that are $(1), such as "not slow". A second torch tests only what depends on torch.
 PYTEST = env OMP_WAIT_POLICY=passive python -m pytest python_tests -rs -n $(JOBS) \
   -m "$(1)$(if $(KERNELS), and not kernels and not newest)"
 
-.PHONY: help setup build install demo test test-slow sanitize fuzz prove digests accuracy-report \
-  wheel wheel-check prove-selftest mutants exercises cuda-check bench bench-engine bench-models performance-report operator-pages lint \
-  format arm-check gpu-check clean distclean
+.PHONY: help setup build install demo test test-slow sanitize fuzz prove digests docs report release wheel wheel-check \
+  prove-selftest mutants exercises cuda-check bench bench-engine bench-models lint format arm-check gpu-check clean \
+  distclean
 .DEFAULT_GOAL := build
 
-help:  ## this list
+help:  ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1|/' | \
 	  awk -F'|' '{ printf "  make %-18s %s\n", $$1, $$2 }'
 	@echo "  TORCH=2.11.0 chooses another torch, VENV=... an environment of your own, CUDA=all|off|90-real"
 	@echo "  the GPU code, BUILD=... the build folder, JOBS=4 the number of compilers, PYTHON=... the Python"
 
-setup:  ## the virtual environment with torch and the build tools
+setup:  ## make the virtual environment with torch and the build tools
 	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH)
 
-build:  ## build/lib/libfastact.so, for this machine
+build:  ## build build/lib/libfastact.so for this machine
 	$(BUILD_ALL) -t fastact_aten
 
 install: CUDA := package
@@ -92,13 +94,23 @@ install:  ## build for every GPU architecture, and install to PREFIX (/usr/local
 	$(STEP) "install to $(PREFIX)" cmake --install $(BUILD) --prefix $(PREFIX)
 
 wheel: CUDA := all
-wheel:  ## a Python wheel for all TORCHES with the code of every GPU architecture; CUDA=off: for the CPU
+wheel:  ## build a Python wheel for all TORCHES and GPU architectures; CUDA=off: for the CPU only
 	scripts/wheel.sh $(WHEEL_BUILD) $(DIST) $(TORCHES)
 
-wheel-check:  ## the wheels in DIST: what is in them; each in a fresh environment for each of TORCHES
+wheel-check:  ## inspect the wheels in DIST, and test each in a new environment with each of TORCHES
 	$(STEP) "check wheels" python3 scripts/wheel_check.py $(DIST) $(foreach t,$(TORCHES),$(call VENV_OF,$(t)))
 
-demo: build  ## train on handwritten digits in Python, run the archives in C++
+release: DIST := dist/release
+release: CUDA := all
+release: setup .venv-release/.fastact-tools  ## what is uploaded, in dist/release: sources and wheels, all checked
+	$(STEP) "version" python scripts/release.py check
+	rm -rf $(DIST)
+	$(STEP) "sources" env FASTACT_TORCHES="$(TORCHES)" python scripts/release.py sdist $(DIST)
+	$(MAKE) wheel wheel-check DIST=$(DIST) CUDA=$(CUDA)
+	$(STEP) "files" python scripts/release.py files $(DIST)
+	$(STEP) "twine" .venv-release/bin/twine check --strict $(DIST)/*
+
+demo: build  ## train networks on handwritten digits in Python, and run them in C++
 	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
 	$(STEP) "demo" python examples/digits/demo.py --prefix $(LOCAL_PREFIX) --build-dir $(BUILD)/digits
 	@scripts/summary.sh $(BUILD)
@@ -124,70 +136,75 @@ test-slow: build  ## the Python tests that make test leaves out, because each st
 
 sanitize: BUILD := $(BUILD)/$(subst $(COMMA),-,$(SANITIZER))
 sanitize: CUDA := off
-sanitize:  ## SANITIZER=address, undefined, both or thread: build for the CPU and test with it
+sanitize:  ## build and test with SANITIZER=address, undefined, both or thread
 	$(BUILD_ALL) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFASTACT_BUILD_TESTS=ON \
 	  -DFASTACT_SANITIZE=$(SANITIZER) "-DFASTACT_ONLY=$(SANITIZED)" "-DFASTACT_CPU_ISAS=$(SANITIZED_ISAS)"
 	$(STEP) "tests under $(SANITIZER)" \
 	  ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
 
-fuzz:  ## nightly: EXAMPLES random calls a test, FUZZ_CASES of the engine, threads, leaks
+fuzz:  ## nightly: EXAMPLES random calls per test, FUZZ_CASES of the engine, threads, leaks
 	$(BUILD_ALL) -DFASTACT_BUILD_TESTS=ON
 	FASTACT_FUZZ_CASES=$(FUZZ_CASES) FASTACT_FUZZ_SEED=$(SEED) \
 	  $(BUILD)/bin/fastact_ops_tests --gtest_filter='FuzzTest.*'
 	FASTACT_FUZZ_EXAMPLES=$(EXAMPLES) FASTACT_FUZZ_SEED=$(SEED) FASTACT_NIGHTLY=1 python -m pytest -rs \
 	  --hypothesis-seed=$(SEED) $(addprefix python_tests/test_,fuzz.py combinations.py concurrency.py resources.py)
 
-prove: build  ## every result against the exact one; ARGS="--op selu --dtype float32" for a part
+prove: build  ## compare every result with the exact one; ARGS="--op selu --dtype float32" for a part
 	python prove $(ARGS)
 
-digests: build  ## the bits of this machine's instruction sets against those of all others
+digests: build  ## compare the bits of this machine's instruction sets with the recorded digests
 	$(STEP) "digests" python prove --digest $(ARGS)
 
-accuracy-report: setup  ## docs/accuracy.md from what make prove found
-	python prove --report $(ARGS)
-
-prove-selftest: setup  ## break copies of the library: the proof must notice
+prove-selftest: setup  ## break copies of the library: the proof must find each break
 	python scripts/prove_selftest.py --jobs $(JOBS)
 
-mutants: setup  ## which tests catch which deliberate breaks of the library; ARGS="--only vmap --first"
+mutants: setup  ## find out which tests find which deliberate breaks; ARGS="--only vmap --first"
 	python scripts/mutants.py --keep $(BUILD)/mutants --jobs $(JOBS) $(ARGS)
 
-exercises:  ## "Add an activation" and "Add a form" of CONTRIBUTING, done in a copy of the tree; CUDA=90-real: with GPU code
+exercises:  ## do the exercises of CONTRIBUTING in a copy of the tree; CUDA=90-real: with GPU code
 	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH) $(if $(GPU_CODE),nvcc)
 	$(STEP) "exercises" python scripts/exercises.py --jobs $(JOBS) $(if $(GPU_CODE),--cuda "$(CUDA)")
 
 cuda-check: CUDA := 90-real
-cuda-check:  ## compile GPU code without a GPU: every form as PTX, which an interpreter runs
+cuda-check:  ## compile GPU code without a GPU, and run every form as PTX in an interpreter
 	@scripts/cuda_check.sh $(BUILD)/cuda-check
 
-bench:  ## FastAct beside PyTorch and a copy; ARGS="--quick --op selu" for a part
-	scripts/google_benchmark.sh || true  # the engine's benchmark alone needs it
+bench:  ## measure FastAct, PyTorch and a copy; ARGS="--quick --op selu" for a part
+	scripts/google_benchmark.sh || true  # only the engine's benchmark needs it
 	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	python benchmarks $(ARGS)
 
-bench-models: build  ## whole models with and without FastAct, unedited; ARGS="--network vit"
+bench-models: build  ## measure whole models with and without FastAct; ARGS="--network vit"
 	cmake --build $(BUILD) --target fastact_package
 	python benchmarks/models.py $(ARGS)
 
-bench-engine:  ## the CPU engine without torch; ARGS=--benchmark_filter=selu/avx512
+bench-engine:  ## measure the CPU engine without torch; ARGS=--benchmark_filter=selu/avx512
 	scripts/google_benchmark.sh
 	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	$(BUILD)/bin/fastact_engine_benchmark $(ARGS)
 
-performance-report: setup  ## docs/performance.md from RESULTS="CPU.json GPU.json" of make bench
-	python benchmarks --report $(RESULTS)
-
-operator-pages: build  ## docs/operators/: a page and a plot for each activation
+report: build  ## all generated pages and figures, with the new results in RESULTS (build)
+	python benchmarks --report $(RESULTS)/bench
+	python prove --report --results $(RESULTS)/prove
 	python scripts/operator_pages.py
+
+# An environment of its own for make docs and for make release.
+.venv-%/.fastact-tools: requirements-%.txt
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip install --disable-pip-version-check --quiet -r $<
+	touch $@
+
+docs: .venv-docs/.fastact-tools  ## the documentation as a static site in build/site
+	$(STEP) "documentation" env NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
 
 $(VENV)/.fastact-lint: requirements-lint.txt | setup
 	python -m pip install --disable-pip-version-check --quiet -r requirements-lint.txt
 	touch $@
 
-# Files that include torch's headers are analysed several at a time, as the build compiles them, because parsing the
-# headers takes most of the time. make lint CMAKE_ARGS=-DFASTACT_UNITY=OFF analyses each file on its own, and so finds
-# missing includes. Precompiled headers are GCC's.
-lint: $(VENV)/.fastact-lint  ## clang-format, clang-tidy and ruff
+# clang-tidy analyses files that include torch's headers in groups, like the build, because parsing these headers takes
+# most of the time. `make lint CMAKE_ARGS=-DFASTACT_UNITY=OFF` analyses each file separately and finds missing includes.
+# Precompiled headers are disabled, because they are GCC's.
+lint: $(VENV)/.fastact-lint  ## check with clang-format, clang-tidy and ruff
 	$(STEP) "configure" cmake -S . -B $(BUILD)/lint -G Ninja --log-level=WARNING \
 	  -DPython3_EXECUTABLE=$(abspath $(VENV))/bin/python -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DFASTACT_UNITY=ON \
 	  -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON $(CMAKE_ARGS)
@@ -197,10 +214,10 @@ lint: $(VENV)/.fastact-lint  ## clang-format, clang-tidy and ruff
 format: $(VENV)/.fastact-lint  ## format C++, CUDA and Python in place
 	scripts/format.sh
 
-arm-check: setup  ## build the engine for 64-bit Arm, test it and its digests in an emulator
+arm-check: setup  ## build the engine for 64-bit Arm, and test it in an emulator
 	@scripts/arm_check.sh $(BUILD)/arm
 
-gpu-check:  ## build, test and time on a GPU machine, with its own torch and nvcc
+gpu-check:  ## build, test and measure on a GPU machine, with its own torch and nvcc
 	scripts/gpu_check.sh $(STEPS)
 
 clean:  ## remove what was built

@@ -1,17 +1,17 @@
-"""Measures FastAct beside PyTorch, torch.compile, a plain kernel and a copy, on this machine.
+"""Measures FastAct, PyTorch, torch.compile, a plain kernel and a copy on this machine.
 
     python benchmarks                                    the default selection
     python benchmarks --quick --op selu --dtype bfloat16 --device cuda
-    python benchmarks --compare OLD.json                 what became faster or slower since
-    python benchmarks --bars                             the speed that FastAct must have
+    python benchmarks --compare OLD.json                 shows what became faster or slower
+    python benchmarks --bars                             checks the required speeds
     python benchmarks --every --isa avx2                 every activation, form and type with AVX2
-    python benchmarks --report CPU.json GPU.json         docs/performance.md from results
+    python benchmarks --report build/bench               docs/performance.md, with new results
 
 In each cell (operator, form, dtype, size, layout, threads) the contestants take turns, one sample
-of each a round. Sections: cells; overhead, the cost of a call on 8 numbers; memory, the peak of
-forward plus backward; binary, the library's size and load time. The result is written after each of
-them, and a report puts the sections of several runs on a machine together. Exit code: 0, 1 if a bar
-is missed, 2 for a wrong command line, 130 after an interrupt.
+each in every round. The sections are cells; overhead, the cost of a call on 8 numbers; memory, the
+peak of forward and backward; and binary, the library's size and load time. The result is written
+after each section. Exit code: 0, 1 if a bar is missed, 2 for a wrong command line, 130 after an
+interrupt.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "python_tests"))  # the table of activations
-sys.path.append(str(ROOT / "python" / "fastact"))  # how contestants take turns
+sys.path.append(str(ROOT / "python" / "fastact"))  # the turns of contestants
 
 import torch  # noqa: E402
 
@@ -39,7 +39,7 @@ from op_table import OPERATORS  # noqa: E402
 from support import library_path  # noqa: E402
 
 LARGEST_POWER = 34
-# For each case of the cost of a call.
+# Seconds for each case of the overhead section.
 OVERHEAD_SECONDS = {"quick": 0.2, "default": 3.0, "every": 3.0, "full": 10.0}
 
 
@@ -75,29 +75,26 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier result")
     mode.add_argument("--bars", action="store_true", help="measure and judge the bars alone")
-    mode.add_argument("--report", type=Path, nargs="*", metavar="RESULT.json",
-                      help="write docs/performance.md, its figures and README's part; "
-                           "without a result the figures and README's part")  # fmt: skip
+    mode.add_argument("--report", type=Path, metavar="FOLDER",
+        help="write docs/performance.md, its figures and README's part, with the results below "
+             "the folder")  # fmt: skip
     options = parser.parse_args(arguments)
     options.selection = options.selection or "default"
     try:
         check(options)
-        options.earlier = [
-            results.read(path)
-            for path in [*filter(None, [options.compare]), *(options.report or [])]
-        ]
+        options.earlier = results.read(options.compare) if options.compare else {}
     except ValueError as error:
         parser.error(str(error))
     if options.isa:
         options.device = "cpu"
     options.acts = [act for act in OPERATORS if not options.op or act.id in options.op]
-    # What takes long is measured of these.
+    # Only these activations run in the grids that take long.
     options.swept = [act for act in options.acts if options.op or act.id in cells.SWEPT]
     return options
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises ValueError, with the sentence to show, for what the parser cannot see."""
+    """Raises ValueError, with an error message, for invalid combinations of options."""
     if options.isa and options.device == "cuda":
         raise ValueError("expected --device cpu with --isa, but got cuda")
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -122,7 +119,7 @@ def gpu_at_hand() -> bool:
 def measure_cells(
     options: argparse.Namespace, device: str, wanted: list[cells.Cell], seconds: float, cache: int
 ) -> dict:
-    """The cells' part of a result; on a CPU with what tells whether this process was a fair one."""
+    """Returns the cells of a result, and on a CPU the probes that detect a slow process."""
     ops = sorted({cell.op for cell in wanted})
     probed = device == "cpu" and options.probes and wanted
     probes = [steadiness.probe(ops)] if probed else []
@@ -196,7 +193,7 @@ SECTIONS = {
     "overhead": measure_overhead,
     "memory": measure_memory,
     "binary": measure_binary,
-    "cells": measure_chosen_cells,  # last: it takes longest
+    "cells": measure_chosen_cells,  # last, because it takes longest
 }
 
 
@@ -209,20 +206,17 @@ def measure_sections(options: argparse.Namespace) -> int:
     for name, measure_section in SECTIONS.items():
         if name in (options.section or SECTIONS):
             result |= measure_section(options, machine)
-            results.write(path, result)  # after each, so that an interrupt loses one section
+            results.write(path, result)  # after each section, so that an interrupt loses only one
     print(f"\nresult: {path}")
-    if "cells" in result:
-        heading, name = performance.heading(result), performance.slug(result)
-        performance.draw(performance.points_of(result), heading, name, options.results)
     if options.compare:
-        compare.report(options.earlier[0].get("cells", []), result.get("cells", []))
+        compare.report(options.earlier.get("cells", []), result.get("cells", []))
     return 0
 
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.report is not None:
-        return performance.write(options.earlier)
+        return performance.write(options.report)
     isa.hold(options.isa)
     torch.ops.load_library(str(library_path()))
     torch.manual_seed(0)

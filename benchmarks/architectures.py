@@ -1,6 +1,6 @@
-"""Architectures of transformers, small and with random weights.
+"""Small models of the architectures in transformers, with random weights.
 
-architectures() is empty where transformers is not installed.
+architectures() is empty if transformers is not installed.
 """
 
 import importlib.util
@@ -61,7 +61,7 @@ class Architecture:
 
 
 def _every() -> list[Architecture]:
-    # Other implementations take no float64.
+    # The other implementations do not support float64.
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "experts_implementation": "eager"}
     gpt2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": _TOKENS}
     t5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}

@@ -1,4 +1,4 @@
-"""The speed that FastAct must have: one table, judged by `python benchmarks --bars`."""
+"""The table of required speeds, which `python benchmarks --bars` checks."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ from measure import ratio
 FLOAT32 = ("float32",)
 BOTH = ("selu", "relu")
 STREAMED = ("forward", "in-place", "backward")
-WRITTEN = ("out", "in-place")  # on a CPU new memory would cost more than what is computed
-# Far beyond every L2 cache, in bytes of one tensor.
+WRITTEN = ("out", "in-place")  # on a CPU, new memory would cost more than the computation
+# Bytes of one tensor, far more than any L2 cache.
 HUGE = 1 << 31
 ONE_AND_ALL = ("one", "all")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """The least ratio of a contestant's time to FastAct's, in every cell of a product."""
+    """The required ratio of a contestant's time to FastAct's, in every cell of a product."""
 
     least: float
     against: str
@@ -41,7 +41,7 @@ class Bar:
         ]
 
     def met(self, cell: dict) -> bool:
-        """A bar of 1 means "no slower": not beyond noise."""
+        """Returns whether a cell meets the bar. A bar of 1 means not slower beyond noise."""
         found = ratio(cell, self.against)
         if found is None:
             return False
@@ -67,13 +67,13 @@ BARS = (
 
 
 def cells(device: str, threads: int) -> list[Cell]:
-    """What the bars of a device speak of, each cell once."""
+    """Returns the cells of a device's bars, each once."""
     wanted = [cell for bar in BARS if bar.device == device for cell in bar.cells(threads)]
     return list({cell.key: cell for cell in wanted}.values())
 
 
 def missed(measured: list[dict], device: str, threads: int) -> list[str]:
-    """A sentence for each measured cell below its bar."""
+    """Returns a sentence for each measured cell that misses its bar."""
     found = {key_of(cell): cell for cell in measured}
     sentences = []
     for bar in BARS:

@@ -1,4 +1,4 @@
-"""The library as a file: its size, the time to load it, and, if asked for, the time to build it."""
+"""Measures the library file: its size, its load time and, if requested, its build time."""
 
 import re
 import shutil
@@ -41,8 +41,8 @@ def measure(with_build: bool, jobs: int) -> dict:
 
 
 def device_code(library: Path) -> dict[str, int]:
-    """Bytes of GPU code by architecture, uncompressed, where the library has some and cuobjdump is
-    there: on the PATH, with the CUDA Toolkit or with the Triton that torch brings."""
+    """Returns the uncompressed bytes of GPU code by architecture, if the library contains any and
+    cuobjdump is found: on the PATH, in the CUDA Toolkit, or in torch's Triton."""
     beside_torch = Path(torch.__file__).parents[1] / "triton" / "backends" / "nvidia" / "bin"
     places = (
         shutil.which("cuobjdump"),
@@ -65,7 +65,7 @@ def device_code(library: Path) -> dict[str, int]:
 
 
 def load_seconds(library: Path) -> float:
-    """The median over fresh processes, the file being in the cache of the system."""
+    """Returns the median over fresh processes. The file is in the system's cache."""
     times = []
     for _ in range(LOADS):
         done = subprocess.run(
@@ -76,7 +76,7 @@ def load_seconds(library: Path) -> float:
 
 
 def build_seconds(jobs: int) -> float:
-    """Configures and builds in a folder of its own, for the CPU or with CUDA as the library is."""
+    """Builds in a new folder, with or without CUDA like the library, and returns the seconds."""
     cuda = "OFF" if build_info()["cuda"] == "none" else "ON"
     with tempfile.TemporaryDirectory(prefix="fastact-build-") as folder:
         start = time.perf_counter()

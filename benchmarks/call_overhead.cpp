@@ -1,6 +1,6 @@
-// What a call from C++ costs on 8 numbers: fastact::selu beside at::selu, and so for each
-// activation of the catalogue. Prints JSON: the least nanoseconds a call of all rounds that fit
-// into so many seconds a case, in which the two take turns.
+// Measures the overhead of a call from C++ on 8 numbers, for each activation of the catalogue: for
+// example fastact::selu and at::selu. The two take turns. Prints JSON: the minimum nanoseconds per
+// call of all rounds that fit into SECONDS for each case.
 //
 //   fastact_call_overhead DEVICE SECONDS CALLS
 #include <ATen/ATen.h>
@@ -28,7 +28,7 @@ struct Options {
   int calls = 0;
 };
 
-// The work that is queued on a GPU is not waited for, but a block begins with an empty queue.
+// Does not wait for work queued on a GPU, but a block begins with an empty queue.
 void wait_for(const at::Device& device) {
   if (device.is_cuda()) at::zeros({1}, device).item<float>();
 }
@@ -60,7 +60,7 @@ class Printer {
   bool first_ = true;
 };
 
-// One case: `input` gives each block its tensor.
+// Measures one case. `input` makes the tensor of each block.
 template <class Input, class Ours, class Peer>
 void compare(Printer& printer, const Options& options, const char* op, const char* name,
              const Input& input, const Ours& ours, const Peer& peer) {
@@ -79,8 +79,8 @@ void compare(Printer& printer, const Options& options, const char* op, const cha
   printer.row(op, name, best_of_ours, best_of_peer);
 }
 
-// The functions of one activation, where FastAct and PyTorch have one that needs no parameters.
-// PyTorch's are found by the type of their argument.
+// The functions of one activation, if FastAct and PyTorch have one without required parameters.
+// PyTorch's overload is chosen by the type of its argument.
 template <class Functions>
 void compare_all(Printer& printer, const Options& options) {
   const auto fresh = [&] { return at::ones({kElements}, options.device); };

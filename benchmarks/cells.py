@@ -1,4 +1,4 @@
-"""What is measured: cells, of an operator, form, dtype, size, layout and number of threads each."""
+"""Cells of the benchmark: an operator, form, dtype, size, layout and number of threads each."""
 
 import math
 import os
@@ -11,14 +11,14 @@ import torch
 from op_table import OPERATORS, Activation
 from support import DTYPES, dtype_name
 
-# Tensors that a form reads or writes. Training is forward, then backward: x in, y out; the gradient
-# and what was saved in, the gradient of x out.
+# Tensors that a form reads or writes. Training reads x and writes y, then reads the gradient and
+# the saved tensor, and writes the gradient of x.
 TENSORS_MOVED = {"forward": 2, "in-place": 2, "out": 2, "backward": 3, "training": 5}
 FORMS = tuple(TENSORS_MOVED)
 FORMS_OF_ONE_CALL = tuple(form for form in FORMS if form != "training")
 DTYPE_NAMES = tuple(dtype_name(dtype) for dtype in DTYPES)
 SIXTEEN_BITS = ("bfloat16", "float16")
-# One number in a row of memory; the row's length is a power of two, like every size.
+# The length of a row in memory: a power of two, like every size.
 ROW = 1024
 
 LAYOUTS = {
@@ -39,7 +39,7 @@ class Cell:
     layout: str
     threads: int  # 0 on a GPU
     device: str
-    compiled: bool = False  # whether torch.compile takes part, which costs seconds
+    compiled: bool = False  # whether torch.compile takes part, which takes seconds
 
     @property
     def act(self) -> Activation:
@@ -59,8 +59,8 @@ class Cell:
 
     @property
     def memory_needed(self) -> int:
-        """At most: three operands, which may lie in twice the memory, three of the copy's, and
-        two results."""
+        """Returns an upper bound: three operands, which may take twice the memory, three of the
+        copy, and two results."""
         return (8 if self.layout == "contiguous" else 11) * self.bytes_of_tensor
 
     @property
@@ -73,7 +73,7 @@ class Cell:
         return described
 
     def tensor(self) -> torch.Tensor:
-        """Random numbers in the cell's layout: a block of them, repeated."""
+        """Returns a repeated block of random numbers in the cell's layout."""
 
         def base(*shape: int) -> torch.Tensor:
             count = math.prod(shape)
@@ -85,12 +85,12 @@ class Cell:
 
 
 def key_of(cell: dict) -> tuple:
-    """What tells cells of one device apart, stored ones too."""
+    """Returns the identity of a cell, measured or stored, among the cells of one device."""
     return tuple(cell[name] for name in ("op", "form", "dtype", "elements", "layout", "threads"))
 
 
 def label(cell: dict) -> str:
-    """A stored cell's name in a table."""
+    """Returns the name of a stored cell for a table."""
     words = [cell["op"].partition("-")[0], cell["form"], cell["dtype"], size_name(cell["elements"])]
     if cell["layout"] != "contiguous":
         words.append(cell["layout"])
@@ -108,7 +108,7 @@ def size_name(elements: int) -> str:
 
 
 def last_level_cache() -> int:
-    """Bytes of the largest cache that the CPU has."""
+    """Returns the bytes of the CPU's largest cache."""
     sizes = [
         path.read_text().strip()
         for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
@@ -127,14 +127,14 @@ def powers(*exponents: int) -> tuple[int, ...]:
     return tuple(1 << exponent for exponent in exponents)
 
 
-# The activations whose cells are measured at every size, layout and form, unless others are asked
-# for: how elements are moved does not depend on the formula.
+# The activations that are measured at every size, layout and form, unless others are requested:
+# how elements are moved does not depend on the formula.
 SWEPT = ("selu", "relu")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A product of what it names; `threads`: "one", "all" or both, for a CPU."""
+    """A product of the fields' values. `threads` is "one", "all" or both, for a CPU."""
 
     sizes: tuple[int, ...]
     forms: tuple[str, ...] = ("forward",)
@@ -142,7 +142,7 @@ class Grid:
     layouts: tuple[str, ...] = ("contiguous",)
     threads: tuple[str, ...] = ("one",)
     compiled: bool = False
-    every: bool = False  # for all activations, not only those that are swept
+    every: bool = False  # for all activations, not only those of SWEPT
 
     def cells(self, ops: Iterable[str], device: str) -> Iterable[Cell]:
         numbers = {"one": 1, "all": torch.get_num_threads()}
@@ -161,7 +161,7 @@ class Grid:
 OTHER_LAYOUTS = tuple(name for name in LAYOUTS if name != "contiguous")
 BOTH = ("one", "all")
 TWO_DTYPES = ("float32", "bfloat16")
-# The grids of a selection overlap; a cell is measured once, as its first grid says.
+# Grids of a selection overlap. A cell is measured once, as its first grid specifies.
 SELECTIONS = {
     ("cpu", "quick"): (
         Grid(powers(20), ("forward",), ("float32",), compiled=True),
@@ -200,7 +200,7 @@ SELECTIONS = {
         Grid(powers(*range(12, 29, 2)), FORMS, layouts=OTHER_LAYOUTS),
     ),
 }
-# Seconds for all cells of a selection, and at most for one.
+# Seconds for all cells of a selection, and the limit for one cell.
 SECONDS = {
     "quick": (60, 0.5),
     "default": (240, 1.0),
@@ -219,9 +219,9 @@ def select(
     layouts: Iterable[str] = (),
     swept: Iterable[str] = SWEPT,
 ) -> list[Cell]:
-    """The cells of a selection that the filters let through and that fit into memory; empty filters
-    let everything through. Sizes replace the selection's own; `swept` are the operators of the
-    grids that are not for every one."""
+    """Returns the cells of a selection that pass the filters and fit into memory. An empty filter
+    passes everything. `sizes` replaces the selection's sizes. `swept` lists the operators of grids
+    that do not contain every operator."""
     if selection == "full":
         swept = ops
     chosen: dict[tuple, Cell] = {}

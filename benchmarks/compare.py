@@ -1,4 +1,4 @@
-"""Which cells became faster or slower since an earlier result."""
+"""Finds cells that became faster or slower since an earlier result."""
 
 from _timing import BETWEEN_RUNS, slower
 
@@ -7,8 +7,8 @@ from measure import seconds_text
 
 
 def changes(old: list[dict], new: list[dict]) -> tuple[list, list]:
-    """Pairs (old, new) of cells that became faster, and slower: the spreads do not touch, and the
-    medians differ by more than two runs of the same code may."""
+    """Returns pairs (old, new) of cells that became faster, and of those that became slower. The
+    spreads do not overlap, and the medians differ by more than in two runs of the same code."""
     before = {key_of(cell): cell for cell in old}
     pairs = [(before[key_of(cell)], cell) for cell in new if key_of(cell) in before]
 

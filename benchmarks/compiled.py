@@ -1,13 +1,13 @@
-"""Times expressions that torch.compile fuses: with FastAct's activation beside PyTorch's own.
+"""Times expressions that torch.compile fuses, with FastAct's and with PyTorch's activation.
 
     python benchmarks/compiled.py --device cuda --workers 16 --output compiled.json
     python benchmarks/compiled.py --device cpu --op gelu --dtype float32 --isa avx2
 
-A cell is an activation with a neighbour, in one type: ours and PyTorch's are compiled and take
-turns, one sample of each a round. It prints a table for each type, PyTorch's time over ours, and
-writes the times as JSON. `--workers` compiles the cells beforehand in so many processes, which fill
-Inductor's cache. `--below R` names the cells whose ratio is below R beyond noise, and ends with 1
-if there are any.
+A cell is an activation with a neighbour, in one type. The compiled expressions of FastAct and
+PyTorch take turns, one sample each in every round. The script prints a table of PyTorch's time
+divided by FastAct's for each type, and writes the times as JSON. `--workers N` first compiles the
+cells in N processes, which fill Inductor's cache. `--below R` lists the cells whose ratio is below
+R beyond noise; the exit code is then 1.
 """
 
 import argparse
@@ -21,17 +21,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "python_tests"))  # the table of activations
-sys.path.append(str(ROOT / "python" / "fastact"))  # how contestants take turns
+sys.path.append(str(ROOT / "python" / "fastact"))  # the turns of contestants
 
 import torch  # noqa: E402
 import torch._inductor.config  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
 
 import isa  # noqa: E402
+from results import machine  # noqa: E402
 from support import package_path  # noqa: E402
 
-# What Inductor's tuner chose for a kernel while workers shared the GPU is not kept: the process
-# that measures chooses again, alone.
+# Inductor's tuner chooses again in the measuring process, because the workers shared the GPU when
+# they tuned.
 torch._inductor.config.autotune_local_cache = False
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -88,19 +89,19 @@ NEIGHBOURS = {
     "dropout": dropout, "cast": cast, "sum": total, "alone": alone,
     "fused": fused, "fused_alone": in_fused_operator,
 }  # fmt: skip
-# Where FastAct's side calls one fused operator for it, and what follows.
+# Cells in which FastAct calls one fused operator, and the operation after it.
 FUSED = {"fused": lambda y: y * 0.5, "fused_alone": lambda y: y}
 
 
 def activations() -> dict:
-    """With default parameters, by name."""
+    """Returns the activations with default parameters, by name."""
     from op_table import ACTIVATIONS
 
     return {act.name: act for act in ACTIVATIONS if act.defaults is None}
 
 
 def compiled(cell: tuple, device: str, n: int) -> tuple[dict, tuple]:
-    """Ours and PyTorch's expression, compiled by a first call; the operands."""
+    """Returns FastAct's and PyTorch's compiled expressions, and the operands."""
     name, neighbour, dtype = cell
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -125,7 +126,7 @@ def compiled(cell: tuple, device: str, n: int) -> tuple[dict, tuple]:
 
 
 def prepare(device: str, n: int, threads: int, cells: list[tuple]) -> None:
-    """A worker's: compiles, and forgets."""
+    """Compiles the cells in a worker process, to fill the cache."""
     torch.set_num_threads(threads)
     import fastact  # noqa: F401
 
@@ -202,7 +203,13 @@ def main() -> int:
     print(f"\ngeometric mean {statistics.geometric_mean(r['ratio'] for r in results):.3f}, "
           f"least {min(r['ratio'] for r in results):.2f}, of {len(results)} cells")  # fmt: skip
     if arguments.output:
-        arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+        found = {
+            "machine": machine(device, arguments.isa),
+            "elements": n,
+            "threads": arguments.threads,
+        }
+        found |= {"neighbours": neighbours, "rows": results}
+        arguments.output.write_text(json.dumps(found, indent=1) + "\n")
     missed = []
     if arguments.below:
         margin = 1 / arguments.below - 1

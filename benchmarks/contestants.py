@@ -1,9 +1,9 @@
-"""Who takes part in a cell: FastAct, PyTorch, torch.compile, the plain kernel and the copy.
+"""The contestants of a cell: FastAct, PyTorch, torch.compile, the plain kernel and the copy.
 
 The copy moves the bytes that the cell's form moves, contiguously: one stream in and one out, or two
-in and one out for backward. It takes new memory where the form does. On a CPU it is the fastest of
-several: Tensor.copy_ into ordinary pages reads each line that it overwrites and waits for a fault
-every 4 KiB, so it is no bound for what does neither.
+in and one out for backward. It allocates its output if the form does. On a CPU it is the fastest of
+several ways to copy. Tensor.copy_ into ordinary pages is no bound: it reads each line that it
+overwrites, and causes a page fault every 4 KiB.
 """
 
 import ctypes
@@ -35,19 +35,19 @@ NAMES = {
     "plain": "plain kernel",
     "copy": "copy",
 }
-# What the copy is, for the report.
+# The description of the copy, for the report.
 COPY = {"cpu": "the fastest of several ways to copy", "cuda": "benchmarks/copy.cu"}
-# Of the ways to copy, of which the fastest takes part.
+# Rounds that choose the fastest way to copy.
 CALIBRATION_ROUNDS = 3
 
 
 class Absent(Exception):
-    """Why a contestant cannot take part, in a line."""
+    """The reason why a contestant cannot take part, in one line."""
 
 
 @cache
 def kernels(name: str) -> ctypes.CDLL:
-    """The CUDA file of that name, compiled for this GPU."""
+    """Compiles the CUDA file of this name for this GPU, and returns the library."""
     beside_torch = sorted(Path(torch.__file__).parents[1].glob("nvidia/cu*/bin/nvcc"))
     places = [os.environ.get("CUDACXX"), *beside_torch, shutil.which("nvcc")]
     nvcc = next((place for place in places if place), None)
@@ -66,13 +66,13 @@ def kernels(name: str) -> ctypes.CDLL:
 def call_kernel(library: ctypes.CDLL, function: str, tensors: tuple, count: int) -> None:
     arguments = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    # An error code or text; 0 and null are success.
+    # The function returns an error code or text; 0 and null mean success.
     if getattr(library, function)(*arguments, ctypes.c_int64(count), stream):
         raise RuntimeError(f"{function} failed")
 
 
 class Operands:
-    """The tensors of a cell, which its contestants share."""
+    """The tensors of a cell, shared by its contestants."""
 
     def __init__(self, cell: Cell) -> None:
         self.x = cell.tensor()
@@ -81,7 +81,7 @@ class Operands:
         self.leaf = self.x.detach().requires_grad_() if cell.form == "training" else None
 
     def restore(self) -> None:
-        """Gives in-place forms the same numbers each time."""
+        """Restores the numbers that in-place forms overwrite."""
         self.z.copy_(self.x)
 
     def training(self, forward):
@@ -92,7 +92,7 @@ class Operands:
 
 
 def of_operators(cell: Cell, t: Operands, functional, in_place, out, backward) -> Contestant:
-    """One library's contestant, from its operators."""
+    """Returns a library's contestant, made of its operators."""
     calls = {
         "forward": lambda: functional(t.x),
         "in-place": lambda: in_place(t.z),
@@ -105,7 +105,7 @@ def of_operators(cell: Cell, t: Operands, functional, in_place, out, backward) -
 
 
 def through_ops(namespace, name: str, act: Activation, otherwise=None):
-    """The operator behind torch.ops, with the activation's parameters and no Python around it."""
+    """Returns the operator of torch.ops, with the activation's parameters and no Python wrapper."""
     packet = getattr(namespace, name, None)
     return partial(packet, **act.parameters) if packet else otherwise
 
@@ -120,7 +120,7 @@ def fastact(cell: Cell, t: Operands) -> Contestant:
 
 
 def pytorch(cell: Cell, t: Operands) -> Contestant:
-    """Through torch.ops, as FastAct's are called, where PyTorch has an operator of that name."""
+    """Returns PyTorch's contestant, through torch.ops if PyTorch has an operator of this name."""
     act, ops = cell.act, torch.ops.aten
     functional = through_ops(ops, act.name, act, act.aten)
     in_place = through_ops(ops, act.name + "_", act, act.aten_)
@@ -128,12 +128,12 @@ def pytorch(cell: Cell, t: Operands) -> Contestant:
 
 
 def compiled(cell: Cell, t: Operands) -> Contestant:
-    """PyTorch's operators, compiled for this cell alone, so that no limit of recompilations and no
-    code for any size is in the way."""
+    """Returns PyTorch's operators compiled for this cell only, so that neither the recompilation
+    limit nor dynamic shapes interfere."""
     torch._dynamo.reset()
     act = cell.act
     functions = (act.aten, act.aten_, act.aten_out, act.aten_backward)
-    # Built-in functions are not compiled as they are.
+    # torch.compile does not compile built-in functions directly.
     wrapped = [torch.compile(_function(f), dynamic=False) for f in functions]
     contestant = of_operators(cell, t, *wrapped)
     try:
@@ -149,7 +149,7 @@ def _function(operator):
 
 
 def plain(cell: Cell, t: Operands) -> Contestant | None:
-    """The kernel that one writes first; None where there is none."""
+    """Returns the plain kernel, or None if there is none."""
     if cell.device != "cuda" or cell.dtype != "float32" or cell.layout != "contiguous":
         return None
     library = kernels("plain")
@@ -202,8 +202,8 @@ def copy(cell: Cell, t: Operands) -> Contestant:
 
 
 def copies_of_a_cpu(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, threads: int) -> dict:
-    """Ways to move the bytes of each form: into new memory also with huge pages; by the C library,
-    which writes large blocks around the caches; in place through the lines of one tensor."""
+    """Returns ways to move the bytes of each form: into new memory, with and without huge pages; by
+    the C library, which uses non-temporal stores for large blocks; and in place."""
 
     def moved(source, target):
         libc.memmove(target.data_ptr(), source.data_ptr(), source.numel() * source.itemsize)
@@ -230,7 +230,7 @@ def copies_of_a_cpu(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, threads
 
 
 def fastest(calls: list[Callable]) -> Callable:
-    """The call that takes the least time, by a few samples of each."""
+    """Returns the fastest call, according to a few samples of each."""
 
     def seconds(call):
         start = time.perf_counter()
@@ -244,7 +244,7 @@ def fastest(calls: list[Callable]) -> Callable:
 
 
 def contestants(cell: Cell) -> tuple[dict[str, Contestant], dict[str, str]]:
-    """Who takes part in a cell, and why others do not."""
+    """Returns the contestants of a cell, and the reasons why others are absent."""
     t = Operands(cell)
     makers = {"fastact": fastact, "pytorch": pytorch, "plain": plain, "copy": copy}
     if cell.compiled:

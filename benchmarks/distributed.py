@@ -1,13 +1,14 @@
-"""Times a training step on several processes with FastAct's activation and with PyTorch's.
+"""Times a training step in several processes with FastAct's activation and with PyTorch's.
 
     torchrun --standalone --nproc-per-node 2 benchmarks/distributed.py [--layers 8]
 
-Two steps of a stack of gated units in bfloat16, silu(x W) * x V and a matrix product: under FSDP2,
-where each process has its own batch, and under tensor parallelism, where the activation is a
-DTensor's. PyTorch, FastAct and its fused operator, which multiplies too, take turns, a step each.
-The third table is silu(a) * b alone, forward and backward, as one layer has it on one process under
-FSDP2. It prints the medians, their quartiles and PyTorch's median over the others'. Without a GPU
-for each process it runs small layers on CPUs, to try the script itself.
+The model is a stack of gated units in bfloat16: silu(x W) * x V and a matrix product. The first
+table is for FSDP2, where each process has its own batch, and the second one for tensor parallelism,
+where the activation's input is a DTensor. PyTorch, FastAct and FastAct's fused operator, which
+includes the product, take turns, one step each. The third table is silu(a) * b alone, forward and
+backward, with the sizes of one layer under FSDP2. The tables show medians, quartiles, and PyTorch's
+median divided by the others'. Without a GPU for each process the script runs small layers on CPUs,
+which only tests the script.
 """
 
 import argparse
@@ -44,7 +45,7 @@ class Gated(nn.Module):
 
 
 def make(how: str, gated_silu, sizes: tuple[int, int], layers: int, device):
-    """The same weights for every activation."""
+    """Makes a model. Its weights are the same for every activation."""
     torch.manual_seed(0)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     with device:
@@ -80,7 +81,7 @@ def seconds(function, device: torch.device) -> float:
 def compare(title: str, steps: dict, turns: int, device: torch.device) -> None:
     times = {who: [] for who in steps}
     for turn in range(turns + 5):
-        # Each is first, and last, in every second turn.
+        # The order is reversed in every second turn.
         for who in list(steps)[:: 1 if turn % 2 else -1]:
             taken = seconds(steps[who], device)
             if turn >= 5:

@@ -1,5 +1,5 @@
-// The CPU engine without Torch: every activation, instruction set and dtype, value and derivative,
-// from a few elements to more than the caches hold. One thread.
+// Benchmarks the CPU engine without torch, in one thread: every activation, instruction set and
+// dtype, value and derivative, from a few elements to more than the caches hold.
 //
 //   fastact_engine_benchmark --benchmark_filter=selu/avx512/float32
 #include <benchmark/benchmark.h>
@@ -32,9 +32,9 @@ constexpr Format kFormats[] = {{DType::kFloat32, "float32", 4},
 constexpr int kTopBenchmarkedOrder = 1;
 constexpr int64_t kSmallest = int64_t{1} << 4;
 constexpr int64_t kLargest = int64_t{1} << 24;
-constexpr int64_t kStep = 16;  // from a size to the next
+constexpr int64_t kStep = 16;  // the ratio of one size to the next
 
-// Numbers of both signs between 1/8 and 8 in magnitude, as the bits of the format.
+// Returns the bits of numbers of both signs with magnitudes from 1/8 to 8.
 uint64_t random_bits(DType dtype, std::mt19937_64& generator) {
   std::uniform_real_distribution<float> exponent(-3, 3);
   const float magnitude = std::exp2(exponent(generator));
@@ -63,7 +63,7 @@ std::vector<char> random_elements(const Format& format, int64_t count) {
   return bytes;
 }
 
-// The schema's defaults, 0 where there is none.
+// Returns the schema's defaults, or 0 for parameters without one.
 fastact::Parameters defaults_of(const fastact::Activation& activation) {
   fastact::Parameters parameters;
   for (size_t i = 0; i < activation.parameters.size(); ++i)
@@ -82,7 +82,7 @@ void run(benchmark::State& state, int activation, const Format& format, Instruct
   std::vector<char*> data;
   data.reserve(operands);
   for (std::vector<char>& bytes : memory) data.push_back(bytes.data());
-  std::vector<int64_t> strides(2 * operands, 0);  // one row: the second stride does not count
+  std::vector<int64_t> strides(2 * operands, 0);  // one row: the second stride is ignored
   for (size_t i = 0; i < operands; ++i) strides[i] = format.bytes;
   for (auto _ : state) {
     kernel(parameters, data.data(), strides.data(), count, 1);

@@ -1,12 +1,12 @@
-"""The fused operators beside PyTorch's operations one by one, torch.compile, and a copy of the same
-bytes. The contestants take turns, one sample of each a round.
+"""Times the fused operators, PyTorch's separate operations, torch.compile, and a copy of the same
+bytes. The contestants take turns, one sample each in every round.
 
     python benchmarks/fused.py                      on the GPU if there is one, 3 minutes at most
     python benchmarks/fused.py --device cpu --threads 1 --size 22
     python benchmarks/fused.py --op silu --dtype bfloat16 --seconds 2
-    python benchmarks/fused.py --backward           every operand's gradient, after a forward pass
-    python benchmarks/fused.py --quick              SiLU's values and gradients in three types, also
-                                                    of rows and channels of many sizes, without
+    python benchmarks/fused.py --backward           the gradients of all operands
+    python benchmarks/fused.py --quick              SiLU's values and gradients in three types, for
+                                                    rows and channels of many sizes, without
                                                     torch.compile: 2 minutes on a GPU
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "python_tests"))  # the table of activations
-sys.path.append(str(ROOT / "python" / "fastact"))  # how contestants take turns
+sys.path.append(str(ROOT / "python" / "fastact"))  # the turns of contestants
 
 import torch  # noqa: E402
 import torch._functorch.config  # noqa: E402
@@ -29,7 +29,7 @@ from support import library_path  # noqa: E402
 
 COLUMNS = 4096
 CHANNELS = 64
-# The operands beside self, and how many tensors of its size are read and written.
+# The operands besides self, and the number of tensors of its size that are read and written.
 FORMS = {
     "bias": (("bias",), 2),
     "residual": (("residual",), 3),
@@ -40,7 +40,7 @@ FORMS = {
     "channels": (("scale", "bias"), 2),
     "channels_last": (("scale", "bias"), 2),
 }
-# Scale and bias, along rows and channels of many sizes: the sizes of self but for the first one.
+# Scale and bias along rows and channels of many sizes: the sizes of self without the first.
 ROWS = (128, 512, 2048, 4096, 16384)
 IMAGES = {3: 224, 64: 112, 256: 56, 512: 28, 2048: 7}
 SIZES = {f"rows of {columns}": (columns,) for columns in ROWS} | {
@@ -53,7 +53,7 @@ EVERY_FORM = FORMS | FORMS_OF_SIZES
 
 
 def operands(form: str, elements: int, dtype: torch.dtype, device: str):
-    """self, the operands beside it, and the dimension along which the vectors lie."""
+    """Returns self, the other operands, and the dimension of the vectors."""
 
     def fresh(*shape):
         return torch.randn(shape, device=device, dtype=torch.float32).to(dtype)
@@ -79,7 +79,7 @@ def operands(form: str, elements: int, dtype: torch.dtype, device: str):
 
 
 def one_by_one(act, x, vectors, dim):
-    """PyTorch's operations, as a program without fused operators has them."""
+    """Computes with PyTorch's operations, like a program without fused operators."""
     shaped = {
         name: t.view(-1, 1, 1) if dim == 1 and name in ("scale", "bias") else t
         for name, t in vectors.items()
@@ -99,7 +99,7 @@ def one_by_one(act, x, vectors, dim):
 
 
 def gradients(function, tensors):
-    """A call that computes the gradients by all of the tensors."""
+    """Returns a call that computes the gradients of all tensors."""
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in tensors]
         result = function(*leaves)
@@ -121,7 +121,7 @@ def backward_contestants(
 
     tensors = (x, *vectors.values())
     large = sum(t.numel() == x.numel() for t in tensors)
-    # Where there is no scale, residual's gradient is self's.
+    # Without a scale, the gradients of residual and self are the same tensor.
     written = large - ("residual" in vectors and "scale" not in vectors)
     source = torch.zeros((1 + large + written) * x.numel() // 2, dtype=dtype, device=device)
     target = torch.zeros_like(source)
@@ -140,7 +140,7 @@ def contestants(act, form: str, elements: int, dtype: torch.dtype, device: str, 
     x, vectors, dim = operands(form, elements, dtype, device)
     op = getattr(torch.ops.fastact, f"fused_{act.name}")
     eager = one_by_one(act, x, vectors, dim)
-    # As many bytes as the operands, half of them read and half written.
+    # As many bytes as the operands. The copy reads half of them and writes half.
     size = EVERY_FORM[form][1] * x.numel() // 2
     source = torch.zeros(size, dtype=dtype, device=device)
     target = torch.zeros_like(source)
@@ -184,7 +184,7 @@ def main() -> None:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.ops.load_library(str(library_path()))
-    # A backward pass of torch.compile's may be called again.
+    # Permits a repeated backward pass of torch.compile.
     torch._functorch.config.donated_buffer = False
     where = (
         torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"

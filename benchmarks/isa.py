@@ -1,5 +1,5 @@
-"""Holds FastAct and PyTorch to one instruction set of the CPU, so that a machine with more of them
-shows how both do on one with fewer."""
+"""Restricts FastAct and PyTorch to one instruction set of the CPU, so that a machine with AVX-512
+shows the speed of both with AVX2."""
 
 import os
 import sys
@@ -9,8 +9,8 @@ import torch
 
 from support import build_info
 
-# PyTorch's own loops, and the libraries that compute for it (tanh is MKL's, GELU oneDNN's): they
-# look at the processor themselves. With AVX-512 they may use what they like.
+# The settings of PyTorch's own loops and of MKL (tanh) and oneDNN (GELU), which detect the
+# processor themselves. With AVX-512 they are not restricted.
 ENVIRONMENTS = {
     "avx2": {
         "FASTACT_CPU_ISA": "avx2",
@@ -23,24 +23,24 @@ ENVIRONMENTS = {
 
 
 class Unmet(Exception):
-    """An instruction set that a side does not use."""
+    """A side does not use the requested instruction set."""
 
 
 def missing(isa: str | None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the environment lacks for that instruction set; None is what each side chooses."""
+    """Returns the variables that the environment lacks. `isa` None means no restriction."""
     wanted = ENVIRONMENTS[isa] if isa else {}
     return {name: value for name, value in wanted.items() if environment.get(name) != value}
 
 
 def hold(isa: str | None) -> None:
-    """Starts this program again where the environment lacks something: the libraries read it when
-    they are loaded."""
+    """Restarts this program if the environment lacks a variable, because the libraries read the
+    environment when they are loaded."""
     if lacking := missing(isa):
         os.execve(sys.executable, sys.orig_argv, {**os.environ, **lacking})
 
 
 def check(isa: str | None) -> None:
-    """Raises Unmet, with the sentence to show, if a side uses another instruction set."""
+    """Raises Unmet, with an error message, if a side uses another instruction set."""
     if isa is None:
         return
     sides = {

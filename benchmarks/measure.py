@@ -1,4 +1,4 @@
-"""Measures cells, one after another, and prints a line for each."""
+"""Measures cells one after another, and prints a line for each."""
 
 import sys
 
@@ -20,14 +20,14 @@ FastAct's.
 
 
 def cache_state(cell: Cell, last_level_cache: int) -> str:
-    """GPU: nothing of the operands is in the L2 cache. CPU: calls repeat, so operands that fit are
-    in a cache."""
+    """Returns where the operands are. On a GPU the L2 cache contains none of them. On a CPU calls
+    are repeated, so operands that fit are in a cache."""
     cold = cell.device == "cuda" or cell.bytes_moved > last_level_cache
     return "cold" if cold else "warm"
 
 
 def measure(cells: list[Cell], seconds: float, last_level_cache: int) -> list[dict]:
-    """The results of the cells, in `seconds` each."""
+    """Returns the results of the cells, each measured for `seconds`."""
     print(f"\n{EXPLANATION}\n{COLUMNS}", flush=True)
     threads = torch.get_num_threads()
     said: set[str] = set()
@@ -59,13 +59,13 @@ def measure(cells: list[Cell], seconds: float, last_level_cache: int) -> list[di
 
 
 def ratio(cell: dict, name: str) -> float | None:
-    """A contestant's time over FastAct's: above 1 where FastAct is faster."""
+    """Returns a contestant's time divided by FastAct's: above 1 if FastAct is faster."""
     times = cell["times"]
     return times[name]["median"] / times["fastact"]["median"] if name in times else None
 
 
 def loses(cell: dict) -> bool:
-    """Whether FastAct is slower than PyTorch beyond noise."""
+    """Returns whether FastAct is slower than PyTorch beyond noise."""
     return slower(cell["times"]["fastact"], cell["times"]["pytorch"])
 
 

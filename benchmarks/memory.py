@@ -1,4 +1,4 @@
-"""Peak memory of forward plus backward through layers of Linear and activation."""
+"""Measures the peak memory of forward and backward through layers of Linear and activation."""
 
 import torch
 
@@ -25,7 +25,7 @@ class Network(torch.nn.Module):
 
 
 def peak(function, device: str) -> int:
-    """The most bytes that a call held at a time, beyond what was held before."""
+    """Returns the peak memory of a call in bytes, minus the memory in use before it."""
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -61,7 +61,7 @@ def measure(acts: list[Activation], device: str) -> list[dict]:
                 def train():
                     network(x).sum().backward()
 
-                train()  # the gradients of the weights stay
+                train()  # allocates the gradients of the weights, which stay
                 peaks[who] = peak(train, device)
             rows.append(
                 {

@@ -2,7 +2,7 @@
 
     python benchmarks/models.py                          this machine's GPU, or its CPU
     python benchmarks/models.py --network vit --dtype bfloat16 --seconds 5
-    python benchmarks/models.py --libraries              of usual size, torchvision's and timm's
+    python benchmarks/models.py --libraries              networks of torchvision and timm
     python benchmarks/models.py --compile --at-once      compiled, too, by a process for each: on a
                                                          GPU their kernels are then tuned by chance
     python benchmarks/models.py --compile --fill-cache replace_   beforehand, compiles that side
@@ -10,19 +10,18 @@
     python benchmarks/models.py --fuse --threads 1       the backend (fuse_), at inference
     python benchmarks/models.py --fuse --mode training   and in training
     python benchmarks/models.py --forms --threads 1      what is fused, activation by activation
-    python benchmarks/models.py --report CPU.json GPU.json     the table in docs/override.md, or of
-                                                         fuse_ in docs/fused.md
 
-Contestants take turns: PyTorch, PyTorch with FastAct's kernels in ATen's place (override), and with
---compile both compiled, there with FastAct's operators in the graph (replace_). Forward is
-inference; training is a forward and a backward pass. The result is build/bench/models-DEVICE.json,
-with --fuse build/bench/fuse-DEVICE-THREADS.json.
+The contestants take turns: PyTorch, PyTorch with FastAct's kernels (override), and with --compile
+both compiled; FastAct's operators are then in the graph (replace_). Forward is inference; training
+is a forward and a backward pass. The result is build/bench/models-DEVICE.json, or with --fuse
+build/bench/fuse-DEVICE-THREADS.json.
 """
 
 import argparse
 import concurrent.futures
 import contextlib
 import copy
+import datetime
 import itertools
 import json
 import math
@@ -52,23 +51,21 @@ from fastact._fusion import policy, sites  # noqa: E402
 from networks import NETWORKS, SWIGLU, library_networks  # noqa: E402
 from op_table import OPERATORS  # noqa: E402
 
-# What Inductor's tuner chose for a kernel while other processes shared the GPU (--fill-cache) is
-# not kept: the process that measures chooses again. Before, resnet50's ReLUs had chosen by chance:
-# 108 or 179 us for the six of one kernel (H100).
+# Inductor's tuner chooses again in the measuring process, because other processes share the GPU
+# during --fill-cache. With their choices, six ReLUs of resnet50 took 108 or 179 us (H100).
 torch._inductor.config.autotune_local_cache = False
 
-# Width, side of the images, and the batch; a library's networks have their own width.
+# Width, side of the images, and batch size. Networks of libraries have their own width.
 SIZES = {"cpu": (32, 32, 8), "cuda": (128, 64, 64)}
 LIBRARY_SIZES = {"cpu": (None, 64, 8), "cuda": (None, 224, 64)}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MODES = {False: "forward", True: "training"}
-START, END = "<!-- models: written by `make bench-models ARGS=--report` -->", "<!-- models: end -->"
 OVERRIDE, FUSE = "override", "fuse_"
 COMPILED = {side: f"{side} compiled" for side in ("PyTorch", "replace_")}
 
 
 class Switch:
-    """An override that is on or off, as a contestant needs it."""
+    """Switches an override on or off for a contestant."""
 
     def __init__(self) -> None:
         self._override: fastact.AtenOverride | None = None
@@ -99,7 +96,7 @@ def contestants(model, x, training: bool, options, switch: Switch) -> dict[str, 
         fused = copy.deepcopy(model)
         report = fastact.fuse_(fused)
         step(fused, x, training)
-        if report.replaced:  # else it is the same model
+        if report.replaced:  # otherwise the model is unchanged
             found[FUSE] = contestant(fused, False)
     else:
         found[OVERRIDE] = contestant(model, True)
@@ -116,12 +113,12 @@ def contestants(model, x, training: bool, options, switch: Switch) -> dict[str, 
 
 
 def usual_networks() -> tuple:
-    """Of usual size: a gated unit and, where they are installed, torchvision's and timm's."""
+    """Returns a gated unit and, if installed, networks of torchvision and timm, in common sizes."""
     return (*library_networks(), SWIGLU)
 
 
 def submission(every: dict[str, Contestant]) -> float:
-    """Seconds until the slowest contestant's call is queued on the GPU, once."""
+    """Returns the seconds until a call of the slowest contestant is queued on the GPU."""
     found = []
     for contestant in every.values():
         contestant.prepare()
@@ -150,7 +147,7 @@ def cells_of(options: argparse.Namespace) -> list[Cell]:
 
 
 def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullcontext) -> dict:
-    """What takes time once, as compilers do, it does before its turn."""
+    """Measures a cell. Compiles before `turn`, so that only measuring needs the turn."""
     width, side, batch = (LIBRARY_SIZES if options.libraries else SIZES)[options.device]
     networks = usual_networks() if options.libraries else NETWORKS
     network = next(n for n in networks if n.name == cell.network)
@@ -173,7 +170,7 @@ def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullco
     if options.fill_cache:
         return {}
     with turn():
-        # Half more, as the host's times spread by 10 to 30 % (15 networks' training).
+        # With 50 % reserve, because host times vary by 10 to 30 % (training of 15 networks).
         clock = CudaClock(1.5 * submission(every)) if x.is_cuda else CpuClock()
         times = in_turn(every, clock, options.seconds)
         switch.set(False)
@@ -187,7 +184,7 @@ def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullco
     return row
 
 
-# Of a process of --at-once: set when it begins.
+# Set at the start of a process of --at-once.
 all_ready: threading.Barrier
 one_at_a_time: threading.Lock
 
@@ -205,7 +202,7 @@ def turn_of_process():
 
 
 def measure_at_once(cells: list[Cell], options: argparse.Namespace) -> list[dict]:
-    """A process for each cell: they compile at the same time, and are timed one after the other."""
+    """Runs a process for each cell. They compile at the same time, and measure in turn."""
     context = multiprocessing.get_context("spawn")
     shared = context.Barrier(len(cells)), context.Lock()
     turn = contextlib.nullcontext if options.fill_cache else turn_of_process
@@ -225,14 +222,17 @@ def measure(options: argparse.Namespace) -> dict:
         rows = [measure_cell(cell, options) for cell in cells]
     device = options.device
     name = torch.cuda.get_device_name() if device == "cuda" else _info.cpu_name()
+    info = _info.build_info()
     return {
         "machine": name, "torch": torch.__version__, "threads": torch.get_num_threads(),
-        "device": device, "sizes": (LIBRARY_SIZES if options.libraries else SIZES)[device],
+        "device": device, "date": datetime.date.today().isoformat(), "revision": info["revision"],
+        "instruction_set": info["cpu instruction set in use"],
+        "sizes": (LIBRARY_SIZES if options.libraries else SIZES)[device],
         "contestant": FUSE if options.fuse else OVERRIDE, "rows": rows,
     }  # fmt: skip
 
 
-# Each replaced activation on a few numbers, where only the call takes time.
+# Each replaced activation, for few numbers: the call takes most of the time.
 CALLS = {
     "relu": F.relu, "elu": F.elu, "selu": F.selu, "celu": F.celu, "leaky_relu": F.leaky_relu,
     "hardtanh": F.hardtanh, "relu6": F.relu6, "threshold": lambda x: F.threshold(x, 0.5, 0.25),
@@ -243,7 +243,7 @@ CALLS = {
 
 
 def measure_calls(options: argparse.Namespace) -> None:
-    """Microseconds of a call on 8 numbers; on a GPU until it is queued."""
+    """Measures the microseconds of a call on 8 numbers, on a GPU until it is queued."""
     switch, x = Switch(), torch.randn(8, device=options.device)
     for name, function in CALLS.items():
         both = {
@@ -258,13 +258,13 @@ def measure_calls(options: argparse.Namespace) -> None:
     switch.set(False)
 
 
-# What fuse_ looks for: batch, channels, side.
+# The forms that fuse_ finds. Sizes are batch, channels and side.
 FORMS = [parts for n in (1, 2, 3) for parts in itertools.combinations(sites.PARTS, n)]
 FORM_SIZES = [(1, 32, 16), (8, 32, 32), (8, 128, 32), (16, 64, 56)]
 
 
 def form_ratio(act, form: tuple, size: tuple, layout: torch.memory_format, seconds: float) -> float:
-    """PyTorch's time by that of the call in a fused graph, for float32."""
+    """Returns PyTorch's float32 time divided by that of the call in a fused graph."""
     batch, channels, side = size
     x, other, gate = (
         torch.randn(batch, channels, side, side).to(memory_format=layout) for _ in range(3)
@@ -292,7 +292,8 @@ def form_ratio(act, form: tuple, size: tuple, layout: torch.memory_format, secon
 
 
 def measure_forms(options: argparse.Namespace) -> None:
-    """The ratios' geometric mean over FORM_SIZES in both memory formats, and the smallest."""
+    """Prints the geometric mean and the minimum of the ratios over FORM_SIZES and memory
+    formats."""
     for act in OPERATORS:
         if (
             not hasattr(torch.ops.fastact, f"fused_{act.name}")
@@ -314,7 +315,7 @@ def measure_forms(options: argparse.Namespace) -> None:
 
 
 def ratio(times: dict, theirs: str, ours: str) -> str:
-    """PyTorch's time by FastAct's; bold where FastAct is slower beyond the spread."""
+    """Returns PyTorch's time divided by FastAct's, bold if FastAct is slower beyond the spread."""
     if not {theirs, ours} <= times.keys():
         return ""
     text = f"{times[theirs]['median'] / times[ours]['median']:.2f}"
@@ -338,69 +339,6 @@ def line(row: dict) -> str:
     return f"{cell}{found:24}({milliseconds} ms)"
 
 
-def table(results: list[dict]) -> str:
-    columns = list(itertools.product(DTYPES, MODES))
-    titles = [f"{dtype} {MODES[training]}" for dtype, training in columns]
-    parts = []
-    for result in results:
-        width, side, batch = result["sizes"]
-        parts.append(
-            f"{result['machine']}, {result['threads']} threads, torch {result['torch']}; batch "
-            f"{batch}, images of {side} x {side}{f', width {width}' if width else ''}:\n"
-        )
-        parts.append("| | " + " | ".join(titles) + " |")
-        parts.append("| --- |" + " ---: |" * len(columns))
-        rows = {(r["network"], r["dtype"], r["training"]): r["times"] for r in result["rows"]}
-        for name in dict.fromkeys(r["network"] for r in result["rows"]):
-            cells = [rows.get((name, *column)) for column in columns]
-            parts.append(
-                f"| {name} | "
-                + " | ".join(ratio(c, "PyTorch", OVERRIDE) if c else "" for c in cells)
-                + " |"
-            )
-        parts.append("")
-    return "\n".join(parts)
-
-
-def fuse_table(results: list[dict]) -> str:
-    """A column for each result and type, and the geometric mean."""
-    columns, titles = [], []
-    for result in results:
-        by_type = {d: [r for r in result["rows"] if r["dtype"] == d] for d in DTYPES}
-        for dtype, rows in by_type.items():
-            if not rows:
-                continue
-            columns.append({row["network"]: row["times"] for row in rows})
-            title = f"{result['machine']}, torch {result['torch']}, {dtype}"
-            if result["device"] == "cpu":
-                title += f", threads: {result['threads']}"
-            titles.append(title)
-    lines = ["| | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(columns)]
-    for name in dict.fromkeys(name for column in columns for name in column):
-        cells = [fuse_ratio(c[name]) if name in c else "" for c in columns]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    means = [
-        statistics.geometric_mean(
-            t["PyTorch"]["median"] / t.get(FUSE, t["PyTorch"])["median"] for t in c.values()
-        )
-        for c in columns
-    ]
-    lines.append("| geometric mean | " + " | ".join(f"{mean:.2f}" for mean in means) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def report(files: list[Path]) -> None:
-    results = [json.loads(file.read_text()) for file in files]
-    kinds = {result["contestant"] for result in results}
-    if len(kinds) != 1:
-        sys.exit(f"models.py: expected results of one kind, but got {' and '.join(sorted(kinds))}")
-    page, made = ("fused.md", fuse_table) if kinds == {FUSE} else ("override.md", table)
-    page = ROOT / "docs" / page
-    before, rest = page.read_text().split(START)
-    after = rest.split(END)[1]
-    page.write_text(f"{before}{START}\n{made(results)}{END}{after}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -421,11 +359,7 @@ def main() -> None:
     parser.add_argument("--op", action="append", help="of --forms, these activations")
     parser.add_argument("--threads", type=int, help="of PyTorch's, on a CPU")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each cell")
-    parser.add_argument("--report", nargs="+", type=Path, metavar="JSON")
     options = parser.parse_args()
-    if options.report:
-        report(options.report)
-        return
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.forms:

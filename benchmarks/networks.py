@@ -1,8 +1,8 @@
-"""Whole models of the families that people use, small enough to be built anywhere.
+"""Models of common families, small enough to be built on any machine.
 
-Each of NETWORKS is written with PyTorch's own operators, as modules and as calls of functions.
-`width` and `side` scale it. torchvision and timm have no release for every torch that FastAct
-supports; library_networks() are theirs, where both are installed.
+Each of NETWORKS uses PyTorch's own operators, as modules and as functions. `width` and `side` scale
+it. library_networks() returns models of torchvision and timm if both are installed; these libraries
+have no release for every torch that FastAct supports.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ class Residual(nn.Module):
 
 
 class Gate(nn.Module):
-    """Squeeze and excitation: channels times a gate of their means."""
+    """Squeeze and excitation: multiplies channels by a gate computed from their means."""
 
     def __init__(self, channels: int, inner: nn.Module, outer: nn.Module):
         super().__init__()
@@ -38,7 +38,7 @@ class Gate(nn.Module):
 
 
 class Dense(nn.Module):
-    """DenseNet's layer: what it computes is put beside its input."""
+    """DenseNet's layer: concatenates its result to its input."""
 
     def __init__(self, channels: int, growth: int):
         super().__init__()
@@ -84,7 +84,7 @@ class GatedUnit(nn.Module):
 
 
 class Tokens(nn.Module):
-    """An image as patches in a row."""
+    """Turns an image into a sequence of patches."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -154,7 +154,7 @@ def plain(w: int, act: Callable) -> nn.Module:
 
 
 def generator(w: int) -> nn.Module:
-    """DCGAN's discriminator and generator in a row."""
+    """Returns DCGAN's discriminator followed by its generator."""
     down = [
         nn.Conv2d(3, w, 4, 2, 1),
         nn.LeakyReLU(0.2),
@@ -187,7 +187,8 @@ class Network:
         return self.make(width)
 
     def build(self, width: int, side: int) -> tuple[nn.Module, Callable[[int], Tensor]]:
-        """The model for inference, and a maker of inputs for a batch; the same at each call."""
+        """Returns the model for inference, and a function that makes inputs of a batch size. Every
+        call returns the same model and inputs."""
         side = max(side, self.least_side)
         torch.manual_seed(0)
         model = self.model(width, side)
@@ -195,7 +196,7 @@ class Network:
         def inputs(batch: int) -> Tensor:
             return torch.randn(batch, 3, side, side, generator=torch.Generator().manual_seed(1))
 
-        model(inputs(8))  # shapes of lazy layers, statistics of batches
+        model(inputs(8))  # sets the shapes of lazy layers and the statistics of batch norms
         return model.eval(), inputs
 
 
@@ -223,11 +224,11 @@ NETWORKS = (
 
 @dataclass(frozen=True)
 class LibraryNetwork(Network):
-    """One that a library makes for images of a size, in the library's own width.
+    """A network of a library, for images of a given size, in the library's own width.
 
-    Its numbers are as large as a trained one's: build()'s images are the batch norms' statistics,
-    and a head that starts with zeros, as vit_b_16's, has weights. Nothing is dropped in training,
-    so that it can be repeated in another type.
+    Its activations are as large as those of a trained network: build() sets the statistics of batch
+    norms with images, and gives weights to a head that starts with zeros, such as that of vit_b_16.
+    Dropout is disabled in training, so that a run can be repeated in another type.
     """
 
     least_side: int = 64
@@ -245,10 +246,9 @@ class LibraryNetwork(Network):
 
 
 def library_networks() -> tuple[Network, ...]:
-    """Of torchvision and timm, with random weights; none where one of the two is not installed.
-
-    timm's models have the activation that they are built with; Mish and SELU are in none of its
-    configurations of today.
+    """Returns models of torchvision and timm with random weights, or none if one of the two is not
+    installed. Two models of timm are built with Mish and SELU, which none of timm's configurations
+    uses.
     """
     if not all(importlib.util.find_spec(name) for name in ("torchvision", "timm")):
         return ()
@@ -277,7 +277,7 @@ def library_networks() -> tuple[Network, ...]:
 
 
 class GatedUnitNetwork(Network):
-    """The feed-forward half of a language model's block, of usual size, for 128 tokens."""
+    """The feed-forward half of a language model's block, in a common size, for 128 tokens."""
 
     def build(self, width: int, side: int) -> tuple[nn.Module, Callable[[int], Tensor]]:
         torch.manual_seed(0)

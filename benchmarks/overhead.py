@@ -1,12 +1,11 @@
-"""What a call costs before it computes anything: FastAct's and PyTorch's, on 8 numbers.
+"""Measures the overhead of a call: FastAct's and PyTorch's operators on 8 numbers.
 
-Doors: Python (`torch.ops.fastact.selu` beside `torch.ops.aten.selu`), TorchScript (a scripted
-chain of calls in the profiling interpreter, without the fuser) and C++ (`fastact::selu` beside
-`at::selu`, a program of its own). `torch.selu` is shown too: a binding that PyTorch generates for
-its own operators alone, quicker than any call through torch.ops.
+Doors: Python (`torch.ops.fastact.selu` and `torch.ops.aten.selu`), TorchScript (a scripted chain of
+calls in the profiling interpreter, without the fuser) and C++ (`fastact::selu` and `at::selu`, in a
+separate program). `torch.selu` is shown, too: PyTorch generates this binding for its own operators
+only, and it is faster than any call through torch.ops.
 
-Every figure is the least of many rounds, in which the two took turns: what a call costs when
-nothing else happens.
+Every figure is the minimum of many rounds in which the two take turns.
 """
 
 import itertools
@@ -24,10 +23,10 @@ from op_table import Activation
 from support import library_path
 
 ELEMENTS = 8
-CALLS = 100  # in a round
-CHAIN = 16  # calls in a scripted function
+CALLS = 100  # per round
+CHAIN = 16  # calls per scripted function
 FEWEST_ROUNDS = 3  # TorchScript profiles its first runs
-# FastAct / PyTorch, through the same door.
+# The largest ratio FastAct / PyTorch through the same door.
 TARGET = 1.03
 PROGRAM = "fastact_call_overhead"
 
@@ -35,8 +34,8 @@ Block = Callable[[], Callable[[], object]]
 
 
 def least(blocks: dict[str, Block], clock: Callable[[], float], seconds: float, calls: int) -> dict:
-    """Nanoseconds a call, the least of as many rounds as fit into the time. A block gives a fresh
-    function, whose calls are timed together."""
+    """Returns the nanoseconds per call: the minimum of the rounds that fit into the time. A block
+    makes a new function, whose calls are timed together."""
     best = dict.fromkeys(blocks, float("inf"))
     end = time.perf_counter() + seconds
     for done in itertools.count():
@@ -53,7 +52,7 @@ def least(blocks: dict[str, Block], clock: Callable[[], float], seconds: float, 
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """Time as the caller sees it. Work that is queued on a GPU is not waited for, but a round
+    """Returns a clock of the caller's time. It does not wait for work queued on a GPU, but a round
     begins with an empty queue."""
     if device == "cpu":
         return time.perf_counter
@@ -68,7 +67,7 @@ def clock_of(device: str) -> Callable[[], float]:
 
 
 def cases(device: str) -> dict[str, Callable[[Callable, bool], Block]]:
-    """By name: from an operator, the block of calls."""
+    """Returns functions by name that make a block of calls from an operator."""
 
     def x(requires_grad: bool = False) -> torch.Tensor:
         return torch.randn(ELEMENTS, device=device, requires_grad=requires_grad)
@@ -88,7 +87,7 @@ def cases(device: str) -> dict[str, Callable[[Callable, bool], Block]]:
 
 
 def python_door(act: Activation, case: str) -> dict[str, Callable]:
-    """The operators behind torch.ops, and PyTorch's own binding."""
+    """Returns the operators of torch.ops, and PyTorch's own binding."""
     name = act.name + ("_" if case.startswith("in-place") else "")
     found = {
         "ours": getattr(torch.ops.fastact, name),
@@ -103,7 +102,7 @@ def python_door(act: Activation, case: str) -> dict[str, Callable]:
 
 
 def script_door(act: Activation, case: str) -> dict[str, Callable]:
-    """A scripted function of CHAIN calls, each on the last one's result."""
+    """Returns scripted functions of CHAIN calls, each on the result of the one before."""
     name = act.name + ("_" if case.startswith("in-place") else "")
     parameters = "".join(f", {key}={value!r}" for key, value in act.parameters.items())
     found = {}
@@ -120,8 +119,8 @@ DOORS = {"Python": (python_door, CALLS, 1), "TorchScript": (script_door, CALLS /
 
 @contextmanager
 def without_fuser() -> Iterator[None]:
-    """The interpreter is what is measured. With the fuser, which only a GPU has by default, two
-    runs hung at a chain of PyTorch's relu."""
+    """Disables TorchScript's fuser, because the interpreter is measured. With the fuser, which is
+    only used on GPUs by default, two runs hung in a chain of PyTorch's relu."""
     before = torch._C._jit_texpr_fuser_enabled()
     torch._C._jit_set_texpr_fuser_enabled(False)
     try:
@@ -131,7 +130,7 @@ def without_fuser() -> Iterator[None]:
 
 
 def measure(acts: list[Activation], device: str, seconds: float) -> list[dict]:
-    """A row for each activation, door and case, of that many seconds each."""
+    """Returns a row for each activation, door and case, measured for `seconds` each."""
     rows = []
     clock = clock_of(device)
     with without_fuser():
@@ -158,7 +157,7 @@ def row(op: str, door: str, case: str, device: str, times: dict) -> dict:
 
 
 def program_path() -> Path:
-    """Beside the library: the build's bin/, next to its lib/."""
+    """Returns the program in the build's bin/, next to lib/."""
     return library_path().parent.parent / "bin" / PROGRAM
 
 
@@ -177,7 +176,7 @@ def program(device: str, seconds: float, ops: set[str]) -> list[dict]:
 
 
 def ratio(found: dict) -> float | None:
-    """FastAct / PyTorch through the same door: at most TARGET is wanted."""
+    """Returns FastAct / PyTorch through the same door; the target is at most TARGET."""
     return found["ns"]["ours"] / found["ns"]["peer"] if "peer" in found["ns"] else None
 
 

@@ -1,4 +1,4 @@
-"""A result: what one run measured on one machine, as JSON."""
+"""Results as JSON: the measurements of one run on one machine."""
 
 import datetime
 import json
@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 def machine(device: str, isa: str | None = None) -> dict:
-    """Where and with what a result was measured; `isa` is what a CPU's sides were held to."""
+    """Describes the machine and software of a result. `isa` is the CPU's forced instruction set."""
     found = {
         "device": device,
         "name": processor(),
@@ -45,7 +45,7 @@ def machine(device: str, isa: str | None = None) -> dict:
 
 
 def title(result: dict) -> str:
-    """A result's machine and versions, in a line."""
+    """Returns a result's machine and versions in one line."""
     where = result["machine"]
     info = where["build_info"]
     kind = (
@@ -65,12 +65,12 @@ SECTION_TITLES = {
 
 
 def combined(found: list[dict]) -> list[dict]:
-    """One result for each title: of several, each section is the last one's that has it, but for
-    cells, of which each is; and `measured` says on which machine and when."""
+    """Returns one result for each title. Among several results, the last one that has a section
+    provides it, except cells, which are merged. `measured` records machines and dates."""
     of_title: dict[str, dict] = {}
     for result in found:
         measured = {name: result["machine"] for name in SECTION_TITLES if result.get(name)}
-        measured |= result.get("measured", {})  # of one that was put together before
+        measured |= result.get("measured", {})  # an already combined result
         earlier = of_title.get(title(result), {"measured": {}})
         of_title[title(result)] = {
             **earlier, **result, **_cells_of_both(earlier, result),
@@ -80,7 +80,7 @@ def combined(found: list[dict]) -> list[dict]:
 
 
 def _cells_of_both(earlier: dict, later: dict) -> dict:
-    """The cells of two runs, as of runs for an operator each, and what was unsteady of them."""
+    """Merges the cells of two runs, for example of different operators, and their unsteadiness."""
     if not earlier.get("cells") or not later.get("cells"):
         return {}
     cells = {key_of(cell): cell for cell in earlier["cells"] + later["cells"]}
@@ -94,15 +94,15 @@ def write(path: Path, result: dict) -> None:
     path.write_text(json.dumps({"format": FORMAT, **result}, indent=1) + "\n")
 
 
-# What tells the rows of a packed result apart, and the numbers of a time in it.
+# The fields that identify a row of a packed result, and the numbers of a time in it.
 PACKED_ROW = ("op", "form", "dtype", "layout", "threads", "device")
 PACKED_TIME = ("median", "low", "high")
 
 
 def packed(result: dict) -> dict:
-    """A result as it is kept in docs/: in each row, for each size, a list of nanoseconds for each
-    contestant, to four digits: of FastAct and PyTorch the median and the percentiles of its spread,
-    of others the median."""
+    """Returns a result in the form stored in docs/. Each row has, for each size, a list of
+    nanoseconds for each contestant, to four digits: the median, and for FastAct and PyTorch also
+    the percentiles of the spread."""
     contestants = list(dict.fromkeys(name for cell in result["cells"] for name in cell["times"]))
     rows: dict[tuple, dict] = {}
     for cell in result["cells"]:
@@ -115,7 +115,7 @@ def packed(result: dict) -> dict:
             ]
             for name in contestants
         ]
-    # What is left of the probes are the sentences on unsteady ones.
+    # Of the probes, only the sentences about unsteadiness are kept.
     rest = {name: value for name, value in result.items() if name not in ("cells", "probes")}
     where = told(result["machine"])
     others = {name: told(machine) for name, machine in result.get("measured", {}).items()}
@@ -126,7 +126,7 @@ def packed(result: dict) -> dict:
 
 
 def told(machine: dict) -> dict:
-    """Without its kernel, which the page does not tell."""
+    """Returns the machine without its kernel version, which the page does not show."""
     return {name: value for name, value in machine.items() if name != "system"}
 
 
@@ -151,7 +151,7 @@ def unpacked(stored: dict) -> dict:
 
 
 def write_packed(path: Path, result: dict) -> None:
-    """With a line for each row."""
+    """Writes a packed result with one line for each row."""
     stored = {"format": FORMAT, **packed(result)}
     rows = [json.dumps(row, separators=(",", ":")) for row in stored.pop("rows")]
     head = json.dumps(stored, indent=1).removesuffix("\n}")
@@ -160,7 +160,7 @@ def write_packed(path: Path, result: dict) -> None:
 
 
 def read(path: Path) -> dict:
-    """A stored result. Raises ValueError, with the sentence to show, if it is none."""
+    """Reads a stored result. Raises ValueError, with an error message, if it is invalid."""
     try:
         result = json.loads(path.read_text())
         stored = result.get("format") if isinstance(result, dict) else None

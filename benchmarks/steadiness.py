@@ -1,9 +1,9 @@
-"""Whether a process is a fair one: on a CPU an operator can be slow for as long as a process lives.
+"""Detects slow processes: on a CPU, an operator can be slow for the whole life of a process.
 
-Seen on a virtual AMD EPYC (Zen 5) with torch alone: the same SELU of PyTorch took 1 ns an element
-in some processes and 13 in others, without system calls and whatever the data; why is not known. A
-run in such a process would show a speed-up that is none, and no spread within the run tells. So a
-few fresh processes time a small tensor too, and disagreement is shown.
+On a virtual AMD EPYC (Zen 5), PyTorch's SELU took 1 ns per element in some processes and 13 ns in
+others, without FastAct, without system calls and for any data. The cause is unknown. A run in such
+a process would show a false speed-up, and the spread within the run does not reveal it. Therefore
+fresh processes time a small tensor, too, and disagreements are reported.
 """
 
 import json
@@ -20,13 +20,13 @@ from support import REPOSITORY, library_path
 
 ELEMENTS = 1 << 16
 SAMPLES = 100
-PAUSE = 2e-3  # seconds between samples: all of them outlast another program's turn on the core
-# Beyond this the least times of two processes are not those of the same speed.
+PAUSE = 2e-3  # seconds between samples, so that together they outlast another program's time slice
+# If the minimum times of two processes differ by more, their speeds differ.
 FACTOR = 1.5
 
 
 def probe(ops: list[str]) -> dict[str, float]:
-    """The least nanoseconds an element in this process, by operator and library; float32."""
+    """Returns the minimum float32 ns per element in this process, by operator and library."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     x = 3 * torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(0))
@@ -44,7 +44,7 @@ def _least(function, x: torch.Tensor, out: torch.Tensor) -> float:
     best = float("inf")
     for _ in range(SAMPLES):
         time.sleep(PAUSE)
-        function(x, out)  # back into the cache
+        function(x, out)  # brings the operands back into the cache
         start = time.perf_counter()
         function(x, out)
         best = min(best, time.perf_counter() - start)
@@ -52,7 +52,7 @@ def _least(function, x: torch.Tensor, out: torch.Tensor) -> float:
 
 
 def fresh_probes(ops: list[str], processes: int) -> list[dict[str, float]]:
-    """The same in processes of their own."""
+    """Runs probe() in fresh processes."""
     folders = (Path(__file__).parent, REPOSITORY / "python_tests")
     environment = {
         **os.environ,
@@ -73,7 +73,7 @@ def print_probe(ops: list[str]) -> None:
 
 
 def unsteady(probes: list[dict[str, float]]) -> list[str]:
-    """A sentence for each operator whose speed differs between the probes."""
+    """Returns a sentence for each operator whose speed differs between the probes."""
     sentences = []
     for name in probes[0] if probes else ():
         times = sorted(found[name] for found in probes)

@@ -15,7 +15,7 @@
 // X(name, Activation): the operator's name, which is also the name of its header in
 // ops/activations/, and the type defined in that header.
 #if defined(FASTACT_ONLY)
-#include "ops/generated/only.h"  // a subset, see FASTACT_ONLY in docs/building.md
+#include "ops/generated/only.h"  // a subset, see FASTACT_ONLY in docs/reference/build-options.md
 #else
 #define FASTACT_ACTIVATIONS(X) \
   X(relu, Relu)                \

@@ -13,7 +13,8 @@ prelu. An interrupted run resumes. Exit code: 0 if every contract of the formula
 if one does not, 2 for a wrong command line, 130 after an interrupt.
 
 With --digest, 64-bit digests of whole spaces of results are compared with digests.json. If all are
-equal, the row to add to docs/digests.md is printed.
+equal, the run is recorded in build/prove/digests, from where `make report` takes it to
+docs/digests.md.
 """
 
 import argparse
@@ -42,7 +43,6 @@ from op_table import ACTIVATIONS, TOP_ORDER  # noqa: E402
 from support import DTYPES, build_info, dtype_name, library_path, processor  # noqa: E402
 
 REFERENCE = Path(__file__).with_name("digests.json")
-RECORD = ROOT / "docs" / "digests.md"
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")
 ORDERS = tuple(range(TOP_ORDER + 1))
 
@@ -281,20 +281,29 @@ def compare_digests(options):
     if options.device == "cuda":
         print(f"arithmetic: {build_info()['cuda arithmetic in use']}", flush=True)
     if verdict == "all equal" and not options.op and not options.dtype:
-        found = f"{'part' if part else 'whole'}, {options.path}", f"{len(wanted):,}", f"{total:,}"
-        print(f"for {RECORD.relative_to(ROOT)}:\n{record_row(where, info, *found)}", flush=True)
+        path = options.results / "digests" / f"{where}-{options.path}.json".lower()
+        found = {"digests": len(wanted), "results": total}
+        found = {"of": "part" if part else "whole", "path": options.path, **found}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(where_equal(where, info) | found, indent=1) + "\n")
+        print(f"recorded: {path}", flush=True)
     return int(differing > 0)
 
 
-def record_row(where, info, *found):
-    """Returns the row for RECORD's table, which states where all digests were equal."""
-    machine = f"{processor()}, {where}"
+def where_equal(where, info):
+    """Returns the machine and the build of a run whose digests were all equal."""
+    machine = processor()
     if where == "CUDA":
         major, minor = torch.cuda.get_device_capability()
         machine = f"{torch.cuda.get_device_name()} ({major}.{minor})"
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
-    cells = (date, machine, compiler(info), torch.__version__, info["revision"], *found)
-    return f"| {' | '.join(cells)} |"
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "machine": machine,
+        "instruction_set": where,
+        "compiler": compiler(info),
+        "torch": torch.__version__,
+        "revision": info["revision"],
+    }
 
 
 def compiler(info):

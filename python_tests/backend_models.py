@@ -1,4 +1,4 @@
-"""Models for test_backend.py: each compared with eager in several calls, in training and not."""
+"""Models for test_backend.py, which compares several calls of each with eager, in both modes."""
 
 import random
 from collections.abc import Callable
@@ -24,16 +24,16 @@ torch.library.register_fake("fastact_test::write", lambda out, x: None)
 
 @dataclass
 class Case:
-    """`forward(model, x)` of a model with the parts of Parts, and what the report says."""
+    """`forward(model, x)` of a model with the members of Parts, and the expected report."""
 
     forward: Callable
-    #: What is replaced, in the order of the graph; None where it does not matter.
+    #: The replaced operations, in the order of the graph; None if they do not matter.
     fused: tuple[str, ...] | None = None
     shape: tuple[int, ...] = (4, 8)
-    #: prepare(model, call) before each call.
+    #: Called as prepare(model, call) before each call.
     prepare: Callable = lambda model, call: None
     modes: tuple[bool, ...] = (False, True)  # training or not
-    #: Dynamo leaves the function.
+    #: True if Dynamo breaks the graph.
     breaks: bool = False
     dtype: torch.dtype = torch.float32
     tolerance: float = 3e-5
@@ -41,7 +41,7 @@ class Case:
 
 
 class Parts(nn.Module):
-    """Everything that the cases use."""
+    """The members that the cases use."""
 
     def __init__(self, forward):
         super().__init__()
@@ -383,7 +383,7 @@ CASES = {
 
 
 def observed(model, function, x, needs_grad):
-    """What a call gives and changes; the gradients are taken away."""
+    """Returns the results of a call and what it changes. Removes the gradients."""
     x = x.clone().requires_grad_(needs_grad)
     seeded()
     y = function(x)

@@ -1,5 +1,5 @@
-"""Every form in which an activation is called, as a function of (act, x, grad): for tests that make
-many different calls. Each leaves its arguments as they are and returns a tensor to compare."""
+"""Every form of calling an activation, as a function of (act, x, grad), for tests that make many
+different calls. The functions keep their arguments and return a tensor to compare."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def grad_input(act, x, grad):
 
 
 def training(act, x, grad):
-    """Forward and backward of the functional form and of the in-place form."""
+    """Calls forward and backward of the functional form and of the in-place form."""
     leaf = x.clone().requires_grad_()
     return torch.autograd.grad(act.op_(act.op(leaf) * 1), leaf, grad)[0]
 
@@ -38,7 +38,7 @@ def second_order(act, x, grad):
 
 
 def refused(act, x, grad):
-    """Calls that end in an error of ours, of PyTorch's iterator and of its autograd."""
+    """Makes calls that raise an error of FastAct, of PyTorch's iterator and of its autograd."""
     with pytest.raises(NotImplementedError, match="but got Bool"):
         act.op(x.bool())
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):

@@ -1,4 +1,4 @@
-"""Loads the library once and gives the fixtures over which every test is parametrised."""
+"""Loads the library, and defines the fixtures that parametrize the tests."""
 
 import gc
 import os
@@ -16,14 +16,14 @@ from support import DTYPES, NIGHTLY, dtype_name, library_path, package_path
 if not library_path().exists():
     pytest.exit(f"{library_path()} does not exist: build it, or name it in FASTACT_LIBRARY", 1)
 torch.ops.load_library(str(library_path()))
-# The Python package of the same build, which finds the operators registered.
+# The Python package of the same build. It finds the operators already registered.
 sys.path.append(str(package_path().parent))
-if "OMP_NUM_THREADS" not in os.environ:  # which ThreadSanitizer's runs set to 1
+if "OMP_NUM_THREADS" not in os.environ:  # runs under ThreadSanitizer set it to 1
     torch.set_num_threads(2)
 
 
 def missing_gpu():
-    """Why GPU tests cannot run here, or None."""
+    """Returns why GPU tests cannot run on this machine, or None."""
     if not torch.cuda.is_available():
         return "no GPU that this torch can use"
     if not torch._C._dispatch_has_kernel_for_dispatch_key("fastact::relu", "CUDA"):
@@ -53,9 +53,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Puts slow tests first, so that no process is left with one at the end. Selects the cases that
+    """Sorts slow tests to the front, so that none of them runs alone at the end. Selects cases as
     selection.py describes, and with --op the cases of some activations. Without a GPU, keeps one
-    case of each test that needs one: it is skipped by name."""
+    case of each GPU test, to skip it."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     kept = items
     if missing_gpu() is not None:
@@ -78,14 +78,15 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish(session):
-    """Tests that collect garbage need not look at tens of thousands of tests each time."""
+    """Freezes the collected tests, so that garbage collection in a test does not visit them."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_generate_tests(metafunc):
-    """`act`: every activation in a module that says EVERY_ACTIVATION because it tests formulas, and
-    at night; else one of each kind, as the operators of a kind are made by the same templates."""
+    """Parametrizes `act`: all activations in the nightly run and in modules with EVERY_ACTIVATION,
+    which test formulas. Otherwise one activation of each kind, because the operators of a kind come
+    from the same templates."""
     own = any("act" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
     if "act" in metafunc.fixturenames and not own:
         every = getattr(metafunc.module, "EVERY_ACTIVATION", False) or NIGHTLY
@@ -119,7 +120,7 @@ def cuda():
 
 @pytest.fixture
 def fresh_compiler():
-    """Forgets what torch.compile has compiled, before and after."""
+    """Resets torch.compile before and after the test."""
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

@@ -1,6 +1,6 @@
-"""What FastAct promises for any operands: special values by rule, all others within an error bound.
+"""Checks FastAct's contract for any operands: special values by rule, all others by error bounds.
 
-The oracle is the row's mathematics in long double; nothing here knows how the library computes.
+The oracle is the table row's mathematics in long double, independent of the library's formulas.
 """
 
 import mpmath
@@ -11,15 +11,15 @@ from oracle import FORMATS, LongDouble, bits, correctly_rounded, exact, ulp_of, 
 
 
 def _safe(y, dtype):
-    """Where a partial product is far from the limits of the type in which products are formed,
-    float32 for 16-bit types and else double: beyond, their order would matter."""
+    """Returns where a partial product is far from the limits of the products' type (float32 for
+    16-bit types, else double). Beyond the limits, the order of the products would matter."""
     magnitude = np.abs(y)
     exponent = 100 if dtype.itemsize == 2 else 1000
     return (magnitude > np.longdouble(2) ** -exponent) & (magnitude < np.longdouble(2) ** exponent)
 
 
 def _partial_products(gradients):
-    """Each gradient's product with those to its right."""
+    """Returns the product of each gradient with all gradients to its right."""
     products = [np.ones_like(gradients[0])]
     for gradient in reversed(gradients):
         products.append(gradient * products[-1])
@@ -37,7 +37,7 @@ def _assert_where(selected, actual, expected, operands):
 
 
 def assert_within_contract(act, actual, *operands, is_result=False):
-    """`actual` is D_k of k gradients and x, which broadcast and promote to it."""
+    """Asserts that `actual` is D_k of k gradients and x, which broadcast and promote."""
     operands = [t.detach().to(actual.dtype).expand(actual.shape).cpu() for t in operands]
     actual = actual.detach().cpu()
     dtype, order = actual.dtype, len(operands) - 1
@@ -57,8 +57,8 @@ def assert_within_contract(act, actual, *operands, is_result=False):
         derivative = function(LongDouble, x, order) + np.zeros_like(x)
         absolute = 0.0
         if is_result:
-            # The constants are rounded; and a result that was rounded past the limit, where the
-            # derivative would be negative, has none.
+            # The constants are rounded, and a result may be rounded past the limit, where the
+            # derivative would be negative.
             derivative = np.maximum(derivative, 0) if order == 1 else derivative
             absolute = 2.0**-22 if dtype.itemsize == 2 else 2.0**-51
         factor = _partial_products(gradients)[-1] if gradients else np.ones_like(x)
@@ -70,11 +70,11 @@ def assert_within_contract(act, actual, *operands, is_result=False):
         if order > 0:
             unclear |= ~_safe(derivative, dtype)
             if dtype == torch.float32 and order == 1:
-                # A formula's backward() may stay in float, where such a derivative underflows.
+                # A formula's backward() may compute in float, where such a derivative underflows.
                 unclear |= np.abs(derivative) < np.longdouble(2) ** -150
-                # Nor is it exact of an output that no input has, where it overflows.
+                # For an output that no input has, the derivative may overflow.
                 unclear |= act.takes_output & (np.abs(derivative) > FORMATS[dtype].largest)
-            # Infinities and NaNs decide by themselves, unless the others vanish before they meet.
+            # Infinities and NaNs decide, unless the other factors underflow first.
             for product in _partial_products([np.where(np.isfinite(g), g, 1) for g in gradients]):
                 unclear |= (product != 0) & ~_safe(product, dtype)
         nan = nan_input | (~zero & ~unclear & np.isnan(y))
@@ -96,7 +96,7 @@ def assert_within_contract(act, actual, *operands, is_result=False):
             allowed = allowed + absolute * np.abs(factor)
             return finite & ~(np.abs(results - y) <= allowed)
 
-    # The long double formula may have lost digits: 200 bits decide.
+    # The long double formula may have lost digits, so 200 bits decide.
     for i in np.flatnonzero(too_far(y)):
         decided = exact(function, float(x[i]), order)
         derivative[i] = np.longdouble(mpmath.nstr(decided, 30))

@@ -1,7 +1,7 @@
 """Digests of every operator's bits, for comparing processes and devices.
 
-Run as a script it first checks, for one activation of each kind, that lengths, offsets, strides and
-thread counts change no bit, then prints the digests of this process; with --short only some.
+As a script, it first checks that lengths, offsets, strides and thread counts change no bit, for one
+activation of each kind. Then it prints the digests of this process; with --short only some of them.
 """
 
 import hashlib
@@ -20,15 +20,16 @@ MANY = (1 << 20) + 13  # enough for several threads
 
 
 def raw_values(dtype, count, seed):
-    """All bit patterns of a 16-bit type, else random bits, ordinary values and special ones."""
+    """Returns all bit patterns of a 16-bit type. For other types: random bits, ordinary and special
+    values."""
     generator = torch.Generator().manual_seed(seed)
     if dtype.itemsize == 2:
         return torch.randperm(1 << 16, generator=generator).to(torch.int16).view(dtype)[:count]
     integer = torch.int32 if dtype.itemsize == 4 else torch.int64
     low, high = torch.iinfo(integer).min, torch.iinfo(integer).max
     random = torch.randint(low, high, (count // 2,), dtype=integer, generator=generator).view(dtype)
-    # From integers: a normal distribution takes the C library's logarithm, whose last bits depend
-    # on the processor.
+    # The fractions come from integers, because a normal distribution uses the C library's
+    # logarithm, whose last bits depend on the processor.
     fractions = torch.randint(-(1 << 52), 1 << 52, (count - count // 2,), generator=generator)
     ordinary = (fractions.double() * 2.0**-48).to(dtype)
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan], dtype=dtype)
@@ -37,7 +38,7 @@ def raw_values(dtype, count, seed):
 
 
 def cases(act):
-    """Name, number of operands (gradients, then the input) and function of every form."""
+    """Returns name, number of operands (gradients, then the input) and function of every form."""
     yield "value", 1, lambda x: act.op(x)
     yield "out", 1, lambda x: act.out(x, torch.empty_like(x))
     yield "in_place", 1, lambda x: act.op_(x.clone())
@@ -60,8 +61,8 @@ def same(a, b):
 
 
 def digests(device="cpu", short=False):
-    """Digest by activation, dtype and form: of every 16-bit input, and of some others. The short
-    ones are of each operator's value and gradient alone."""
+    """Returns digests by activation, dtype and form: of all inputs for 16-bit types, and of a
+    sample for the others. `short` includes only values and first gradients."""
     result = {}
     for act in OPERATORS if short else ACTIVATIONS:
         for dtype in DTYPES:
@@ -82,18 +83,18 @@ def digests(device="cpu", short=False):
 
 
 def check_lengths(act, dtype, function, number, device, lengths):
-    """Any length at any offset, dense and strided, gives the bits of the whole."""
+    """Asserts that any length at any offset, dense and strided, gives the bits of the whole."""
     tensors = operands(dtype, 3 * LENGTHS + 200, number, device)
     whole = function(*tensors)
     for n in lengths:
-        start = n % 67  # every offset within a cache line and a packet, with every remainder
+        start = n % 67  # covers every offset within a cache line and a packet
         part = slice(start, start + n)
         assert same(function(*(t[part] for t in tensors)), whole[part]), ("dense", n, start)
         if n % 8 == 0:
             step = 2 + n % 2
             part = slice(start, start + step * n, step)
             assert same(function(*(t[part] for t in tensors)), whole[part]), ("strided", n, start)
-    # Every operand at an offset of its own.
+    # Every operand has an offset of its own.
     room = [torch.empty(LENGTHS, dtype=dtype, device=device) for _ in tensors]
     for n in (1, 7, 33, 130, 1025):
         expected = function(*(t[:n] for t in tensors))

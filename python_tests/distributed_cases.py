@@ -1,11 +1,11 @@
-"""FastAct's operators on DTensors, on every rank of a group. test_distributed.py runs it.
+"""Calls FastAct's operators with DTensors on every rank of a group. test_distributed.py runs it.
 
     python distributed_cases.py gloo 4 FOLDER
 
-starts 4 processes on this machine, which make the same calls on the same meshes. Each compares its
-part of the result with that part of what one process computes, by bits, and counts collectives.
-FOLDER/RANK.json then lists what failed. FOLDER/table.json says for each operator and placement how
-many collectives FastAct's and PyTorch's own operator took.
+starts 4 processes on this machine, which make the same calls on the same meshes. Each process
+compares the bits of its part of a result with the same part of the result of one process, and
+counts collectives. FOLDER/RANK.json lists failures. FOLDER/table.json contains the number of
+collectives of FastAct's and PyTorch's operators, for each operator and placement.
 """
 
 import functools
@@ -42,13 +42,13 @@ import fastact  # noqa: E402
 
 ops = torch.ops.fastact
 REPLICATED, SUM = Replicate(), Partial()
-# Of PyTorch's own, elementwise and of as many tensors: what a call may cost.
+# PyTorch's elementwise operators of one, two, ... tensors: their collectives are the limit.
 THEIRS = (
     torch.relu,
     lambda g, x: torch.ops.aten.threshold_backward(g, x, 0),
     torch.addcmul,
 )
-# On a mesh of two dimensions, for each activation; and for pairs of tensors.
+# Placements on a two-dimensional mesh, for each activation and for pairs of tensors.
 ON_GRIDS = ((Shard(0), Shard(2)), (Shard(0), Shard(0)), (REPLICATED, Shard(2)), (SUM, Shard(0)))
 PAIRED_ON_GRIDS = (
     (Shard(0), Shard(1)),
@@ -58,17 +58,17 @@ PAIRED_ON_GRIDS = (
     (REPLICATED, SUM),
     (SUM, Shard(0)),
 )
-# Even parts; parts of 2 and 1; fewer rows than ranks; one row; no element; one number.
+# Equal parts; parts of 2 and 1; fewer rows than ranks; one row; no element; a scalar.
 SHAPES = ((8, 4), (5, 7, 3), (3, 2), (1, 6), (0, 4), ())
 
 
 def numbers(*shape, dtype=torch.float32):
-    """Eighths, whose sums over a mesh are exact in every type; the same on every rank."""
+    """Returns eighths, the same on every rank. Their sums over a mesh are exact in every type."""
     return (torch.randint(-24, 25, shape) / 8).to(dtype)
 
 
 class Ranks:
-    """This process among the others: its device, the meshes, and what was found."""
+    """This process: its device, the meshes, and its findings."""
 
     def __init__(self, rank, world, device):
         self.rank, self.world, self.device = rank, world, device
@@ -78,7 +78,7 @@ class Ranks:
         shape = (2, 2) if world == 4 else (1, world)
         self.grid = init_device_mesh(kind, shape, mesh_dim_names=("rows", "columns"))
         self.meshes = {f"{world}": self.line, "x".join(map(str, shape)): self.grid}
-        if world == 4:  # two of them at a time
+        if world == 4:  # meshes of two processes, too
             self.meshes["2"] = self.grid["columns"]
 
     def check(self, name, function, *arguments):
@@ -89,7 +89,8 @@ class Ranks:
             self.failures.append(f"{name}: {traceback.format_exc(limit=-4)}")
 
     def place(self, x, mesh, placements):
-        """A DTensor of a tensor that all ranks have; a partial sum is cut into parts of it."""
+        """Makes a DTensor of a tensor that all ranks have. For a partial sum, splits it into
+        summands."""
         x = x.to(self.device, copy=True)
         if not any(isinstance(p, Partial) for p in placements):
             return distribute_tensor(x, mesh, placements, src_data_rank=None)
@@ -104,7 +105,8 @@ class Ranks:
         )
 
     def theirs(self, order, mesh, *how):
-        """PyTorch's own operator of as many tensors: where the result lies, and the collectives."""
+        """Calls PyTorch's operator of as many tensors. Returns the result's placement and the
+        collectives."""
         key = (order, mesh.shape, *how)
         if key not in self.known:
             self.known[key] = self.call_theirs(order, mesh, *how)
@@ -116,7 +118,7 @@ class Ranks:
         return result.placements, count
 
     def assert_is(self, result, expected):
-        """This rank's part of the result has the bits of that part of the expected tensor."""
+        """Asserts that this rank's part of the result has the bits of the expected tensor."""
         assert isinstance(result, DTensor) and result.shape == expected.shape, result
         assert not any(isinstance(p, Partial) for p in result.placements), result.placements
         part = self.place(expected, result.device_mesh, result.placements)
@@ -130,8 +132,8 @@ def counted(function, *arguments, **keywords):
 
 
 def placements_of(mesh, ndim):
-    """All that a tensor of so many dimensions can have on a mesh; of two dimensions the shards of
-    the first and the last."""
+    """Returns all placements of a tensor with `ndim` dimensions on a mesh. On a two-dimensional
+    mesh only the first and last tensor dimension are sharded."""
     dims = range(ndim) if mesh.ndim == 1 else sorted({0, max(ndim - 1, 0)} & set(range(ndim)))
     one = [REPLICATED, *map(Shard, dims), SUM]
     return list(itertools.product(one, repeat=mesh.ndim))
@@ -148,7 +150,7 @@ def text(placements):
 
 
 def every_form(ranks, act, mesh, shape, dtype, placements):
-    """The value, in place, out=, and three derivatives, all tensors placed alike."""
+    """Calls the value, in-place and out= forms, and three derivatives, with equal placements."""
     x = numbers(*shape, dtype=dtype)
     partial = any(isinstance(p, Partial) for p in placements)
     key = f"{text(placements)} on {'x'.join(map(str, mesh.shape))}"
@@ -160,7 +162,7 @@ def every_form(ranks, act, mesh, shape, dtype, placements):
         ranks.assert_is(result, expected)
         if order < len(THEIRS):
             theirs, allowed = ranks.theirs(order, mesh, shape, dtype, placements)
-            # Of a partial sum, some versions of PyTorch leave shards where others leave the whole.
+            # For a partial sum, some versions of PyTorch return shards and others replicate.
             assert partial or result.placements == theirs, (result.placements, theirs)
         else:
             allowed = count if partial else 0
@@ -185,7 +187,7 @@ def every_form(ranks, act, mesh, shape, dtype, placements):
 
 
 def through_autograd(ranks, act, mesh, dtype, placements):
-    """Gradients of first to fourth order; the fourth is PyTorch's operators."""
+    """Computes gradients of the first to fourth order. The fourth uses PyTorch's operators."""
     x, g = (numbers(8, 4, dtype=dtype) for _ in range(2))
 
     def gradients(x, g):
@@ -212,7 +214,7 @@ def through_autograd(ranks, act, mesh, dtype, placements):
 
 
 def mixed(ranks, mesh, shape, placements):
-    """backward() of tensors that are placed differently: as many collectives as PyTorch's."""
+    """Calls backward() with different placements, and compares the collectives with PyTorch's."""
     g, x = numbers(*shape), numbers(*shape)
     placed = [ranks.place(t, mesh, p) for t, p in zip((g, x), placements)]
     result, count = counted(ops.silu_backward, *placed)
@@ -222,7 +224,7 @@ def mixed(ranks, mesh, shape, placements):
 
 
 def in_strides(ranks):
-    """Shards in strides, as FSDP of a tensor-parallel weight leaves them, stay as they are."""
+    """Strided shards, which FSDP makes of tensor-parallel weights, keep their placement."""
     mesh = ranks.grid
     local = numbers(2, 3).to(ranks.device)
     shape = (local.shape[0] * ranks.world, 3)
@@ -257,7 +259,7 @@ def prelu(ranks, mesh, x_placements, w_placements, of_all):
     expected = gradients(*(t.to(ranks.device) for t in (x, w, g)))
     for result, exact in zip(results[:2], expected[:2]):
         ranks.assert_is(result, exact)
-    # Each rank has its part of the sum over what it has of x; eighths add up exactly.
+    # Each rank has the sum over its part of x. Eighths add up exactly.
     assert results[2].shape == w.shape
     for p, of_x in zip(results[2].placements, results[0].placements):
         summed = isinstance(of_x, Shard) and (of_all or of_x.dim != 1)
@@ -319,7 +321,7 @@ def refused(ranks):
 
 
 def out_of_another_placement(ranks):
-    """The result is computed where out lies: PyTorch moves the inputs there."""
+    """The placement of out decides: PyTorch redistributes the inputs to it."""
     x, mesh = numbers(8, 4), ranks.line
     for source, target in ((Shard(0), REPLICATED), (REPLICATED, Shard(1)), (Shard(1), Shard(0))):
         out = ranks.place(x, mesh, [target])
@@ -340,7 +342,7 @@ def inference(ranks):
 
 
 def compiled(ranks):
-    """The rules under torch.compile, with sizes that change."""
+    """Compiles with dynamic sizes."""
     function = torch.compile(lambda x: ops.mish(x) * 2, backend="aot_eager", fullgraph=True)
     for rows in (8, 12):
         x = numbers(rows, 4)
@@ -352,7 +354,7 @@ def compiled(ranks):
 
 
 def in_a_graph(ranks):
-    """On GPUs: recorded once, played again with other numbers."""
+    """Records a CUDA graph, and replays it with other numbers."""
     x = ranks.place(numbers(8, 4), ranks.line, [Shard(0)])
     ops.gelu(x)  # the first call on a device checks its arithmetic
     torch.cuda.synchronize()
@@ -365,11 +367,11 @@ def in_a_graph(ranks):
     ranks.assert_is(y, ops.gelu(again))
 
 
-# ---- forms of several tensors: operators of the test's own, of the shapes that such forms have
+# ---- forms with several tensors: operators defined here, with the schemas of such forms
 
 
 def scaled(self, scale=None, bias=None, residual=None, dim=-1):
-    """selu(self * scale + bias + residual), scale and bias along dim."""
+    """Computes selu(self * scale + bias + residual) with scale and bias along dim."""
     shape = [1] * self.dim()
     shape[dim] = self.shape[dim]
     for factor, add in ((scale, False), (bias, True), (residual, True)):
@@ -393,7 +395,7 @@ def packed_backward(grad_output, self):
 
 
 def gradients_of_sum(grad_output, self, bias):
-    """Of selu(self + bias): by self, and summed by bias."""
+    """Returns the gradients of selu(self + bias): of self, and the summed one of bias."""
     both = ops.selu_backward(grad_output, self + bias)
     return both, both.sum_to_size(bias.shape)
 
@@ -409,7 +411,7 @@ FORMS = {
 
 @functools.cache
 def library():
-    """Kept, as its operators go with it."""
+    """Returns the library. It is kept alive, because its operators disappear with it."""
     made = torch.library.Library("fastact", "FRAGMENT")
     for schema, function in FORMS.items():
         made.define(schema)
@@ -418,7 +420,7 @@ def library():
 
 
 def reductions(mesh, placements):
-    """How many it takes to make a tensor of its partial sums: none along one process."""
+    """Returns the number of reductions of partial sums: none along a mesh dimension of size 1."""
     return sum(isinstance(p, Partial) and mesh.size(i) > 1 for i, p in enumerate(placements))
 
 
@@ -484,7 +486,7 @@ def run(ranks):
         is_first = act.name in kinds
         if ranks.world > 2 and not is_first:
             continue
-        # Every shape for one of them; of the others, one of three dimensions.
+        # Every shape for one of them, and a three-dimensional one for the others.
         whole_table = act.name == "silu"
         dtype = torch.bfloat16 if act.name == "tanh" else torch.float32
         for size, mesh in ranks.meshes.items():
@@ -534,12 +536,12 @@ def run(ranks):
 
 
 def publicly(ranks):
-    """The same through DTensor's public interface, which serves where its inner one has changed."""
+    """Uses DTensor's public interface, which FastAct uses if the private one has changed."""
     from fastact._distributed import public_sharding
 
     for op in public_sharding.overloads():
         public_sharding.register_operator(op)
-    x = numbers(16, 12)  # of a size that no rule was asked for so far
+    x = numbers(16, 12)  # a size for which no rule was requested before
     for act in OPERATORS:
         for placements in ((Shard(0),), (Shard(1),), (REPLICATED,)):
             placed = ranks.place(x, ranks.line, placements)
@@ -558,7 +560,7 @@ def main(rank, backend, world, port, folder):
     device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
     if backend == "nccl":
         torch.cuda.set_device(device)
-    # A rank that waits for one that has failed shall not wait for long.
+    # Limits the time for which a rank waits for a failed one.
     dist.init_process_group(backend, rank=rank, world_size=world, timeout=timedelta(seconds=60))
     torch.manual_seed(0)
     from fastact._distributed import operators, sharding
@@ -580,8 +582,8 @@ def main(rank, backend, world, port, folder):
     if rank == 0:
         (folder / "table.json").write_text(json.dumps(ranks.table))
     dist.destroy_process_group()
-    # One that ends by itself may abort in gloo's threads, after its work (seen with torch 2.11
-    # and torch.relu alone: 3 of 8 runs).
+    # A normal exit may abort in gloo's threads after the work is done (with torch 2.11 and
+    # torch.relu alone: 3 of 8 runs).
     os._exit(0)
 
 

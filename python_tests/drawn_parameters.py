@@ -1,8 +1,8 @@
-"""Parameters drawn at random: two or three of a table do not show what holds for any.
+"""Random parameters, because two or three sets in a table do not show what holds for all.
 
-The first half of the settings are of ordinary size, as people choose them; in the others one
-parameter, or all of them, is zero, tiny, huge, subnormal or not finite. They are a function of the
-activation's name and the seed alone, so that any process draws the same.
+The first half of the settings has ordinary sizes. In the others, one parameter or all of them are
+zero, tiny, huge, subnormal or not finite. The settings depend only on the activation's name and the
+seed, so every process draws the same ones.
 """
 
 import math
@@ -25,19 +25,19 @@ from op_table import (
 )
 from support import values
 
-# For other settings, or more of them.
+# Other values choose other settings, or more of them.
 SEED = int(os.environ.get("FASTACT_SETTINGS_SEED", "1"))
 COUNT = int(os.environ.get("FASTACT_SETTINGS", "32"))
 
 
 @dataclass(frozen=True)
 class Family:
-    """An activation that has parameters."""
+    """An activation with parameters."""
 
-    names: tuple  # the parameters', in the schema's order
-    row: callable  # the oracle table's, for some of them
-    # What a call does with them: the types to which each is rounded, float64's own excepted.
-    rounded: str = ""  # "float32", or "self": the tensor's own; else they are taken as they are
+    names: tuple  # of the parameters, in the order of the schema
+    row: callable  # makes the oracle table's row
+    # How a call rounds the parameters, except for float64 tensors.
+    rounded: str = ""  # "float32", "self" (the tensor's type) or "" (not rounded)
     is_allowed: callable = lambda *values: True
 
 
@@ -62,14 +62,14 @@ def _sign(generator):
 
 
 def _draw_ordinary(generator):
-    """With few decimal digits, as in programs, or with all that a double has."""
+    """Draws a number with few decimal digits, as in programs, or with all digits of a double."""
     size = 2 ** generator.uniform(-4, 4)
     if generator.random() < 0.5:
         size = float(f"{size:.2g}")
     return size if generator.random() < 0.75 else -size
 
 
-# What the other half are, each in turn.
+# The kinds of numbers in the other half, in turn.
 EXTREMES = (
     lambda g: _sign(g) * 2 ** g.uniform(-126, -20),
     lambda g: _sign(g) * 2 ** g.uniform(20, 127),
@@ -102,25 +102,25 @@ class Setting:
 
     @property
     def is_told(self):
-        """Whether the table's row is defined: not of what meets an infinity, nor with 1 / 0."""
+        """Returns whether the row is defined; it is not for 1 / 0 or next to infinities."""
         return self.is_finite and not (self.name == "softplus" and self.values[0] == 0)
 
     def as_used(self, dtype):
-        """The parameters as they are rounded for a tensor of this type."""
+        """Returns the parameters rounded for a tensor of this type."""
         if dtype == torch.float64 or not self.family.rounded:
             return self.values
         single = torch.tensor(self.values, dtype=torch.float64).float()
         return tuple((single.to(dtype) if self.family.rounded == "self" else single).tolist())
 
     def row(self, dtype):
-        """The oracle table's row for these parameters."""
+        """Returns the oracle table's row for these parameters."""
         row = self.family.row(*self.as_used(dtype))
-        # Never the defaults: their closer bounds are the other tests'.
+        # These never count as defaults, whose closer bounds other tests check.
         return replace(row, parameters=self.parameters, defaults=row.defaults or self.parameters)
 
 
 def settings(name, count=COUNT, seed=SEED):
-    """`count` settings of an activation's parameters."""
+    """Returns `count` settings of an activation's parameters."""
     generator = random.Random(f"{name} {seed}")
     family = FAMILIES[name]
     ordinary, extreme = [], []
@@ -142,7 +142,7 @@ def settings(name, count=COUNT, seed=SEED):
 
 
 def _inputs(setting, dtype, device):
-    """Elements of every kind, and of the sizes where this setting's function bends."""
+    """Returns elements of every kind, and elements where this setting's function bends."""
     info = torch.finfo(dtype)
     ends = [0.0, 1.0, info.max, info.tiny, info.smallest_normal * info.eps, math.inf]
     ordinary = values(200, dtype=torch.float64) * 4
@@ -152,15 +152,15 @@ def _inputs(setting, dtype, device):
     pieces = [torch.tensor([*ends, *(-v for v in ends), math.nan]).double(), ordinary]
     pieces.append(torch.exp2(exponents) * torch.sign(torch.randn(100)))
     for value in setting.as_used(dtype):
-        # At a bound and next to it; where a rate times x is of ordinary size.
+        # Values at and next to a bound, and values for which a rate times x has an ordinary size.
         bound = torch.tensor([value, -value], dtype=torch.float64).to(dtype)
         pieces += [bound, torch.nextafter(bound, bound + 1), torch.nextafter(bound, bound - 1)]
         if value != 0:
             pieces += [ordinary * 20 / value, ordinary * value]
     x = torch.cat([piece.to(dtype) for piece in pieces])
     if setting.name == "softplus":
-        # beta x is rounded before it is compared with the threshold, here and in ATen: where that
-        # decides, the exact comparison does not.
+        # FastAct and ATen round beta x before they compare it with the threshold. Elements for
+        # which the exact comparison has another result are omitted.
         beta, threshold = setting.values
         z = x.double() * beta
         compute = torch.float64 if dtype == torch.float64 else torch.float32
@@ -171,7 +171,7 @@ def _inputs(setting, dtype, device):
 
 
 def check_exact(setting, dtype, device):
-    """Value and derivatives, with gradients of 1 and others, are within the contract."""
+    """Asserts that value and derivatives, with gradients of 1 and others, meet the contract."""
     act = setting.row(dtype)
     x = _inputs(setting, dtype, device)
     gradients = [values(len(x), dtype=dtype, device=device) for _ in range(TOP_ORDER)]

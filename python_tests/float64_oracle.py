@@ -8,8 +8,8 @@ from the formula and from rounding factors and sums:
   Each product is rounded once, in the type or a wider one, which gives half an ULP each and 2 ULP
   in total. Rounding to another type between operators adds 1 ULP.
 - The formula adds twice the ULP that its header promises, because one ULP of a factor can be two
-  ULP of the product. If terms of f' cancel, the header counts in ULP of 1/16, and docs/fused.md in
-  ULP of 1/64 of the other factors.
+  ULP of the product. If terms of f' cancel, the header counts in ULP of 1/16, and
+  docs/reference/fused.md in ULP of 1/64 of the other factors.
 - A derivative computed from a rounded result (tanh, sigmoid, in place) has an absolute error of
   2 ULP of the other factors.
 - PyTorch's float64 compositions can cancel, too (x - tanh(x)), which adds 8 float64 ULP of the

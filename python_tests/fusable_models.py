@@ -1,4 +1,4 @@
-"""Models with what fused operators compute, for the tests of programs that look for it."""
+"""Models that can be fused, for the tests of fuse_(), convert() and optimize()."""
 
 import torch
 from torch import nn
@@ -8,7 +8,7 @@ from support import values
 
 
 def norm(channels, kind=nn.BatchNorm2d, **settings):
-    """Batch norm with statistics, as after training."""
+    """Returns a batch norm with statistics, as after training."""
     made = kind(channels, **settings)
     made.running_mean.copy_(values(channels))
     made.running_var.copy_(values(channels).abs() + 0.1)
@@ -24,7 +24,7 @@ def affine(made):
 
 
 class Block(nn.Module):
-    """As torchvision's: one activation in place for both, and an addition in place."""
+    """Like torchvision's block: one in-place activation used twice, and an in-place addition."""
 
     def __init__(self, act=None, downsample=False):
         super().__init__()
@@ -50,7 +50,7 @@ class Block(nn.Module):
 
 
 class Gated(nn.Module):
-    """A gated unit: `way` says how it is written."""
+    """A gated unit. `way` chooses how it is written."""
 
     def __init__(self, way):
         super().__init__()

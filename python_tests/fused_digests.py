@@ -1,7 +1,7 @@
-"""Digests of the fused operators' bits over fixed sets, and those that were recorded.
+"""Digests of the fused operators' bits over fixed sets of operands, and the recorded digests.
 
-As a script it prints those of this process, with --record it writes them to fused_digests.json:
-first on a machine where test_fused.py passes.
+As a script, it prints the digests of this process. With --record it writes them to
+fused_digests.json; do this on a machine where test_fused.py passes.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from support import DTYPES, build_info, dtype_name, library_path
 RECORD = Path(__file__).with_suffix(".json")
 INPUTS = ("scale", "bias", "residual", "gate")
 SETS = [names for n in range(5) for names in itertools.combinations(INPUTS, n)]
-# Rows with a remainder; and images, whose channels are scaled.
+# Rows with a remainder, and images with scaled channels.
 SHAPES = (((37, 53), -1), ((3, 5, 6, 7), 1))
 
 
 def numbers(shape, dtype, seed):
-    """From integers, so that no function of a C library has a part in them: -7.99 to 7.99."""
+    """Returns numbers from -7.99 to 7.99, made of integers without functions of the C library."""
     n = torch.Size(shape).numel()
     whole = (torch.arange(n, dtype=torch.int64) * 7919 + seed * 104729 + 17) % 65521 - 32760
     return (whole.double() / 4100).to(dtype).reshape(shape)
@@ -37,8 +37,8 @@ def call(act, tensors, names, dim):
 
 
 def digests(device="cpu"):
-    """By activation and type: of values for every set of operands, and of gradients by all of them,
-    of which scale's and bias's are sums."""
+    """Returns digests by activation and type: of the values for every set of operands, and of all
+    gradients. The gradients of scale and bias are sums."""
     result = {}
     for act in ACTIVATIONS:
         for dtype in DTYPES:

@@ -29,7 +29,8 @@ LAYOUTS = ("", "channels_last", "transposed", "expanded", "strided", "chunk", "u
 FULL = tuple(f"full {layout}".strip() for layout in LAYOUTS)
 BROADCAST = ("row", "column", "zero_dim")
 VECTOR = ("vector", "vector strided", "vector expanded", "one", *BROADCAST, "full", "full strided")
-# Error bounds of value and gradient, in ULP by dtype, of the other operators: docs/fused.md.
+# Error bounds of value and gradient, in ULP by dtype, of the other operators:
+# docs/reference/fused.md.
 OTHER_ULP = {
     torch.float64: (3.0, 10.0),
     torch.float32: (2.5, 2.5),

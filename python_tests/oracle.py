@@ -1,7 +1,7 @@
 """Exact values: number formats, correct rounding and errors in ULP.
 
-Long double decides nearly every rounding: only where a value lies within a margin of a rounding
-boundary does mpmath compute it again with 200 bits, and with 1200 where these leave two answers.
+Long double decides nearly every rounding. If a value is within a margin of a rounding boundary,
+mpmath computes it again with 200 bits, and with 1200 bits if these leave two answers.
 """
 
 import math
@@ -12,15 +12,15 @@ import mpmath
 import numpy as np
 import torch
 
-# Relative error allowed to the long double oracle: numpy's 80-bit functions are good to about 2^-62
-# on x86. An exponential multiplies its argument's error by the argument, up to a hundred in the
-# range of the narrower formats. Where long double is no wider than double, every value goes to
-# mpmath.
+# The permitted relative error of the long double oracle. numpy's 80-bit functions have errors of
+# about 2^-62 on x86. An exponential multiplies the error of its argument by the argument, which is
+# up to a hundred in the range of the narrower formats. If long double is no wider than double,
+# mpmath computes every value.
 MARGIN = np.longdouble(2.0) ** -58
 MARGIN_OF_NARROW = np.longdouble(2.0) ** -50
 WIDE = np.finfo(np.longdouble).nmant >= 63
 PRECISION = 200
-# The second sees the square of a subnormal bfloat16 beside 1.
+# The second one resolves the square of a subnormal bfloat16 next to 1.
 PRECISIONS = (PRECISION, 1200)
 PI = "3.14159265358979323846264338327950288419716939937510582097494459"
 
@@ -31,7 +31,7 @@ class Format:
 
     dtype: torch.dtype
     integer: torch.dtype
-    digits: int  # of the significand, the hidden one included
+    digits: int  # of the significand, including the hidden one
     smallest: int  # exponent of the smallest subnormal number
     nan: int
 
@@ -52,7 +52,7 @@ FORMATS = {
 
 
 def complementary_error_function(x):
-    """Of a long double array, by MPFR: numpy has none."""
+    """Computes erfc of a long double array with MPFR, because numpy has none."""
     flat = np.asarray(x, np.longdouble).ravel()
     high = flat.astype(np.float64)
     low = np.where(np.isfinite(high), flat - high, 0).astype(np.float64)
@@ -69,7 +69,7 @@ def complementary_error_function(x):
 
 
 class LongDouble:
-    """Arithmetic over numpy long double arrays."""
+    """Arithmetic with numpy long double arrays."""
 
     exp = staticmethod(np.exp)
     expm1 = staticmethod(np.expm1)
@@ -95,7 +95,7 @@ class LongDouble:
 
 
 class Multiprecision:
-    """Arithmetic over mpmath scalars."""
+    """Arithmetic with mpmath scalars."""
 
     exp = staticmethod(mpmath.exp)
     expm1 = staticmethod(mpmath.expm1)
@@ -118,7 +118,7 @@ class Multiprecision:
 
 
 class Differentiable:
-    """Arithmetic over tensors: PyTorch differentiates the row's formula to any order."""
+    """Arithmetic with tensors. PyTorch differentiates the row's formula to any order."""
 
     exp = staticmethod(torch.exp)
     expm1 = staticmethod(torch.expm1)
@@ -144,18 +144,18 @@ class Differentiable:
 
 
 def reference(act):
-    """The activation composed of PyTorch's elementary functions."""
+    """Returns the activation composed of PyTorch's elementary functions."""
     return lambda x: act.derivative(Differentiable, x, 0)
 
 
 def exact(function, x, k, precision=PRECISION):
-    """function(x, k) at a Python float, as an mpmath number."""
+    """Returns function(x, k) of a Python float as an mpmath number."""
     with mpmath.workprec(precision):
         return function(Multiprecision, mpmath.mpf(x), k)
 
 
 def _rounded_exactly(function, x, k, fmt):
-    """The same, rounded; where the last precision leaves two answers, it is a tie."""
+    """Returns exact() rounded. If the last precision leaves two answers, the value is a tie."""
     for precision in PRECISIONS:
         y = exact(function, x, k, precision)
         with mpmath.workprec(PRECISIONS[-1]):
@@ -167,17 +167,17 @@ def _rounded_exactly(function, x, k, fmt):
 
 
 def wide(x):
-    """The elements of a tensor as a flat long double array."""
+    """Returns the elements of a tensor as a flat long double array."""
     return x.detach().cpu().double().reshape(-1).numpy().astype(np.longdouble)
 
 
 def bits(t):
-    """A tensor's bits as integers of its width, in its own shape."""
+    """Returns a tensor's bits as integers of the same width and shape."""
     return t.detach().contiguous().view(FORMATS[t.dtype].integer).reshape(t.shape)
 
 
 def from_bits(patterns, dtype, device="cpu"):
-    """A tensor with the given bit patterns (Python integers, unsigned or signed)."""
+    """Returns a tensor with the given bit patterns (Python integers, unsigned or signed)."""
     width = 8 * dtype.itemsize
     signed = [p - (1 << width) if p >= 1 << (width - 1) else p for p in patterns]
     return torch.tensor(signed, dtype=FORMATS[dtype].integer).view(dtype).to(device)
@@ -188,20 +188,20 @@ def every_16_bit_value(dtype):
 
 
 def _spacing(y, fmt):
-    """Exponent of the unit in the last place at each y (of the binade that holds y)."""
+    """Returns the exponent of the unit in the last place at each y."""
     _, exponent = np.frexp(y)
     return np.maximum(exponent - fmt.digits, fmt.smallest)
 
 
 def _round(y, fmt):
-    """Nearest number of the format, ties to even, as long double; beyond the range: infinity."""
+    """Rounds to the nearest number of the format, ties to even. Overflows to infinity."""
     q = _spacing(y, fmt)
     rounded = np.ldexp(np.rint(np.ldexp(y, -q)), q)
     return np.where(np.abs(rounded) > fmt.largest, np.copysign(np.inf, y), rounded)
 
 
 def _round_exact(y, fmt):
-    """The same for one mpmath number."""
+    """Does the same as _round() for one mpmath number."""
     if not mpmath.isfinite(y) or y == 0:
         return float(y)
     with mpmath.workprec(PRECISIONS[-1]):
@@ -213,7 +213,7 @@ def _round_exact(y, fmt):
 
 
 def rounded(y, dtype):
-    """A long double array as a tensor of the dtype: rounded once, NaN canonical."""
+    """Rounds a long double array once to a tensor of the dtype, with canonical NaNs."""
     with np.errstate(all="ignore"):
         tensor = torch.from_numpy(_round(y, FORMATS[dtype]).astype(np.float64)).to(dtype)
     tensor.view(FORMATS[dtype].integer)[torch.from_numpy(np.isnan(y))] = FORMATS[dtype].nan
@@ -221,7 +221,7 @@ def rounded(y, dtype):
 
 
 def correctly_rounded(act, x, k):
-    """The k-th derivative at every element of x, correctly rounded to x's dtype, NaN canonical."""
+    """Returns the k-th derivative at every x, correctly rounded to x's dtype; NaN is canonical."""
     fmt = FORMATS[x.dtype]
     values = wide(x)
     nan = np.isnan(values)
@@ -247,15 +247,14 @@ def correctly_rounded(act, x, k):
 
 
 def ulp_of(y, dtype):
-    """The unit in the last place of a dtype at each element of a long double array."""
+    """Returns the unit in the last place of a dtype at each element of a long double array."""
     return np.ldexp(np.longdouble(1), _spacing(y, FORMATS[dtype]))
 
 
 def ulp_errors(actual, function, k, x):
-    """|actual - function(x, k)| in units of the last place of the exact value.
+    """Returns |actual - function(x, k)| in ULP of the exact value, for finite elements.
 
-    For finite elements and formats up to 32 bits; float64 needs exact_ulp_errors for more than a
-    rough bound.
+    For float64 this is only a rough bound; exact_ulp_errors() is precise.
     """
     with np.errstate(all="ignore"):
         y = function(LongDouble, wide(x), k)
@@ -263,8 +262,8 @@ def ulp_errors(actual, function, k, x):
 
 
 def exact_ulp_errors(actual, function, k, x, floor=lambda x: 0.0):
-    """The same with mpmath, element by element; where floor(x) is larger than the exact value, in
-    units of its last place."""
+    """Does the same with mpmath, element by element. If floor(x) is larger than the exact value,
+    the result is in ULP of floor(x)."""
     fmt = FORMATS[actual.dtype]
     errors = []
     with mpmath.workprec(PRECISION):

@@ -1,4 +1,4 @@
-"""Text that a command writes into a page: between two comments, the rest is left alone."""
+"""Replaces the generated text of a page, which stands between two comments."""
 
 from pathlib import Path
 
@@ -8,10 +8,21 @@ README = REPOSITORY / "README.md"
 
 
 def put_between_markers(name: str, command: str, text: str, page: Path = README) -> None:
-    """Replaces what stands between the comments `name: written by ...` and `name: end`."""
+    """Replaces the text between the comments `name: written by ...` and `name: end`."""
     begin, end = f"<!-- {name}: written by `{command}` -->", f"<!-- {name}: end -->"
     before, found, rest = page.read_text().partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
         raise ValueError(f"{page}: expected the lines {begin} and {end}, but got none")
     page.write_text(f"{before}{begin}\n{text}{end}{after}")
+
+
+def error_of_finite_inputs(state: dict, name: str) -> float:
+    """Returns the largest error in ULP of a state of `make prove`, or -1 if there are no results. A
+    state of format 1 counts infinite inputs, so that its largest error may be that of the figure's
+    outline."""
+    error = state[name]["max_ulp"]
+    outline = state[name].get("outline")
+    if state["format"] == 1 and error == float("inf") and outline:
+        return max(value for values in outline.values() for value in values)
+    return error

@@ -1,6 +1,6 @@
-"""An interpreter of the PTX that formulas are compiled to: IEEE arithmetic and moves of bits, for
-many inputs at a time, without a GPU. Approximate instructions are as wrong as they may be. Loops it
-does not know."""
+"""An interpreter of the formulas' PTX without a GPU: IEEE arithmetic and moves of bits, for many
+inputs at a time. Approximate instructions have the largest permitted error. Loops are not
+supported."""
 
 import ctypes
 import re
@@ -10,7 +10,7 @@ import numpy as np
 LIBM = ctypes.CDLL("libm.so.6")
 FLOATS = {"f32": (np.uint32, np.float32), "f64": (np.uint64, np.float64)}
 NAN = {"f32": 0x7FFFFFFF, "f64": 0x7FF8000000000000}
-# Relative errors that approximate instructions are given: 2 ULP and 1.
+# Relative errors of the approximate instructions: 2 ULP and 1 ULP.
 APPROXIMATE = {"ex2": 2.0**-22, "rcp": 2.0**-23}
 UNORDERED = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
 
@@ -31,7 +31,7 @@ def to_floats(bits, kind):
 
 
 def to_bits(values, kind):
-    """A result of arithmetic. A GPU's float32 has one NaN."""
+    """Returns the bits of an arithmetic result. float32 has one NaN on a GPU."""
     unsigned, real = FLOATS[kind]
     values = np.asarray(values).astype(real)
     bits = values.view(unsigned).astype(np.uint64)
@@ -39,7 +39,7 @@ def to_bits(values, kind):
 
 
 def flushed(values):
-    """A zero of its sign for each subnormal float32."""
+    """Replaces each subnormal float32 by a zero of the same sign."""
     return np.where(np.abs(values) < 2.0**-126, np.copysign(0.0, values), values)
 
 
@@ -48,7 +48,7 @@ def signed(bits, width):
 
 
 def to_half(bits, kind):
-    """float32 to 16 bits, to nearest even; every NaN becomes 0x7fff."""
+    """Rounds float32 to 16 bits, to nearest even. Every NaN becomes 0x7fff."""
     x = to_floats(bits, "f32")
     if kind == "f16":
         with np.errstate(over="ignore"):
@@ -60,8 +60,8 @@ def to_half(bits, kind):
 
 
 class Machine:
-    """Registers, each with the bits of a value for every input. A branch goes forward: the inputs
-    that take it wait for its label."""
+    """Registers with the bits of a value for every input. Branches only go forward: the inputs that
+    take a branch wait for its label."""
 
     def __init__(self, count, table=()):
         self.count = count
@@ -86,7 +86,7 @@ class Machine:
         self.registers[name] = np.where(self.waiting == "", value, self.get(name))
 
     def run(self, text):
-        """Of a block in braces, each statement."""
+        """Executes each statement of a block in braces."""
         tokens = re.findall(r"[^;{}]*\{[^{};]*,[^{};]*\}[^;]*;|\s*[\w$]+:|[^;{}]+;", text)
         for token in tokens:
             statement = token.strip().rstrip(";").strip()
@@ -116,7 +116,7 @@ class Machine:
 
     @staticmethod
     def width(parts):
-        """Of the result, in bits."""
+        """Returns the width of the result in bits."""
         if "wide" in parts:
             return 64
         kind = parts[-2] if parts[0] == "cvt" else parts[-1]
@@ -135,7 +135,7 @@ class Machine:
             self.put(to, self.get(low) | self.get(high) << 32)
 
     def load(self, low, high, address, offset):
-        """A pair from the table."""
+        """Loads a pair from the table."""
         pairs = self.table[(self.get(address) + np.uint64(offset or 0)) // np.uint64(8)]
         self.put(low, pairs & np.uint64(0xFFFFFFFF))
         self.put(high, pairs >> np.uint64(32))
@@ -159,7 +159,7 @@ class Machine:
         return self.integer(name, kind, x)
 
     def approximate(self, name, bits):
-        """Of float32, with .ftz. Above or below the exact result by the largest error."""
+        """Computes in float32 with .ftz. The result is off by the largest error, up or down."""
         a = flushed(to_floats(bits, "f32").astype(np.float64))
         with np.errstate(all="ignore"):
             exact = np.exp2(a) if name == "ex2" else 1 / a
@@ -256,8 +256,8 @@ class Machine:
 
 
 def run(assembly, operands, table=()):
-    """The bits of a block's result for arrays of bits of each operand; `table` is what a form in
-    segments reads, in words of 64 bits."""
+    """Returns the bits of a block's result for arrays of the operands' bits. `table` is the table
+    of a form in segments, as 64-bit words."""
     machine = Machine(len(operands[0]), table)
     for i, bits in enumerate(operands, 1):
         machine.put(f"%operand{i}", bits)

@@ -51,7 +51,7 @@ class Fault:
         if event == "line":
             place = frame.f_code.co_filename, frame.f_lineno
             self.runs[place] += 1
-            # Python reports a block's first line again at the block's end, when all is done.
+            # Python reports the first line of a `with` block again at its end.
             is_end = self.runs[place] > 1 and linecache.getline(*place).lstrip().startswith("with ")
             if self.runs[place] <= 3 and not is_end:
                 self.number -= 1
@@ -77,7 +77,7 @@ def forget(package):
 
 
 def lacks(package, error):
-    """Asserts that the line for show_config() says why something is missing."""
+    """Asserts that show_config() gives the reason why something is missing."""
     assert f"{type(error).__name__}: " in package.status, (package.status, error)
     assert "simulated" in package.status, package.status
 

@@ -1,7 +1,6 @@
 """Hypothesis strategies for tensors: any shape, layout, alias and bits.
 
-A Spec only describes a tensor, so that the same arguments can be built anew for each call that is
-compared.
+A Spec only describes a tensor, so that each of the compared calls can build the same arguments.
 """
 
 import math
@@ -17,34 +16,34 @@ from test_special_values import nans, specials
 
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65)
 LARGEST = 4000
-# On both sides of vectors, the CPU's blocks and the grain above which PyTorch's threads share work.
+# Sizes around those of vectors, of the CPU's blocks, and of PyTorch's grain for threads.
 EDGES = (15, 16, 17, 127, 128, 129, 511, 512, 513, 1023, 1025, 4097, 32767, 32768, 32769, 65537)
 UNSUPPORTED = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.complex64)
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A tensor by what as_strided() takes, in a storage that others may share."""
+    """The as_strided() arguments of a tensor, in a storage that other tensors may share."""
 
     dtype: torch.dtype
     shape: tuple
     strides: tuple
     offset: int
     storage: int = 0  # specs with the same number share memory
-    seed: int = 0  # of the storage's bits
+    seed: int = 0  # for the storage's bits
     is_view: bool = True  # of a base tensor, with its version counter
-    device: str | None = None  # in place of the device under test
+    device: str | None = None  # instead of the device under test
 
     @property
     def extent(self):
-        """The elements that the storage must hold."""
+        """Returns the number of elements that the storage must hold."""
         steps = ((size - 1) * stride for size, stride in zip(self.shape, self.strides))
         return self.offset + (1 + sum(steps) if 0 not in self.shape else 0)
 
 
-@lru_cache(maxsize=32)  # the same arguments are built anew for each call
+@lru_cache(maxsize=32)  # each call builds the same arguments again
 def random_bits(count, dtype, seed):
-    """Half of the numbers are arbitrary bit patterns, the others ordinary or special."""
+    """Returns numbers: half of them are arbitrary bit patterns, the others ordinary or special."""
     generator = torch.Generator().manual_seed(seed)
     ordinary = (torch.randn(count, dtype=torch.float64, generator=generator) * 3).to(dtype)
     if dtype not in FORMATS:
@@ -59,12 +58,12 @@ def random_bits(count, dtype, seed):
 
 
 def build(specs, device, transform=None):
-    """The tensors of a call, their shared storages between them. `transform` has functions of a
-    storage's elements by its number."""
+    """Returns the tensors of a call, which may share storages. `transform` maps the number of a
+    storage to a function of its elements."""
     bases = {}
     for number in {s.storage for s in specs}:
         sharing = [s for s in specs if s.storage == number]
-        # Some elements lie beyond, so that a write past the end is seen.
+        # Extra elements at the end reveal writes past the end.
         count = max(s.extent for s in sharing) + 3
         base = random_bits(count, sharing[0].dtype, sharing[0].seed)
         base = (transform or {}).get(number, lambda base: base)(base)
@@ -85,7 +84,8 @@ def addresses(spec):
 
 
 def well_defined(specs, written):
-    """Whether no element is written twice, or is written before another is computed from it."""
+    """Returns true if no element is written twice, or written before another is computed from
+    it."""
     target = addresses(specs[written])
     if len(target.unique()) != target.numel():
         return False
@@ -101,8 +101,8 @@ def well_defined(specs, written):
 
 
 def overlaps_in_part(specs, written):
-    """Whether the tensor that is written to shares elements with another, but is not the same view
-    of them."""
+    """Returns true if the written tensor shares elements with another tensor that is not the same
+    view."""
     target = specs[written]
     for i, spec in enumerate(specs):
         if i == written or spec.storage != target.storage:
@@ -139,7 +139,7 @@ LAYOUTS = (
 
 @st.composite
 def layouts(draw, shape):
-    """Strides for the shape."""
+    """Draws strides for the shape."""
     layout = draw(st.sampled_from(LAYOUTS))
     dims = range(len(shape))
     if layout == "overlapping":
@@ -158,7 +158,7 @@ def layouts(draw, shape):
         next_stride = strides[dim] * max(shape[dim], 1)
         if layout == "half_of_a_chunk":
             next_stride *= 2
-    if layout == "strange":  # where a stride says nothing
+    if layout == "strange":  # strides of dimensions of size 1 are arbitrary
         for dim in dims:
             if shape[dim] <= 1 or 0 in shape:
                 strides[dim] = draw(st.integers(0, 99))
@@ -186,7 +186,7 @@ def tensors(draw, storage, dtype, shape):
 
 @st.composite
 def targets(draw, storage, shape, inputs):
-    """A tensor to write to: mostly of the right shape, sometimes one with an input's memory."""
+    """Draws a tensor to write to: mostly of the right shape, sometimes in an input's memory."""
     if draw(st.integers(0, 3)) == 0:
         shape = draw(st.one_of(shapes(), st.just((0,))))
     source = draw(st.sampled_from(inputs))
@@ -206,7 +206,7 @@ def targets(draw, storage, shape, inputs):
 
 @st.composite
 def broadcastable(draw, shape):
-    """A shape that broadcasts to the given one; now and then one that may not."""
+    """Draws a shape that broadcasts to the given one, and sometimes one that may not."""
     if draw(st.integers(0, 19)) == 0:
         return draw(shapes())
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""Shared by the tests: where the library is, tensors of every layout, comparisons by bits."""
+"""Shared by the tests: the library's path, tensors of every layout, comparisons of bits."""
 
 import functools
 import inspect
@@ -15,30 +15,30 @@ import torch
 from oracle import bits
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# Whether tests that repeat themselves do so for minutes (`make fuzz`), not for seconds.
+# Whether tests that repeat calls run for minutes (`make fuzz`) instead of seconds.
 NIGHTLY = bool(os.environ.get("FASTACT_NIGHTLY"))
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def library_path():
-    """The library under test: FASTACT_LIBRARY, else the Makefile's build directory."""
+    """Returns the library under test: FASTACT_LIBRARY, or that of the Makefile's build folder."""
     default = REPOSITORY / "build" / "lib" / "libfastact.so"
     return Path(os.environ.get("FASTACT_LIBRARY", default)).resolve()
 
 
 def package_path():
-    """The Python package of the build that made the library."""
+    """Returns the Python package of the library's build."""
     return library_path().parents[1] / "python" / "fastact"
 
 
 def build_info():
-    """What the loaded library says of itself, by key."""
+    """Returns the lines of the loaded library's build_info() by key."""
     lines = torch.ops.fastact.build_info().splitlines()
     return dict(line.split(": ", 1) for line in lines)
 
 
 def processor():
-    """The name of this machine's CPU."""
+    """Returns the name of this machine's CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -75,19 +75,19 @@ def in_one_case(**axes):
 
 
 def values(*shape, dtype=torch.float32, device="cpu"):
-    """Random values on both sides of zero, some large; the same on every device for one seed."""
+    """Returns random values of both signs, some of them large, the same on every device."""
     return (torch.randn(shape, dtype=torch.float64) * 3).to(dtype).to(device)
 
 
 def smooth_values(act, *shape, dtype=torch.float64, device="cpu", requires_grad=True):
-    """Random values at least 0.2 away from the kinks, so that finite differences hold."""
+    """Returns random values at least 0.2 away from the kinks, for finite differences."""
     x = torch.randn(shape, dtype=torch.float64)
     for kink in act.kinks:
         x = torch.where((x - kink).abs() < 0.2, kink + 0.2 + (x - kink).abs(), x)
     return x.to(dtype).to(device).requires_grad_(requires_grad)
 
 
-# Every way in which a tensor may lie in memory. f(*shape) makes a contiguous tensor to view.
+# Every layout of a tensor. f(*shape) makes a contiguous tensor to view.
 LAYOUTS = {
     "contiguous": lambda f: f(3, 4, 5),
     "channels_last": lambda f: f(2, 3, 4, 5).to(memory_format=torch.channels_last),
@@ -124,18 +124,18 @@ LAYOUTS = {
 
 
 def make(layout, dtype=torch.float32, device="cpu", seed=0):
-    """A tensor of the named layout with reproducible values."""
+    """Returns a tensor of the named layout with reproducible values."""
     torch.manual_seed(seed)
     return LAYOUTS[layout](lambda *shape: values(*shape, dtype=dtype, device=device))
 
 
 def whole_storage(t):
-    """All bytes of the storage behind a tensor, copied."""
+    """Returns a copy of all bytes of a tensor's storage."""
     return torch.tensor((), dtype=torch.uint8, device=t.device).set_(t.untyped_storage()).clone()
 
 
 def assert_same_bits(actual, expected):
-    """Equal shape, dtype and bits; the message shows the first difference."""
+    """Asserts equal shape, dtype and bits. The message shows the first difference."""
     assert actual.dtype == expected.dtype and actual.shape == expected.shape, (
         actual.dtype, actual.shape, expected.dtype, expected.shape,
     )  # fmt: skip
@@ -151,7 +151,7 @@ def assert_same_bits(actual, expected):
 
 
 def error_of(function, *args, **kwargs):
-    """The exception that a call raises, or None."""
+    """Returns the exception that a call raises, or None."""
     try:
         function(*args, **kwargs)
     except Exception as error:
@@ -160,13 +160,13 @@ def error_of(function, *args, **kwargs):
 
 
 def first_line(error):
-    """An error's message up to PyTorch's appended stack information."""
+    """Returns an error's message without the stack information that PyTorch appends."""
     return str(error).split("\n")[0]
 
 
 @contextmanager
 def untouched(*tensors):
-    """Asserts that the tensors keep bits, geometry and version over the block."""
+    """Asserts that the tensors keep their bits, geometry and version in the block."""
 
     def state(t):
         return t.shape, t.stride(), t.storage_offset(), t._version, t.untyped_storage().nbytes()
@@ -178,12 +178,12 @@ def untouched(*tensors):
         assert torch.equal(whole_storage(t), memory)
 
 
-# Makes glibc choose the forms of its functions for processors without FMA.
+# Makes glibc choose its functions for processors without FMA.
 WITHOUT_FMA = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}
 
 
 def form_of_fma(environment):
-    """Which of its forms of fma() the C library chooses, as the place of its code."""
+    """Returns the address of the fma() that the C library chooses."""
     script = (
         "import ctypes; f = ctypes.CDLL('libm.so.6').fma;"
         "print(ctypes.cast(f, ctypes.c_void_p).value % 4096)"
@@ -193,7 +193,7 @@ def form_of_fma(environment):
 
 @contextmanager
 def no_vmap_fallback():
-    """Makes an operator without a batching rule an error instead of a slow loop."""
+    """Makes a missing batching rule an error instead of a slow loop."""
     torch._C._functorch._set_vmap_fallback_enabled(False)
     try:
         yield
@@ -202,7 +202,7 @@ def no_vmap_fallback():
 
 
 def run_python(*arguments, environment=None, cwd=None, timeout=300):
-    """Runs this interpreter with the library's path in its environment; what it printed."""
+    """Runs this interpreter with the library's path in its environment, and returns its output."""
     env = {**os.environ, "FASTACT_LIBRARY": str(library_path()), **(environment or {})}
     done = subprocess.run(
         [sys.executable, *map(str, arguments)],

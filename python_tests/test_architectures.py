@@ -1,6 +1,7 @@
 """Architectures of transformers by each way of using FastAct, beside eager and float64.
 
-Needs transformers, which the tests' requirements do not contain: docs/override.md has the command.
+Needs transformers, which the tests' requirements do not contain: docs/guides/existing-models.md has
+the command.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Under autocast each operator has the types of PyTorch's operator of the same name."""
+"""Under autocast, each operator has the types of PyTorch's operator of the same name."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ EVERY_ACTIVATION = True
 KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
 IN_PYTORCH = {"gelu_tanh": "gelu"}
 on_list = torch._C._dispatch_has_kernel_for_dispatch_key
-# Of those that this build has.
+# The activations of this build.
 PRESENT = [act for act in OPERATORS if hasattr(torch.ops.fastact, act.name)]
 LISTED = {
     device: [act for act in PRESENT if on_list(f"fastact::{act.name}", key)]
@@ -25,7 +25,7 @@ low_precision = pytest.mark.parametrize("low", (torch.bfloat16, torch.float16), 
 
 @contextlib.contextmanager
 def autocast(device, low):
-    """torch.autocast, which wants a GPU even where tensors only stand for some on it."""
+    """Returns torch.autocast, which requires a GPU even for fake tensors on a GPU."""
     before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     torch.set_autocast_enabled(device, True)
     torch.set_autocast_dtype(device, low)
@@ -66,7 +66,7 @@ def check_types(act, device, dtype, low, *queries):
         assert after_product.dtype == low
         for query in queries:
             for operand in (x, after_product):
-                # What PyTorch composes has the types of operators that may be on a list.
+                # PyTorch's compositions have the types of their operators, which may be on a list.
                 expected = query(theirs(act), operand) if is_pytorchs else operand.dtype
                 assert query(act.op, operand) == expected
         assert act.ladder(x, x).dtype == act.op_(x.clone()).dtype == dtype
@@ -81,7 +81,7 @@ def test_types_are_pytorchs(act, device, dtype, low):
 
 @low_precision
 def test_types_are_pytorchs_without_a_gpu(act, dtype, low):
-    """Of fake tensors that stand for some on a GPU; backward would look for it."""
+    """Uses fake tensors on a GPU. Backward would require a GPU."""
     with FakeTensorMode():
         check_types(act, "cuda", dtype, low, result_type)
 

@@ -1,4 +1,4 @@
-"""torch.compile's backend "fastact" and fastact.fuse_: as eager, and what becomes of what."""
+"""torch.compile's backend "fastact" and fastact.fuse_: results equal to eager, and reports."""
 
 import copy
 import pickle
@@ -22,7 +22,7 @@ fused = torch.ops.fastact
 
 @pytest.fixture(autouse=True)
 def every_form(monkeypatch):
-    """Also where it was not faster on a CPU: what is fused does not depend on the machine."""
+    """Fuses also what is not faster on a CPU, so that fusion does not depend on the machine."""
     monkeypatch.setattr(policy, "is_faster", lambda device, name: True)
     monkeypatch.setattr(policy, "takes_norm_alone", lambda device: False)
     monkeypatch.setattr(policy, "FEWEST_ON_CPU", 0)
@@ -36,7 +36,7 @@ def compiled(model, report=None, **settings):
 
 
 def what(report):
-    """What was replaced, without the places."""
+    """Returns the replaced operations of a report, without their lines."""
     return sorted(part for text in report.replaced.values() for part in text.split("; "))
 
 
@@ -46,7 +46,7 @@ def without_reason(text):
 
 @pytest.mark.parametrize("name", CASES)
 def test_as_eager(name):
-    """Values, gradients, buffers and state_dict in four calls, of which two repeat a shape."""
+    """Compares values, gradients, buffers and state_dict in four calls; two repeat a shape."""
     case = CASES[name]
     for training in case.modes:
         report, model = fastact.Report(), Parts(case.forward).to(case.dtype).train(training)
@@ -68,7 +68,7 @@ def test_as_eager(name):
 
 
 def test_dynamic_shapes():
-    """One graph for all sizes but the first."""
+    """One graph serves all sizes except the first."""
     report, model = fastact.Report(), Parts(CASES["functions"].forward).eval()
     ours = compiled(model, report, fullgraph=True, dynamic=True)
     for rows in (3, 5, 64):
@@ -79,7 +79,7 @@ def test_dynamic_shapes():
 
 @pytest.mark.parametrize("kind", (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))
 def test_batch_norms(device, dtype, kind):
-    """Against the same model in float64; beside it another epsilon."""
+    """Compares with the same model in float64, and with another epsilon."""
     shape = (4, 6, 3, 2, 2)[: {nn.BatchNorm1d: 2, nn.BatchNorm2d: 4, nn.BatchNorm3d: 5}[kind]]
     norms = (norm(6, kind), norm(6, kind, eps=1e-3), norm(6, kind, affine=False))
     layers = [layer for n in norms for layer in (n, nn.Mish())]
@@ -115,7 +115,7 @@ def test_a_batch_norm_alone(monkeypatch):
 
 
 def test_batch_norms_compute_their_vectors_together(monkeypatch):
-    """Also if the model reports the use of a function, as torchvision's do."""
+    """Also true if the model logs the use of a function, as torchvision's models do."""
     rewriting = sys.modules["fastact._fusion.rewrite"]
     counts = []
 
@@ -150,7 +150,7 @@ def test_what_was_not_faster_is_renamed_only(monkeypatch):
 
 
 def test_alpha_dropout(device):
-    """With the operator's own random numbers, and at inference without any."""
+    """The operator uses its own random numbers, and none at inference."""
     model, x = (
         nn.Sequential(nn.SELU(), nn.AlphaDropout(0.3)).to(device),
         values(64, 8, device=device),
@@ -188,7 +188,7 @@ class Attention(nn.Module):
 
 
 class Operators(TorchDispatchMode):
-    """Counts the calls of attention's operator for inference."""
+    """Counts calls of the attention operator for inference."""
 
     count = 0
 
@@ -204,7 +204,7 @@ def native_calls(model, *args, **kwargs):
 
 
 def test_attention_calls_the_operator_of_eager():
-    """TorchDynamo captures another call, which is slower at inference."""
+    """TorchDynamo captures another operator, which is slower at inference."""
     x, mask = torch.randn(3, 5, 8), torch.ones(5, 5).triu(1).bool()
     for settings, call, count in (
         ({"batch_first": True}, {}, 1),
@@ -228,7 +228,7 @@ def test_attention_calls_the_operator_of_eager():
 
 
 def test_other_kinds_of_tensor_are_left():
-    """As quantized tensors and subclasses."""
+    """Examples are quantized tensors and subclasses."""
 
     class Own(torch.Tensor):
         pass
@@ -267,7 +267,7 @@ def test_options():
 
 
 def test_the_name_is_registered_by_the_package_or_by_its_import():
-    """An entry point that is there, as in the wheel, is not registered twice."""
+    """An existing entry point, as in the wheel, is not registered twice."""
     assert "fastact" in torch._dynamo.list_backends()
     script = REPOSITORY / "pyproject.toml"
     assert 'fastact = "fastact._backend:fastact_backend"' in script.read_text()
@@ -281,7 +281,7 @@ def fusable():
 
 
 def test_fuse_and_restore():
-    """What is compiled is the call; everything else stays what it was."""
+    """Only the call is compiled; the rest of the module stays as it was."""
     model, x = fusable(), values(2, 4, 5, 5)
     theirs, expected = copy.deepcopy(model), model(x)
     report = fastact.fuse_(model)
@@ -375,7 +375,7 @@ def test_one_thread_changes_a_model_while_another_infers():
     assert errors == []
 
 
-# A process of each rank, which compares fuse_ with eager on its own part of a batch.
+# The program of each rank. It compares fuse_ with eager on its own part of a batch.
 RANKS = """
 import copy, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 import fastact
@@ -418,7 +418,7 @@ if __name__ == "__main__":
 
 
 def test_two_ranks(tmp_path):
-    """DistributedDataParallel and FSDP2."""
+    """Tests DistributedDataParallel and FSDP2."""
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
     from support import package_path

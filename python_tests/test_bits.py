@@ -1,4 +1,4 @@
-"""The same bits from every instruction set, device, length, offset, stride and thread count."""
+"""All instruction sets, devices, lengths, offsets, strides and thread counts give the same bits."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,8 @@ def here():
 @pytest.mark.slow
 @pytest.mark.parametrize("instruction_set", INSTRUCTION_SETS)
 def test_instruction_sets_agree(instruction_set, here):
-    """Each in a process of its own, which also tries lengths, offsets, strides and threads."""
+    """Each runs in a process of its own, which also varies lengths, offsets, strides and
+    threads."""
     if instruction_set not in available_instruction_sets():
         pytest.skip(f"this processor or build has no {instruction_set}")
     printed = run_python(
@@ -43,7 +44,7 @@ def test_instruction_sets_agree(instruction_set, here):
 
 @pytest.mark.slow
 def test_baseline_on_a_processor_without_fma():
-    """Its fma() is then the C library's, in software."""
+    """The C library's fma() then runs in software."""
     if form_of_fma(WITHOUT_FMA) == form_of_fma({}):
         pytest.skip("the C library has one fma() here")
     expected = digests.digests(short=True)
@@ -61,7 +62,7 @@ def test_cuda_lengths_and_offsets(cuda):
 
 
 def test_cuda_every_length(cuda):
-    """All lengths for one activation's forms of each width."""
+    """Runs all lengths for the forms of one activation in each element size."""
     lengths = range(digests.LENGTHS + 1)
     for act in digests.ACTIVATIONS:
         for dtype in (torch.bfloat16, torch.float32):

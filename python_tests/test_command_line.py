@@ -1,4 +1,4 @@
-"""python -m fastact: info, verify and bench, and what they say to a wrong command line."""
+"""python -m fastact: info, verify and bench, and messages for wrong command lines."""
 
 import json
 import re
@@ -24,14 +24,14 @@ def recorded(*names):
 
 
 def few(row):
-    """A row's 16-bit value digests alone, which take milliseconds."""
+    """Returns only a row's 16-bit value digests, which take milliseconds."""
     digests = {t: {"value": row["digests"][t]["value"]} for t in ("bfloat16", "float16")}
     return row | {"digests": digests}
 
 
 @pytest.fixture
 def only_values(monkeypatch):
-    """verify computes the kernels of which there is a record, in place of all."""
+    """Makes verify compute only the kernels in the record."""
     every = _verify.activation_kernels
     monkeypatch.setattr(
         _verify,

@@ -48,7 +48,7 @@ FORMS = (functional, in_place, in_place_on_view, in_place_twice, channels_last_l
 
 
 def every_form(act):
-    """All forms in one graph, as compiling takes longer than what they do."""
+    """Runs all forms in one graph, because compiling takes longer than running them."""
     return lambda xs: [form(act)(x) for form, x in zip(FORMS, xs)]
 
 
@@ -57,7 +57,7 @@ def compile_whole(function, backend, dynamic=None):
 
 
 def assert_compiled_equals_eager(compiled, function, act, device, shapes=((4, 6), (5, 6), (5, 8))):
-    """Values, strides and gradients at several shapes, and without grad; each form has a leaf."""
+    """Compares values, strides and gradients for several shapes, and without gradients."""
     for shape in shapes:
         x = smooth_values(act, *shape, dtype=torch.float32, device=device)
         leaves = [x.detach().clone().requires_grad_() for _ in FORMS]
@@ -93,7 +93,7 @@ of_each_kind = pytest.mark.parametrize(
 @pytest.mark.slow
 @of_each_kind
 def test_inductor(act, device):
-    """All forms in one graph, dynamic shapes: compiling takes seconds."""
+    """Compiles all forms in one graph with dynamic shapes, because compiling takes seconds."""
 
     def function(xs):
         y = in_place_on_view(act)(xs[0]) + functional(act)(xs[0])
@@ -104,15 +104,15 @@ def test_inductor(act, device):
 
 
 def test_inductor_keeps_the_bits(act, device, half):
-    """The compiled program calls the operator, so that it rounds like eager code. With fewer
-    elements a CPU's inlines it (test_inductor.py)."""
+    """The compiled program calls the operator and rounds like eager code. Programs for CPUs inline
+    the operator for fewer elements (test_inductor.py)."""
     x = values(3, 100_000, dtype=half, device=device)
     compiled = compile_whole(lambda x: act.op(x), "inductor")
     assert_same_bits(compiled(x), act.op(x))
 
 
 def mutate(act, x, target, view, out):
-    """An argument changed in place, and out= into an argument."""
+    """Changes an argument in place, and writes to an argument with out=."""
     act.op_(target)
     act.op_(view[1])
     act.out(x, out)
@@ -136,7 +136,7 @@ def test_mutated_arguments(act, device):
 
 @pytest.mark.slow
 def test_mutated_arguments_by_inductor(device):
-    """Of all activations, in one compiled function."""
+    """Tests all activations in one compiled function."""
 
     def function(arguments):
         return [mutate(act, *of_act) for act, of_act in zip(ACTIVATIONS, arguments, strict=True)]
@@ -152,7 +152,7 @@ def test_mutated_arguments_by_inductor(device):
 
 
 def test_as_few_graphs_for_every_shape_as_aten(act, device):
-    """One; with parameters two, as the compiler looks again at floating-point constants."""
+    """Expects one graph, or two with parameters: the compiler first specializes on floats."""
     graphs = []
     for in_place in (act.op_, act.aten_):
         torch._dynamo.reset()
@@ -200,7 +200,7 @@ def test_autocast_inside(act, device):
 
 
 def test_double_backward_through_aot_is_not_possible(act, device):
-    """PyTorch's AOTAutograd has no second derivative."""
+    """PyTorch's AOTAutograd has no second derivatives."""
     x = smooth_values(act, 4, device=device)
     compiled = compile_whole(functional(act), "aot_eager")
     (first,) = torch.autograd.grad((compiled(x) ** 2).sum(), x, create_graph=True)
@@ -218,14 +218,14 @@ def test_out_of_another_shape_is_not_possible(act, device):
 
 
 def backward_compiled(backend):
-    """Within it, backward passes are traced and compiled."""
+    """Compiles backward passes inside the context."""
     return compiled_autograd._enable(
         lambda module: torch.compile(module, backend=backend, fullgraph=True)
     )
 
 
 def test_compiled_autograd(act, device):
-    """All forms in one backward pass, each of a leaf of its own."""
+    """Runs all forms in one backward pass, each with its own leaf."""
     x = smooth_values(act, 4, 6, dtype=torch.float32, device=device)
     leaves = [x.detach().clone().requires_grad_() for _ in FORMS]
 
@@ -255,7 +255,7 @@ def test_compiled_autograd_through_changed_shapes(act, device):
 @of_each_kind
 def test_compiled_autograd_inductor(act, device):
     if device == "cuda" and torch.__version__.startswith("2.11"):
-        # Found with torch.selu_ as well: "Attempt to trace generator", from inductor's own code.
+        # Happens with torch.selu_, too: "Attempt to trace generator", from Inductor's code.
         pytest.skip("torch 2.11 does not compile a whole backward pass by inductor on CUDA")
     function = in_place_on_view(act)
     x = smooth_values(act, 4, 6, dtype=torch.float32, device=device)
@@ -285,7 +285,7 @@ def test_compiled_autograd_double_backward(act, device):
 
 
 def test_training_step(act, device):
-    """A compiled model, its loss and its optimiser step, against eager ones."""
+    """Compares a compiled model, loss and optimizer step with eager ones."""
 
     def train(wrap):
         torch.manual_seed(3)

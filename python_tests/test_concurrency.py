@@ -1,4 +1,4 @@
-"""Threads, forked processes, loading beside computing, and many CUDA streams."""
+"""Threads, forked processes, loading while computing, and many CUDA streams."""
 
 import itertools
 import random
@@ -17,12 +17,12 @@ from support import DTYPES, NIGHTLY, assert_same_bits, run_python, values
 
 THREADS = 16
 SECONDS = 60 if NIGHTLY else 3
-# Below a vector, within a thread's share, and shared among PyTorch's own threads.
+# Less than a vector, one thread's share, and work shared by PyTorch's threads.
 COUNTS = (7, 1000, 40_001)
 
 
 def mixed_calls(device, counts=COUNTS):
-    """Every form of every activation in every type, ready to be made again and again."""
+    """Returns calls of every form of every activation in every type, which can be repeated."""
     calls = []
     for dtype, count in itertools.product(DTYPES, counts):
         x, grad = (values(count, dtype=dtype, device=device) for _ in range(2))
@@ -50,7 +50,7 @@ def test_many_threads_give_the_same_bits(device):
 
 
 def test_eight_streams_at_once(cuda):
-    """Work of eight streams is in flight together, and each sees its own stream's input."""
+    """Eight streams work at the same time, and each call reads its own stream's input."""
     calls = mixed_calls(cuda, counts=(1_000_003,))
     expected = [call() for call in calls]
     torch.cuda.synchronize()
@@ -68,13 +68,14 @@ def test_eight_streams_at_once(cuda):
 
 
 def run_script(script):
-    """What a script prints that may import the tests' modules."""
+    """Returns the output of a script, which can import the tests' modules."""
     return run_python("-c", script, cwd=Path(__file__).parent, timeout=120).strip()
 
 
 @pytest.mark.slow
 def test_first_calls_of_many_threads():
-    """Operators are looked up and the processor is asked at the first call: here all are first."""
+    """The first call looks up operators and detects the processor. Here all calls are first
+    ones."""
     script = f"""
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -140,8 +141,8 @@ with ThreadPoolExecutor({loaders} + 4) as pool:
     assert run_script(script).split() == ["True", "True"]
 
 
-# Runs `first` in a process and `then` in its fork; prints how the child ended for each operator. A
-# child that waits for threads which did not survive the fork is ended by its alarm.
+# Runs `first` in a process and `then` in its fork, and prints for each operator how the child
+# ended. An alarm ends a child that waits for threads which did not survive the fork.
 FORK = """
 import os, signal, sys
 import conftest, torch
@@ -181,7 +182,8 @@ BACKWARD = "act.ladder(torch.ones_like(x), act.op(x.detach()) if act.takes_outpu
 
 
 def ends_of_forks(first, then, wanted, **options):
-    """How the children ended that called our operators and, with libraries=2, PyTorch's."""
+    """Returns how the children ended that called FastAct's and, with libraries=2, PyTorch's
+    operators."""
     settings = {"threads": 1, "count": 40_001, "activations": len(REPRESENTATIVES), "patience": 30}
     settings |= {"libraries": 1} | options
     ends = run_script(FORK.format(first=first, then=then, wanted=wanted, **settings)).split()
@@ -199,7 +201,7 @@ def test_fork_after_use(then):
 
 @pytest.mark.slow
 def test_fork_after_backward():
-    """PyTorch forbids a backward pass in the child then; forward works."""
+    """PyTorch then forbids a backward pass in the child. Forward works."""
     ours, theirs = ends_of_forks("backward", "backward", BACKWARD, libraries=2)
     assert ours == theirs
     assert set(ends_of_forks("backward", "forward", FORWARD)) == {"0"}
@@ -207,7 +209,7 @@ def test_fork_after_backward():
 
 @pytest.mark.slow
 def test_fork_after_use_of_several_threads():
-    """What PyTorch's own operators can do in the child, ours can: neither share work there."""
+    """FastAct's operators work in the child as PyTorch's do: both use one thread there."""
     shared = {"threads": 2, "count": 200_000, "activations": 1, "patience": 3, "libraries": 2}
     ours, theirs = ends_of_forks("forward", "forward", FORWARD, **shared)
     assert ours in (theirs, ["0"])

@@ -18,7 +18,7 @@ pytestmark = [
 
 
 def names(program):
-    """A program's operators of FastAct's."""
+    """Returns the FastAct operators of a program."""
     targets = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
     return [t.split(".")[1] for t in targets if t.startswith("fastact.")]
 
@@ -33,7 +33,7 @@ class Every(nn.Module):
 
 
 class Network(nn.Module):
-    """Batch norm, a residual sum, a gate, in place, a buffer that is written."""
+    """Contains batch norm, a residual sum, a gate, an in-place form and a written buffer."""
 
     def __init__(self):
         super().__init__()
@@ -50,7 +50,7 @@ class Network(nn.Module):
 
 
 class ClampedSwiglu(nn.Module):
-    """As gpt-oss has it."""
+    """Written as in gpt-oss."""
 
     def forward(self, x):
         gate, up = x[..., ::2], x[..., 1::2]
@@ -66,7 +66,7 @@ def saved_and_loaded(program):
 
 
 def test_every_activation_is_renamed(dtype):
-    """The bits are those of an override, and nothing of PyTorch's is left but rrelu."""
+    """The bits are those of an override, and only rrelu remains PyTorch's."""
     x = values(7, 5, dtype=dtype)
     program = export(Every(), x)
     new = fastact.convert(program)
@@ -76,14 +76,14 @@ def test_every_activation_is_renamed(dtype):
     with fastact.override_aten():
         expected = program.module()(x)
     for name, found, wanted in zip(FUNCTIONS, new.module()(x), expected, strict=True):
-        # An override computes relu6 and rrelu by operators of other names.
+        # An override computes relu6 and rrelu with operators of other names.
         if name != "rrelu":
             assert_same_bits(found, wanted)
 
 
 @pytest.mark.parametrize("strict", (False, True))
 def test_a_network(strict):
-    """Saved, loaded and decomposed, of any batch size; the program does not change."""
+    """Converts a network that was saved, loaded or decomposed. The original does not change."""
     model = Network().eval()
     sizes = {"x": {0: torch.export.Dim("batch", min=2, max=64)}}
     program = export(model, values(2, 4, 128, 64), dynamic_shapes=sizes, strict=strict)
@@ -106,7 +106,7 @@ def test_a_network(strict):
 
 
 def test_gradients():
-    """A program that was not decomposed trains."""
+    """A program that was not decomposed can be trained."""
     model, x = Network().eval(), values(2, 4, 128, 64)
     program = export(model, x)
     results = []
@@ -152,7 +152,7 @@ except RuntimeError as error:
 
 @pytest.mark.slow
 def test_a_package_has_the_operators_by_name(tmp_path):
-    """AOTInductor calls them where nothing is fused with them, as of a size that is not known."""
+    """AOTInductor calls operators that it does not fuse, for example with an unknown size."""
     from support import library_path
 
     model, x = nn.SiLU(), values(64)
@@ -178,7 +178,7 @@ class Residual(nn.Module):
 
 
 def test_script_modules():
-    """As `python -m fastact optimize`, with and without a sample."""
+    """Gives the result of `python -m fastact optimize`, with and without a sample."""
     x = values(2, 4, 128, 64)
     module = torch.jit.script(Residual().eval())
     text = str(module.graph)

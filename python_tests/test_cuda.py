@@ -1,5 +1,5 @@
-"""What only a GPU has: graphs, streams, synchronisation, several devices, 2^31 elements, and the
-choice between its approximate instructions and IEEE arithmetic."""
+"""GPU features: graphs, streams, synchronization, several devices, 2^31 elements, and the choice
+between approximate instructions and IEEE arithmetic."""
 
 import re
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("cuda")
 
 
 def test_graph_capture_and_replay(act, dtype):
-    """Value, in-place, out= and a whole training step, replayed with new data."""
+    """Replays the value, in-place and out= forms and a training step with new data."""
     x = values(3000, dtype=dtype, device="cuda")
     leaf = values(3000, dtype=dtype, device="cuda").requires_grad_()
     out = torch.empty_like(x)
@@ -52,7 +52,7 @@ def test_graph_capture_and_replay(act, dtype):
 
 
 def test_side_streams(act):
-    """Work goes to the current stream: it waits for what that stream does, and only for that."""
+    """Work goes to the current stream, and waits only for this stream."""
     streams = [torch.cuda.Stream() for _ in range(4)]
     source = values(1 << 22, device="cuda")
     expected = act.op(source * 2)
@@ -128,7 +128,7 @@ def enough_memory(count):
 
 
 def same_in_chunks(actual, function, chunk=1 << 28):
-    """Compares without a second result of full size."""
+    """Compares in chunks, without a second result of full size."""
     for start in range(0, actual.numel(), chunk):
         part = slice(start, start + chunk)
         assert torch.equal(bits(actual[part]), bits(function(part))), start
@@ -136,8 +136,9 @@ def same_in_chunks(actual, function, chunk=1 << 28):
 
 @pytest.mark.parametrize("act", OPERATORS, ids=lambda act: act.id)
 def test_sizes_where_the_launch_changes(act, dtype):
-    """Of 4 MiB and of 2^23 elements on, a thread takes other numbers of packets
-    (ops/cuda/tuning.h), also of the rows of a strided tensor: a short tensor's bits, repeated."""
+    """From 4 MiB and from 2^23 elements on, a thread takes other numbers of packets
+    (ops/cuda/tuning.h), also in rows of strided tensors. The expected bits are those of a short
+    tensor, repeated."""
     pattern = values(10007, dtype=dtype, device="cuda")
     forms = (act.op, lambda x: act.ladder(x, x))
     expected = [function(pattern) for function in forms]
@@ -154,7 +155,7 @@ def test_sizes_where_the_launch_changes(act, dtype):
 
 @pytest.mark.parametrize("step", (1, 2), ids=("dense", "strided"))
 def test_more_than_2_to_the_31_elements(act, step):
-    """Dense: 2^31 + 77 elements. Strided: an extent past 2^31 of every second element."""
+    """Tests 2^31 + 77 contiguous elements, and every second element with an extent above 2^31."""
     count = (1 << 31) + 77
     enough_memory(count * 2 * 3 + (2 << 30))
     base = torch.empty(count, dtype=torch.bfloat16, device="cuda")
@@ -186,7 +187,7 @@ def test_compiled_with_cuda_graphs(act):
         torch.testing.assert_close(compiled(x), f(x))
 
 
-# ---- Which arithmetic serves, in processes of their own
+# ---- The chosen arithmetic, in processes of their own
 
 LOAD = """
 import os, torch
@@ -220,7 +221,7 @@ print(arithmetic())
 
 
 def test_first_use_in_a_capture():
-    """IEEE arithmetic serves there, and the next use outside of a capture compares."""
+    """Inside the capture IEEE arithmetic is used. The next use outside of a capture compares."""
     script = (
         LOAD
         + """

@@ -1,4 +1,4 @@
-"""No folder knows what docs/architecture.md says it does not; a breach is noticed."""
+"""The rules of docs/dev/architecture.md hold, and scripts/dependencies.py finds breaches."""
 
 import re
 import shutil
@@ -19,14 +19,14 @@ import mutants  # noqa: E402
 
 @pytest.fixture
 def tree(tmp_path):
-    """The sources, to change."""
+    """Returns a copy of the sources that a test can change."""
     for folder in ("ops", "registration"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder)
     return tmp_path
 
 
 def plant(tree, file, line):
-    """Appends a line to a file; where it stands then."""
+    """Appends a line to a file, and returns its place."""
     text = (tree / file).read_text() + line + "\n"
     (tree / file).write_text(text)
     return f"{file}:{text.count(chr(10))}: "
@@ -44,20 +44,20 @@ def test_the_names_are_those_of_the_catalogue():
 
 
 BREACHES = [
-    # No header of Torch below ops/, and nothing of registration/.
+    # ops/ includes no header of torch, and none of registration/.
     ("ops/kernel.h", "#include <ATen/ATen.h>"),
     ("ops/cpu/loop.h", "#include <torch/library.h>"),
     ("ops/cuda/launch.cuh", "#  include <c10/cuda/CUDAStream.h>"),
     ("ops/cpu/instantiate.cpp.in", '#include "torch/types.h"'),
     ("ops/catalogue.cpp", '#include "registration/checks.h"'),
     ("ops/catalogue.cpp", '#include "fastact/fastact.h"'),
-    # No activation's name in the engines and the dispatch keys.
+    # The engines and the dispatch keys name no activation.
     ("ops/cpu/loop.h", "struct Relu;"),
     ("ops/cuda/launch.cuh", "// Of GeluTanh alone."),
     ("ops/cuda/instantiate.cu.in", "using A = Selu;"),
     ("registration/keys/cpu.cpp", 'const bool is_relu = op.name == "relu";'),
     ("registration/keys/pointwise.h", "template <> struct Of<LeakyRelu> {};"),
-    # What one target has stands in ops/math/target/.
+    # Code for one target is in ops/math/target/.
     ("ops/activations/selu.h", "#include <immintrin.h>"),
     ("ops/activations/selu.h", "inline float f(float x) { return __fmaf_rn(x, x, x); }"),
     ("ops/activations/shared/clamp.h", "#if defined(__CUDA_ARCH__)"),
@@ -124,10 +124,10 @@ def test_the_command_prints_breaches_and_ends_with_1(tree):
 
 
 def test_the_page_names_functions_that_are_there():
-    """Of docs/architecture.md: what is called `f()` stands in a file that is linked beside it."""
-    docs = REPOSITORY / "docs"
+    """docs/dev/architecture.md: each `f()` is defined in a file that is linked next to it."""
+    docs = REPOSITORY / "docs" / "dev"
     text = (docs / "architecture.md").read_text()
-    way = text.split("\n## The way of a tensor\n")[1].split("\n## ")[0]
+    way = text.split("\n## A call, step by step\n")[1].split("\n## ")[0]
     files, called = [""], []
     for match in re.finditer(r"\]\(([^)#]+)\)|`([^`]*)\(\)`", way):
         if match[1]:
@@ -141,17 +141,18 @@ def test_the_page_names_functions_that_are_there():
         assert re.search(rf"\b{name}\b", beside), name
 
 
-# What depends on torch's version: registration, autograd, compilers, modules and loading.
+# Code that depends on torch's version: registration, autograd, compilers, modules and loading.
 DEPENDS_ON_TORCH = re.compile(
     r"torch\.(_C|_dynamo|_inductor|autograd|compile|distributed|export|func|fx|jit|library|nn)\b"
     r"|requires_grad|FakeTensor|override_aten|\"meta\"|memory_format"
 )
-# Tests of the package that a build installs: which library it loads depends on the torch it finds.
+# Tests of the installed package: the installed torch decides which library it loads.
 LOAD_THE_PACKAGE = {"test_package.py"}
 
 
 def test_tests_of_what_does_not_depend_on_torch_run_with_one_torch():
-    """Such files have the mark `kernels` or `newest`, so the second torch's run omits them."""
+    """Such files have the mark `kernels` or `newest`, so the run with the second torch omits
+    them."""
     for path in sorted((REPOSITORY / "python_tests").glob("test_*.py")):
         text = path.read_text()
         marks = re.search(r"^pytestmark = .*mark\.(kernels|newest)", text, re.MULTILINE)
@@ -160,7 +161,7 @@ def test_tests_of_what_does_not_depend_on_torch_run_with_one_torch():
 
 
 def test_the_deliberate_breaks_fit_the_tree():
-    """Each replaces a text that its file contains once; `make mutants` could not run otherwise."""
+    """Each break replaces a text that its file contains once, as `make mutants` requires."""
     assert len(mutants.BREAKS) >= 40
     assert set(mutants.broken_texts()) > {
         edit.file for case in mutants.BREAKS for edit in case.edits

@@ -20,7 +20,7 @@ from support import (
 from test_semantics import SELF_OVERLAPPING, assert_our_error
 
 orders = pytest.mark.parametrize("order", range(1, TOP_ORDER + 1))
-# PyTorch's elementwise operators of as many operands: the oracle for shapes, dtypes and strides.
+# PyTorch's elementwise operators by number of operands: the oracle for shapes, types and strides.
 ELEMENTWISE = {
     1: torch.mul,
     2: torch.addcmul,
@@ -29,12 +29,12 @@ ELEMENTWISE = {
 
 
 def elementwise(act, *tensors):
-    """What lies as D_k(g1..gk, x) does: these operators' first operand leads."""
+    """Returns a result with the layout of D_k(g1..gk, x), which the first operand determines."""
     return ELEMENTWISE[len(tensors) - 1](*(tensors[::-1] if act.self_leads else tensors))
 
 
 def operands(order, *shapes, device="cpu", dtype=torch.float32):
-    """`order` gradients and an input, their shapes taken in turn from the given ones."""
+    """Returns `order` gradients and an input, with the given shapes in turn."""
     return [
         values(*s, dtype=dtype, device=device)
         for s, _ in zip(itertools.cycle(shapes), range(order + 1))
@@ -64,10 +64,10 @@ def test_mixed_dtypes_promote(act, device, pair):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_mixed_dtypes_lie_as_pytorchs(act, device, layout):
-    """On a CPU PyTorch converts operands before it chooses strides, on a GPU it does not."""
+    """On a CPU, PyTorch converts operands before it chooses strides; on a GPU it does not."""
     x = make(layout, device=device)
     grads = [x.to(torch.bfloat16), values(*x.shape, device=device).to(torch.bfloat16)]
-    if x.dim() == 4:  # expanded beside channels-last with dimensions of one
+    if x.dim() == 4:  # expanded, next to channels-last with dimensions of 1
         x = x[:1, :2, :1, :1].to(memory_format=torch.channels_last)
         grads = [values(1, device=device).to(torch.bfloat16).expand_as(x)]
     for grad in grads:
@@ -112,7 +112,7 @@ def test_grad_input_may_be_an_operand(act, device, dtype):
 
 
 def test_grad_input_of_another_floating_dtype(act, device):
-    """The result is cast, as PyTorch's two-operand operators do."""
+    """The result is cast, as by PyTorch's operators with two operands."""
     grad, x = operands(1, (50,), device=device)
     for other in DTYPES:
         target = torch.empty(50, dtype=other, device=device)
@@ -122,7 +122,7 @@ def test_grad_input_of_another_floating_dtype(act, device):
 
 @pytest.mark.parametrize("dtypes", list(itertools.product(DTYPES[:2], DTYPES[:2])), ids=str)
 def test_grad_input_overlap_is_found_whatever_the_dtypes(act, device, dtypes):
-    """Also where the operand that overlaps, or the result, is converted."""
+    """Also true if the overlapping operand, or the result, is converted."""
     memory = values(12, dtype=dtypes[0], device=device)
     grad, target = memory[0], memory[:10]
     x = values(10, dtype=dtypes[1], device=device)

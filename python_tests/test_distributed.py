@@ -1,4 +1,4 @@
-"""DTensor: every operator on meshes of processes, by distributed_cases.py; how rules get there."""
+"""DTensor: every operator on meshes of processes (distributed_cases.py), and the registration."""
 
 import importlib
 import json
@@ -25,7 +25,7 @@ CASES = REPOSITORY / "python_tests" / "distributed_cases.py"
 
 @pytest.fixture(params=("gloo 2", pytest.param("gloo 4", marks=pytest.mark.newest), "nccl 2"))
 def group(request):
-    """A backend, and for how many processes there are devices."""
+    """Returns a backend, and the number of processes for which there are devices."""
     backend, world = request.param.split()
     if backend == "gloo":
         return backend, int(world)
@@ -36,7 +36,7 @@ def group(request):
     return backend, int(world)
 
 
-# One test, as its processes take seconds to start: what failed stands in its message.
+# One test, because its processes take seconds to start. Its message lists the failures.
 @pytest.mark.slow
 def test_every_operator_on_every_mesh(group, tmp_path):
     backend, world = group
@@ -57,7 +57,7 @@ def test_every_operator_on_every_mesh(group, tmp_path):
 
 
 def test_devices_in_threads():
-    """A thread for each of two GPUs, at the same time: the bits of the CPU on both."""
+    """Two threads use two GPUs at the same time. Both get the bits of the CPU."""
     if reason := missing_gpu():
         pytest.skip(reason)
     if torch.cuda.device_count() < 2:
@@ -79,7 +79,7 @@ def test_devices_in_threads():
 
 
 def test_every_operator_has_a_rule():
-    """By name: all but those that call others, and what computes no tensor."""
+    """Checks all operators except those that call others, or compute no tensor."""
     defined = {schema.name for schema in torch._C._jit_get_all_schemas()}
     covered = {op._schema.name for op in operators.overloads()}
     without = {name for name in defined if name.startswith("fastact::")} - covered
@@ -95,7 +95,7 @@ def test_every_operator_has_a_rule():
         )
     }
     composed |= {"fastact::clamped_swiglu", "fastact::_clamped_swiglu_backward"}
-    # An element's index in one process's tensor decides whether it is dropped.
+    # Whether an element is dropped depends on its index in the tensor of one process.
     random = {
         f"fastact::{name}"
         for name in (
@@ -110,7 +110,7 @@ def test_every_operator_has_a_rule():
 
 
 def test_elementwise_is_what_the_tag_says():
-    """A result that is not of the shape to which the inputs broadcast would be cut wrongly."""
+    """A result without the shape to which the inputs broadcast would be sharded wrongly."""
     for op in operators.overloads():
         if torch.Tag.pointwise not in op.tags:
             continue
@@ -125,7 +125,7 @@ def test_elementwise_is_what_the_tag_says():
 
 
 CALLS = {
-    # inputs, results, dim; which dimensions can be cut
+    # inputs, results, dim; dimensions that can be sharded
     "elementwise": ([("a", (2, 3)), ("b", (2, 3))], [("", (2, 3))], None, [-2, -1]),
     "broadcast": ([("a", (2, 1)), ("b", (3,))], [("", (2, 3))], None, [-2, -1]),
     "packed": ([("self", (2, 6))], [("", (2, 3))], None, [-2]),
@@ -161,7 +161,7 @@ def in_a_new_process(script):
 
 @pytest.mark.slow
 def test_import_leaves_dtensor_alone():
-    """`import fastact` takes no time for meshes that may not be used."""
+    """`import fastact` does not import DTensor, which may not be used."""
     script = "import sys, fastact; print('torch.distributed.tensor' in sys.modules)"
     assert in_a_new_process(script) == "False"
 
@@ -171,7 +171,7 @@ def test_import_leaves_dtensor_alone():
     "before",
     (
         "import torch.distributed.tensor, fastact",
-        # Somebody only looks whether there is such a module.
+        # A caller may only check whether the module exists.
         "import fastact, importlib.util; importlib.util.find_spec('torch.distributed.tensor');"
         "import torch.distributed.tensor",
     ),
@@ -195,8 +195,8 @@ def forget(*modules):
 
 @pytest.fixture
 def registered_anew(monkeypatch):
-    """Rules that a test changes are made again after it."""
-    importlib.import_module("torch.distributed.tensor")  # whose first import registers rules
+    """Registers the rules again after a test that changes them."""
+    importlib.import_module("torch.distributed.tensor")  # the first import registers the rules
     monkeypatch.setattr(_distributed, "status", None)
     forget("sharding", "public_sharding")
     yield
@@ -206,8 +206,8 @@ def registered_anew(monkeypatch):
 
 
 def test_another_torch(monkeypatch, registered_anew):
-    """Where DTensor's inner interface is another, the public one serves; without that, a line says
-    so, and the operators are there all the same."""
+    """If DTensor's private interface has changed, FastAct uses the public one. Without that, a line
+    says so, and the operators still work on plain tensors."""
     schema = importlib.import_module("torch.distributed.tensor._op_schema")
     monkeypatch.delattr(schema, "OpSpec")
     _distributed.register()

@@ -1,7 +1,7 @@
-"""Runs every example as its page tells a reader to, on small sizes, against an installed FastAct.
+"""Runs every example as examples/README.md describes, with small sizes and an installed FastAct.
 
-The installed FastAct is the one in FASTACT_PREFIX; without that, the build folder of the library
-under test is installed into a temporary folder.
+FASTACT_PREFIX names the installed FastAct. Without it, the build folder of the library under test
+is installed into a temporary folder.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ pytestmark = [pytest.mark.newest, pytest.mark.slow]
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ENVIRONMENT = {
     **os.environ,
-    # OpenMP threads that wait without spinning: other tests or builds may be using the cores.
+    # OpenMP threads wait without spinning, because other tests or builds may use the cores.
     "OMP_WAIT_POLICY": "passive",
     "PATH": str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", ""),
 }
 
 
 def run(*command, code=0):
-    """The finished process; its output is shown where the exit code is another one."""
+    """Runs a command. Fails with its output if the exit code is not `code`."""
     done = subprocess.run(
         [str(word) for word in command], capture_output=True, text=True, env=ENVIRONMENT
     )
@@ -49,7 +49,7 @@ def python(*command, code=0):
 
 
 def in_this_process(script, *arguments, code=0):
-    """Runs a script without the seconds that a new process needs to import torch."""
+    """Runs a script in this process, which saves the seconds of importing torch."""
     known, threads, path, argv = set(sys.modules), torch.get_num_threads(), sys.path[:], sys.argv
     out, errors = io.StringIO(), io.StringIO()
     sys.path.insert(0, str(script.parent))
@@ -73,7 +73,8 @@ def in_this_process(script, *arguments, code=0):
 
 
 def assert_one_sentence(done, *words):
-    """Nothing but one line on stderr, without PyTorch's internals, and with all of `words`."""
+    """Asserts that stderr is one line that contains all of `words`, and none of PyTorch's
+    internals."""
     lines = done.stderr.splitlines()
     assert len(lines) == 1, done.stderr
     assert done.stdout == ""
@@ -98,7 +99,7 @@ def library(prefix):
 
 @pytest.fixture(scope="session")
 def build(prefix, tmp_path_factory):
-    """Builds the C++ example of a folder as a user would, and gives the build folder."""
+    """Builds the C++ example of a folder as a user would, and returns the build folder."""
 
     def build(example):
         folder = tmp_path_factory.mktemp(example)
@@ -112,12 +113,12 @@ def build(prefix, tmp_path_factory):
     return build
 
 
-# --- The paths of README, by the package ---
+# --- With the package ---
 
 
 @pytest.fixture
 def package(monkeypatch):
-    """What the examples import, where it is not installed."""
+    """Puts the package on the examples' path, because it need not be installed."""
     monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", str(package_path().parent))
 
 
@@ -139,7 +140,7 @@ def test_existing_model(package):
 
 
 def test_every_module_can_be_replaced():
-    """With other settings than the defaults, and a module in two places."""
+    """Uses settings other than the defaults, and one module in two places."""
     settings = {"Threshold": (0.5, 0.25), "PReLU": (4,), "CELU": (0.7,), "GELU": ("tanh",)}
     kinds = [kind for kind in fastact.nn.__all__ if hasattr(nn, kind)]
     both = [[getattr(n, kind)(*settings.get(kind, ())) for kind in kinds] for n in (nn, fastact.nn)]
@@ -149,7 +150,7 @@ def test_every_module_can_be_replaced():
     for replaced, ours in zip(model, both[1]):
         assert type(replaced) is type(ours) and repr(replaced) == repr(ours)
         assert torch.equal(replaced(x), ours(x)), ours
-    assert len(kinds) == len(OPERATORS) + 1 - 3  # and prelu; PyTorch lacks three
+    assert len(kinds) == len(OPERATORS) + 1 - 3  # plus prelu, minus three that PyTorch lacks
 
 
 def torchrun(processes, *command, code=0):
@@ -161,7 +162,7 @@ def torchrun(processes, *command, code=0):
 
 @pytest.mark.slow
 def test_distributed(package, tmp_path):
-    """A process dies, and the run is resumed on another mesh, in another way."""
+    """A process dies. The run is resumed on another mesh, with another kind of parallelism."""
     script = (EXAMPLES / "distributed" / "train.py", "--model", "swiglu", "--out", tmp_path)
     first = torchrun(2, *script, "--epochs", 2, "--die-in", 2, code=1)
     assert "from epoch 1\nepoch 1: loss" in first.stdout
@@ -175,7 +176,7 @@ def test_distributed(package, tmp_path):
 
 
 def test_distributed_bits_in_uneven_parts(package, tmp_path):
-    """SELU in a tensor-parallel layer of 250 numbers on 3 processes."""
+    """Tests SELU in a tensor-parallel layer with 250 outputs on 3 processes."""
     script = (EXAMPLES / "distributed" / "train.py", "--out", tmp_path)
     lines = torchrun(3, *script, "--epochs", 1, "--tensor", 3).stdout.splitlines()
     assert lines[0] == "selu on 1 (ddp) x 3 (tensor) processes, gloo, from epoch 1"
@@ -183,23 +184,24 @@ def test_distributed_bits_in_uneven_parts(package, tmp_path):
 
 
 def test_the_page_on_many_gpus(package, tmp_path):
-    page = (EXAMPLES.parent / "docs" / "distributed.md").read_text()
+    page = (EXAMPLES.parent / "docs" / "guides" / "distributed.md").read_text()
     script = tmp_path / "this_file.py"
     block = re.search(r"```python\n(.*?)```", page, re.DOTALL)[1]
-    # torch 2.11 may abort a process of gloo's that ends by itself, with torch.relu as well.
+    # With torch 2.11 a process that uses gloo may abort at its normal exit, with torch.relu, too.
     script.write_text(block + "import os; os._exit(0)\n")
     torchrun(4, script)
 
 
 def test_aot_inductor(package, build, tmp_path):
-    """The package gives the same bits in Python and in C++; this one needs no FastAct."""
+    """The AOTInductor package gives the same bits in Python and C++. This one does not need
+    FastAct."""
     archive = tmp_path / "network.pt2"
     in_python = python(EXAMPLES / "aot_inductor" / "export.py", archive).stdout
     in_cpp = run(build("aot_inductor") / "run_package", archive).stdout
     numbers = [[float.fromhex(line) for line in text.split()] for text in (in_python, in_cpp)]
     assert len(numbers[0]) == 8 and numbers[0] == numbers[1]
     if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
-        return  # without AVX2 the package calls the operator
+        return  # without AVX2, the AOTInductor package calls the operator
     script = f"""
 import torch
 network = torch._inductor.aoti_load_package({str(archive)!r})
@@ -226,7 +228,7 @@ def test_load_cpp(build):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_load_torchscript(library, build, tmp_path, capsys):
-    """Also an archive of PyTorch's operators, into which fused ones were put."""
+    """Tests also an archive of PyTorch's operators into which fused operators were inserted."""
     archive, fused = tmp_path / "network.pt", tmp_path / "fused.pt"
     python(EXAMPLES / "load_torchscript" / "save.py", library, archive)
     program = build("load_torchscript") / "load_torchscript"
@@ -245,12 +247,12 @@ def test_load_torchscript(library, build, tmp_path, capsys):
     assert "fastact::fused_selu" in str(torch.jit.load(fused).graph)
 
 
-# --- An archive that knows no FastAct ---
+# --- An archive with PyTorch's operators only ---
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_override(prefix, build, tmp_path):
-    """It has the bits of FastAct where the library is opened, and where it is preloaded."""
+    """The archive gives FastAct's bits if the library is opened, and if it is preloaded."""
     archive = tmp_path / "network.pt"
     python("-W", "ignore", EXAMPLES / "override" / "save.py", archive)
     program, library = build("override") / "run_archive", prefix / "lib" / "libfastact_aten.so"
@@ -270,7 +272,7 @@ def test_override(prefix, build, tmp_path):
 
 
 def test_override_of_a_server(prefix):
-    """A server that is not linked to torch, and opens it later, as Python does."""
+    """Tests a server that is not linked to torch and opens it later, as Python does."""
     library = prefix / "lib" / "libfastact_aten.so"
     torch_folder = Path(torch.__file__).parent / "lib"
     script = "import torch; print(torch.ops.fastact_aten.is_overriding())"
@@ -287,8 +289,8 @@ def test_override_of_a_server(prefix):
 
 @pytest.fixture(scope="session")
 def demo(prefix, tmp_path_factory):
-    """The whole demo, trained briefly: what it printed, its archives and its app. With two threads
-    and batches of 90, because single threads and batches of 64 are the app's defaults."""
+    """Runs the demo with short training. Returns its output, its archives and its app. Uses two
+    threads and batches of 90, because the app's defaults are one thread and batches of 64."""
     folder = tmp_path_factory.mktemp("digits")
     done = python(
         *(EXAMPLES / "digits" / "demo.py", "--prefix", prefix, "--build-dir", folder),
@@ -298,7 +300,8 @@ def demo(prefix, tmp_path_factory):
 
 
 def table_rows(printed):
-    """(model, device, accuracy, equality, FastAct, PyTorch) of each row of the app's table."""
+    """Returns (model, device, accuracy, equality, FastAct, PyTorch) for each row of the app's
+    table."""
     row = re.compile(
         r"^(selu|relu) +(cpu|cuda) +([\d.]+)% +(.+?) +([\d.]+) us +([\d.]+) us +[\d.]+x$", re.M
     )
@@ -317,7 +320,7 @@ def test_digits_demo(demo):
 
 
 def test_digits_demo_with_an_override(demo):
-    """The archives that know no FastAct have its logits then; SELU's had others before."""
+    """With the override, the archives of PyTorch's operators give FastAct's logits."""
     printed, _, _ = demo
     row = re.compile(
         r"^(selu|relu)\.torch\.pt +cpu +([\d.]+)% +([\d.]+)% +(equal|other), (equal|other) +"
@@ -345,7 +348,7 @@ def test_digits_app_flags(demo):
     assert "batches of 360" in printed
     (row,) = table_rows(printed)
     assert row[:2] == ("selu", "cpu")
-    # Another batch may take another path through the matrix products, but only by a rounding.
+    # Another batch may change how matrix products are computed, but only their rounding.
     assert row[3] == "bit for bit" or re.fullmatch(r"within \de-0[5-9]", row[3])
     assert "Python ran batches of 90" in printed
 
@@ -360,7 +363,7 @@ def test_digits_app_help(demo):
 
 @pytest.fixture(scope="session")
 def wrong_files(demo, tmp_path_factory):
-    """A folder of files that are not what the app wants, and a network without its twin."""
+    """Returns a folder with invalid files, and a network without its twin."""
     _, archives, _ = demo
     folder = tmp_path_factory.mktemp("wrong")
     (folder / "text").write_text("This is no archive.\n")
@@ -374,7 +377,8 @@ def wrong_files(demo, tmp_path_factory):
     return folder
 
 
-# In the flags, A is the folder of archives, T that of wrong files, C a library that is not FastAct.
+# In the flags, A is the folder of archives, T the folder of invalid files, C a library other than
+# FastAct.
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 @pytest.mark.parametrize(
     ("flags", "words"),
@@ -445,9 +449,9 @@ def test_digits_demo_without_fastact(tmp_path):
 
 
 def test_kernelbench(library, device):
-    """Of every activation it measures how far it is from the exact result."""
+    """The example measures the error of every activation."""
     problems = [argument for act in OPERATORS for argument in ("--problem", act.name)]
-    # The comparison with a fast-math build is shown on the same library: its page, not its numbers.
+    # The comparison with a fast-math build uses the same library here: only its output is tested.
     done = python(
         *(EXAMPLES / "kernelbench" / "run.py", "--library", library),
         *("--device", device, "--rows", 1, "--fast-math-library", library, *problems),

@@ -1,4 +1,5 @@
-"""torch.export: programs keep the operator, take dynamic sizes, are saved and run elsewhere."""
+"""torch.export: programs contain the operators, have dynamic sizes, can be saved and run
+elsewhere."""
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 class Functional(torch.nn.Module):
-    """A layer and the activation. The layer is a scale: decomposed matrix products round anew."""
+    """A scale and the activation. A decomposed matrix product would round differently."""
 
     def __init__(self, act):
         super().__init__()
@@ -21,7 +22,7 @@ class Functional(torch.nn.Module):
 
 
 class InPlaceOnView(torch.nn.Module):
-    """Half of a tensor changed in place."""
+    """Changes half of a tensor in place."""
 
     def __init__(self, act):
         super().__init__()
@@ -34,7 +35,7 @@ class InPlaceOnView(torch.nn.Module):
 
 
 class Out(torch.nn.Module):
-    """The out= form into a new tensor."""
+    """Writes to a new tensor with out=."""
 
     def __init__(self, act):
         super().__init__()
@@ -69,7 +70,7 @@ def test_export_save_load_run(act, device, tmp_path, kind, strict):
 
 
 def test_exported_for_training(act, device):
-    """Before decomposition the program trains, in-place forms included."""
+    """Before decomposition the program can be trained, including in-place forms."""
     module = Functional(act).to(device)
     x = values(3, 4, device=device)
     exported = torch.export.export(module, (x,)).module()
@@ -92,7 +93,7 @@ for folder in sys.argv[2:]:
 
 @pytest.mark.slow
 def test_saved_programs_run_in_another_process(tmp_path):
-    """All in one, as starting a process takes longer than what it does."""
+    """Tests all programs in one process, because starting it takes most of the time."""
     folders = []
     for act in REPRESENTATIVES:
         module, x = Functional(act), values(3, 4)

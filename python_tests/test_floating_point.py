@@ -191,5 +191,5 @@ print(((mask.view(torch.int64) == 0) != (expected == 0)).sum().item())
 
 
 def test_conversions_on_threads_that_flush():
-    """Those of operands and results, which torch's kernels compute."""
+    """Operands and results of other types, which torch's kernels convert."""
     assert set(run_python("-c", INHERITED).split()) == {"0"}

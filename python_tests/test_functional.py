@@ -20,7 +20,7 @@ by_operator = pytest.mark.parametrize("act", OPERATORS, ids=lambda act: act.name
 
 
 def function_name(act):
-    """PyTorch writes logsigmoid where the operator is log_sigmoid."""
+    """Returns the name in torch.nn.functional: logsigmoid for log_sigmoid."""
     joined = act.name.replace("_", "")
     return joined if hasattr(pytorch, joined) else act.name
 
@@ -34,7 +34,7 @@ def takes_inplace(function):
 
 
 def numbers_of(act, function):
-    """A row's parameters as the function takes them, or None if it does not take them all."""
+    """Returns a row's parameters as the function's arguments, or None if it lacks one of them."""
     taken = inspect.signature(function).parameters
     schema = {a.name: a.default_value for a in act.packet().default._schema.arguments}
     rest = {k: v for k, v in act.parameters.items() if k not in taken}
@@ -44,7 +44,7 @@ def numbers_of(act, function):
 
 
 def signature_in(docstring):
-    """The parameters and defaults in the first line of a built-in function's docstring."""
+    """Returns the parameters and defaults in the first line of a built-in function's docstring."""
     inside = re.search(r"\((.*?)\)", docstring).group(1)
     pairs = (part.partition("=")[::2] for part in inside.split(","))
     return [(name.strip(), eval(value) if value else None) for name, value in pairs]

@@ -1,6 +1,6 @@
-"""Random calls beside PyTorch's own: the same geometry, versions, graphs and errors; exact values.
+"""Random calls compared with PyTorch's: geometry, versions, graphs, errors, and exact values.
 
-`make test` makes the same few hundred calls each time, `make fuzz` new ones: see CONTRIBUTING.md.
+`make test` makes the same few hundred calls each time, `make fuzz` new ones (docs/dev/testing.md).
 """
 
 import os
@@ -35,10 +35,10 @@ from test_derivative_operators import ELEMENTWISE, elementwise
 
 EVERY_ACTIVATION = True
 
-# PyTorch's about resized outputs.
+# PyTorch warns about resized outputs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# For each test and device, shared by the activations: the time does not grow with their number.
+# Calls of each test on each device. The activations share them, so more activations cost no time.
 EXAMPLES = int(os.environ.get("FASTACT_FUZZ_EXAMPLES", 1000))
 fuzzed = settings(
     max_examples=max(50, EXAMPLES // len(ACTIVATIONS)),
@@ -51,8 +51,8 @@ fuzzed = settings(
 
 
 def forms_of_pytorch(act, whole_row=True):
-    """(functional, in-place, out=) of the row; another elementwise operator of floating-point
-    numbers stands in where PyTorch has no one operator."""
+    """Returns (functional, in-place, out=) of the row. If PyTorch has no single operator, another
+    elementwise floating-point operator replaces it."""
     stand_ins = torch.sigmoid, torch.sigmoid_, lambda x, out: torch.sigmoid(x, out=out)
     if act.is_composed or not whole_row:
         return stand_ins
@@ -64,7 +64,8 @@ def geometry(t):
 
 
 def converted_bits(t):
-    """The bytes of what PyTorch has converted, but for NaNs: its conversions make more than one."""
+    """Returns the bytes of a converted tensor without NaNs, of which PyTorch's conversions make
+    several."""
     return t.isnan().contiguous(), t.masked_fill(t.isnan(), 0).reshape(-1).view(torch.uint8)
 
 
@@ -73,7 +74,7 @@ def with_memory(arguments):
 
 
 def attempt(call, arguments):
-    """(result, None) or (None, error)."""
+    """Returns (result, None) or (None, error)."""
     try:
         return call(*arguments), None
     except Exception as error:
@@ -81,14 +82,14 @@ def attempt(call, arguments):
 
 
 def assert_same_error(act, error, expected):
-    """Ours says what it expected, or is PyTorch's own."""
+    """Asserts that the error has FastAct's form, or is PyTorch's own."""
     assert type(error) is type(expected), (error, expected)
     ours, theirs = first_line(error), first_line(expected)
     assert ours == theirs or re.match(rf"fastact::{act.name}\w*: expected .+, but got .+", ours)
 
 
 def assert_unsupported(act, call, arguments):
-    """Differs from PyTorch, which takes some of these types."""
+    """Asserts the error for types that FastAct does not support. PyTorch supports some of them."""
     with untouched(*with_memory(arguments)):
         error = error_of(call, *arguments)
     assert isinstance(error, NotImplementedError), error
@@ -96,10 +97,10 @@ def assert_unsupported(act, call, arguments):
 
 
 def assert_values(act, result, operands, **options):
-    """Within the contract, in the type to which the operands promote."""
+    """Asserts values within the contract, in the type to which the operands promote."""
     order = len(operands) - 1
     promoted = ELEMENTWISE[order](*operands) if order else operands[0]
-    if result.dtype != promoted.dtype:  # an out= of another type: rounded a second time
+    if result.dtype != promoted.dtype:  # an out= of another type is rounded a second time
         direct = act.ladder(*operands, **options)
         for ours, theirs in zip(*map(converted_bits, (result, direct.to(result.dtype)))):
             assert torch.equal(ours, theirs)
@@ -108,7 +109,7 @@ def assert_values(act, result, operands, **options):
 
 
 def check(act, ours, theirs, specs, make, written=None, **options):
-    """Makes both calls with arguments of their own; the one at `written` is written to."""
+    """Makes both calls with separate arguments. The argument at `written` is written to."""
     arguments = make(specs)
     read = [i for i in range(len(specs)) if i != written or len(specs) == 1]
     if any(specs[i].dtype not in DTYPES for i in read):
@@ -122,14 +123,14 @@ def check(act, ours, theirs, specs, make, written=None, **options):
         assert_same_error(act, error, expected_error)
         return
     if written is not None and overlaps_in_part(specs, written):
-        # PyTorch checks dense tensors only, and computes from what it has overwritten.
+        # PyTorch checks dense tensors only, and reads elements that it has overwritten.
         with untouched(*with_memory(arguments)):
             error = error_of(ours, *arguments)
         assert "refer to a single memory location" in str(error), error
         return
 
     result = ours(*arguments)
-    if len(read) > 3:  # PyTorch has no operator of so many, and products in steps lie otherwise
+    if len(read) > 3:  # PyTorch has no such operator, and separate products have another layout
         expected = expected.new_empty_strided(expected.shape, result.stride())
     assert geometry(result) == geometry(expected)
     assert result.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
@@ -146,7 +147,7 @@ def check(act, ours, theirs, specs, make, written=None, **options):
             before[written].copy_(result)
         else:
             return
-    # No byte has changed but those of the elements that the result has.
+    # Only the bytes of the result's elements have changed.
     for i, (actual, wanted) in enumerate(zip(arguments, before)):
         assert i == written and resized or torch.equal(whole_storage(actual), whole_storage(wanted))
     operands = make(specs)
@@ -171,7 +172,8 @@ def test_value_operators(act, device, call, whole_row):
     elif form == "in_place":
         check(act, act.op_, in_place, specs, make, written=0)
     else:
-        # Some of PyTorch's older operators refuse an out= of another type: ours cast, as newer do.
+        # Some older operators of PyTorch refuse an out= of another type. FastAct's cast, as newer
+        # ones do.
         if specs[0].dtype != specs[1].dtype:
             out = forms_of_pytorch(act, whole_row=False)[2]
         check(act, act.out, out, specs, make, written=1)
@@ -179,7 +181,7 @@ def test_value_operators(act, device, call, whole_row):
 
 @st.composite
 def derivative_calls(draw):
-    """The specs of k gradients and x, and perhaps of a grad_input."""
+    """Draws the specs of k gradients and x, and sometimes of a grad_input."""
     order = draw(st.integers(1, TOP_ORDER))
     shape, dtype = draw(shapes()), draw(dtypes)
     specs = []
@@ -192,7 +194,7 @@ def derivative_calls(draw):
     if order == 1 and draw(st.booleans()):
         target = draw(targets(len(specs), shape, specs))
         if target.device and error_of(torch.broadcast_shapes, *(s.shape for s in specs)):
-            target = replace(target, device=None)  # of two mistakes either may be named
+            target = replace(target, device=None)  # of two errors, either may be reported
         specs.append(target)
     return order, tuple(specs)
 
@@ -200,7 +202,8 @@ def derivative_calls(draw):
 @fuzzed
 @given(call=derivative_calls(), is_result=st.booleans())
 def test_derivative_operators(act, device, call, is_result):
-    """Beside PyTorch's products: its own backward operators order their operands differently."""
+    """Compares with PyTorch's products, because its backward operators order operands
+    differently."""
     order, specs = call
     options, transform = {}, None
     if is_result and act.takes_is_result and specs[order].dtype in DTYPES:
@@ -240,7 +243,7 @@ MODES = {
 
 @dataclass(frozen=True)
 class Scenario:
-    """How an argument comes from a leaf, and in which mode it is used."""
+    """How an argument is made of a leaf, and in which mode it is used."""
 
     leaf: Spec
     requires_grad: bool
@@ -249,7 +252,7 @@ class Scenario:
     mode: str
 
     def link(self, leaf):
-        """The argument."""
+        """Returns the argument."""
         if self.base == "detached":
             leaf = leaf.detach()
         elif self.base in ("computed", "no_grad"):
@@ -258,7 +261,7 @@ class Scenario:
             return VIEWS[self.view](leaf)
 
     def make(self, device):
-        """A leaf and the argument."""
+        """Returns a leaf and the argument."""
         with torch.inference_mode(self.base == "inference"):
             (leaf,) = build((self.leaf,), device)
             leaf.requires_grad_(self.requires_grad)
@@ -280,8 +283,8 @@ def scenarios(draw):
 
 
 def graph_facts(t):
-    version = None if t.is_inference() else t._version  # such tensors have none
-    # A view whose base was changed behind its back has a message in place of a node.
+    version = None if t.is_inference() else t._version  # inference tensors have no version
+    # A view whose base was changed without autograd raises an error instead of returning a node.
     node, error = attempt(lambda: t.grad_fn is not None, ())
     graph = t.requires_grad, node, type(error)
     return t.dtype, t.shape, t.stride(), version, t._is_view(), *graph
@@ -300,7 +303,7 @@ def test_autograd(act, device, scenario, form, seed):
         result, error = attempt(ours, (argument,))
     if expected_error is not None:
         assert_same_error(act, error, expected_error)
-        if scenario.base != "inference":  # PyTorch notices only after the change
+        if scenario.base != "inference":  # PyTorch raises its error only after the change
             assert_same_bits(argument, before)
             assert argument._version == scenario.make(device)[1]._version
         return
@@ -319,7 +322,7 @@ def test_autograd(act, device, scenario, form, seed):
         return
     (gradient,), (wanted,) = gradient, wanted
     assert (gradient.dtype, gradient.shape) == (wanted.dtype, wanted.shape)
-    # What the operator hands to PyTorch, and then PyTorch to the leaf.
+    # The gradient that the operator returns, and the one that the leaf gets.
     from_result = form == "in_place" and act.takes_is_result
     options = {"is_result": True} if from_result else {}
     saved = result.detach() if from_result or act.takes_output else before
@@ -329,6 +332,6 @@ def test_autograd(act, device, scenario, form, seed):
     if fresh_argument is not fresh:
         (direct,) = torch.autograd.grad(fresh_argument, fresh, direct)
     assert_same_bits(gradient, direct)
-    # In place, PyTorch lays it out itself; and where gradient and input lie differently its own
-    # operators prefer now one, now the other.
+    # In place, PyTorch chooses the layout. If gradient and input have different layouts, PyTorch's
+    # own operators are inconsistent.
     assert form == "in_place" or gradient.stride() == direct.stride()

@@ -1,4 +1,4 @@
-"""Above the third derivative, where ATen's operators carry on: orders 4 to 6 against mpmath."""
+"""Derivatives of orders 4 to 6, which use ATen's operators, compared with mpmath."""
 
 import functools
 import itertools
@@ -20,9 +20,9 @@ pytestmark = pytest.mark.newest
 EVERY_ACTIVATION = True
 ORDERS = (4, 5, 6)
 TOLERANCE = 1e-12
-# What is below may be 0, as PyTorch's sigmoid is before its result is subnormal.
+# Smaller values may be 0: PyTorch's sigmoid is 0 before its result is subnormal.
 VANISHING = 1e-300
-# Next to zero, in between, and far out in both tails, where e^x underflows.
+# Near zero, ordinary sizes, and both tails, where e^x underflows.
 SIZES = (
     1e-9, 1e-3, 0.1, 0.31, 0.75, 1.0, 1.4, 2.1, 3.3, 4.9, 7.7, 12.1, 16.9, 19.7, 25.0, 36.3,
     38.1, 51.0, 90.0, 171.0, 343.0, 690.0, 711.0, 1e3, 1e5, 1e12,
@@ -32,7 +32,7 @@ POINTS += (torch.randn(40, generator=torch.Generator().manual_seed(0)) * 4).toli
 
 
 def points(act, dtype=torch.float64, largest=math.inf):
-    """Those that are numbers of the type, but for kinks."""
+    """Returns the points that the type can represent, without kinks."""
     x = torch.tensor([x for x in POINTS if abs(x) <= largest], dtype=torch.float64).to(dtype)
     return x[~torch.isin(x, torch.tensor(act.kinks, dtype=dtype)) & x.isfinite()]
 
@@ -42,7 +42,8 @@ ROWS = {act.id: act for act in ACTIVATIONS}
 
 @functools.cache
 def exact(row, x):
-    """The derivatives of orders 3 to 7 at a float, from the row's third one, or its value."""
+    """Returns the derivatives of orders 3 to 7 at a float, from the row's third derivative or
+    value."""
     act = ROWS[row]
     first = 0 if act.takes_output else 3
     with mpmath.workprec(120):
@@ -53,13 +54,14 @@ def exact(row, x):
 
 
 def by_result(act, form):
-    """Whether the derivatives are polynomials of the result, next to whose limit they cancel."""
+    """Returns true if the derivatives are polynomials of the result, which cancel near its
+    limit."""
     return act.takes_output or form == "in_place" and not act.in_place_keeps_input
 
 
 def assert_exact(ours, act, order, x, form="functional", tolerance=TOLERANCE):
-    """Relative to the derivative, or to the orders next to it where it is close to a zero; of those
-    from a result, to the largest value of the derivative."""
+    """Asserts a relative error: to the derivative, near its zeros to the neighbouring orders, and
+    for derivatives from a result to the derivative's largest value."""
     assert ours.shape == x.shape and ours.dtype == x.dtype
     tiny, huge = max(torch.finfo(x.dtype).smallest_normal, VANISHING), torch.finfo(x.dtype).max
     worst = 0.0
@@ -77,12 +79,12 @@ def assert_exact(ours, act, order, x, form="functional", tolerance=TOLERANCE):
 
 
 def reverse(f):
-    """Elementwise f' by reverse mode."""
+    """Returns the elementwise f' in reverse mode."""
     return lambda x: vjp(f, x)[1](torch.ones_like(x))[0]
 
 
 def forward(f):
-    """Elementwise f' by forward mode."""
+    """Returns the elementwise f' in forward mode."""
     return lambda x: jvp(f, (x,), (torch.ones_like(x),))[1]
 
 
@@ -130,7 +132,7 @@ def test_vmap(act, device):
             for mode in modes:
                 f = mode(f)
             assert_exact(vmap(f)(x), act, len(modes), x)
-        # Batched at a level inside the derivatives.
+        # Batches at a level inside the derivatives.
         f = lambda x: vmap(act.op)(x)  # noqa: E731
         for _ in range(4):
             f = reverse(f)
@@ -139,7 +141,7 @@ def test_vmap(act, device):
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16, torch.float16), ids=str)
 def test_narrower_types_are_computed_in_wider_ones(act, device, dtype):
-    """So that they lose one rounding, but for polynomials of a result that is rounded already."""
+    """They lose one rounding only, except for polynomials of an already rounded result."""
     x = points(act, dtype, largest=100).to(device).requires_grad_()
     factor = 20 if by_result(act, "functional") else 0.51
     y = act.op(x)
@@ -172,7 +174,7 @@ def test_infinities_and_nan(act, device, form):
 
 
 class Calls(TorchDispatchMode):
-    """Which operators are called below autograd."""
+    """Records the operators that are called below autograd."""
 
     def __init__(self):
         super().__init__()
@@ -184,7 +186,7 @@ class Calls(TorchDispatchMode):
 
 
 def test_three_derivatives_cost_what_their_operators_do(act, device):
-    """None of ATen's computes, and D_3 keeps its operands alone, whatever is to follow."""
+    """No ATen operator computes, and D_3 saves only its operands."""
     x = points(act)[8:13].to(device).requires_grad_()
     one = torch.ones_like(x)
     y = act.op(x)
@@ -192,7 +194,7 @@ def test_three_derivatives_cost_what_their_operators_do(act, device):
         for _ in range(2):
             (y,) = torch.autograd.grad(y, x, one, create_graph=True)
         (y,) = torch.autograd.grad(y, x, one)
-    # Where the result is saved, autograd detaches it, and adds what comes by it.
+    # If the result is saved, autograd detaches it and adds its gradient.
     own = {name for name in calls.names if name not in ("aten::detach", "aten::add.Tensor")}
     assert own == {f"fastact::{act.name}{suffix}" for suffix in SUFFIXES[1:]}
     leaves = [torch.randn_like(x).requires_grad_() for _ in range(4)]
@@ -202,7 +204,7 @@ def test_three_derivatives_cost_what_their_operators_do(act, device):
     assert [id(t) for t in kept] == [id(t) for t in leaves]
 
 
-# By a formula, and by the result.
+# Derivatives by a formula, and from the result.
 COMPILED = [act for act in ACTIVATIONS if act.name in ("silu", "sigmoid")]
 compiled = pytest.mark.parametrize("act", COMPILED, ids=lambda act: act.id)
 compiled_whole = functools.partial(torch.compile, fullgraph=True, backend="aot_eager")
@@ -211,7 +213,7 @@ compiled_whole = functools.partial(torch.compile, fullgraph=True, backend="aot_e
 @compiled
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_transforms(act, device):
-    """The fourth derivative in one graph, and the fifth as that graph's backward."""
+    """Compiles the fourth derivative in one graph, and the fifth one as the graph's backward."""
     f = act.op
     for _ in range(4):
         f = reverse(f)

@@ -1,5 +1,5 @@
-"""torch.compile: the formulas inside Inductor's own kernels, with the bits of the eager operators;
-and what is called instead."""
+"""torch.compile: formulas inlined into Inductor's kernels have the eager operators' bits. Also
+tests which operators are called instead."""
 
 import importlib
 import itertools
@@ -34,8 +34,8 @@ ops = torch.ops.fastact
 
 
 def every_input(dtype):
-    """All of 16 bits; of float32 every 1021st, at night every 61st, which are more than 2^26; of
-    float64 random and special ones."""
+    """Returns all inputs of 16-bit types, every 1021st of float32 (every 61st in the nightly run,
+    more than 2^26), and random and special float64 inputs."""
     if dtype.itemsize == 2:
         return torch.arange(-(1 << 15), 1 << 15, dtype=torch.int32).to(torch.int16).view(dtype)
     if dtype == torch.float32:
@@ -45,25 +45,25 @@ def every_input(dtype):
 
 
 def calls(code):
-    """The calls of FastAct's operators in generated code."""
+    """Returns the calls of FastAct's operators in generated code."""
     return re.findall(r"ops\.fastact\.(\w+)\.default\(", "\n".join(code))
 
 
 @pytest.fixture
 def inlined(act):
-    """An activation whose parameters are not unusual, for which there is a call."""
+    """Returns a table row without unusual parameters, for which operators are called."""
     if act.defaults is not None:
         pytest.skip("with unusual parameters the operator is called")
     return act
 
 
 def compiled(function, *args, **settings):
-    """What the compiled function gives, and the code that was generated."""
+    """Returns the results of the compiled function, and the generated code."""
     return run_and_get_code(torch.compile(function, fullgraph=True, **settings), *args)
 
 
 def assert_inlined(function, *args, **settings):
-    """No call, and the bits of the function itself."""
+    """Asserts that no operator is called, and that the bits are those of eager."""
     results, code = compiled(function, *args, **settings)
     assert not calls(code), calls(code)
     expected = function(*args)
@@ -73,16 +73,16 @@ def assert_inlined(function, *args, **settings):
 
 @pytest.fixture
 def rounds_as_eager():
-    """Inductor rounds each operator's operands and result of 16 bits."""
+    """Makes Inductor round each operator's 16-bit operands and results."""
     with torch._inductor.config.patch(emulate_precision_casts=True):
         yield
 
 
 def assert_rounded_once(dtype, device):
-    """f(a * b) * c by two operators and by a fused one, and c * f'(a * b), of 16 bits: within 0.51
-    ULP of the exact result, as a * b is exact in float32, which has more digits than the type. Next
-    to a zero of f' terms cancel: there it is within 2^-20 c. A GPU's approximate values add what
-    breaks ties, times c, and tanhshrink's is within 0.58 in float16."""
+    """Asserts that 16-bit f(a * b) * c, with separate and fused operators, and c * f'(a * b) are
+    within 0.51 ULP of the exact result; a * b is exact in float32. Near a zero of f' terms cancel,
+    and the bound is 2^-20 c. A GPU's approximate values add the tie-breaking constant times c, and
+    float16 tanhshrink is within 0.58 ULP."""
     on_gpu = device == "cuda"
     tie = {torch.bfloat16: 2.0**-134, torch.float16: 2.0**-40}[dtype] * on_gpu
     acts = [act for act in ACTIVATIONS if act.defaults is None]
@@ -114,7 +114,7 @@ def assert_rounded_once(dtype, device):
 
 
 def between(function):
-    """The function between two operations that change no bit, as something to fuse with."""
+    """Puts the function between two operations that change no bit, so that it has neighbours."""
 
     def f(keep, zero, x, *others):
         return torch.where(keep, function(torch.where(keep, x, zero), *others), zero)
@@ -137,7 +137,7 @@ def test_same_bits_as_the_operators(dtype, order):
         function = between(lambda x, *g: act.ladder(*g, x))  # noqa: B023
         result, code = compiled(function, keep, zero, x, *gradients)
         assert_same_bits(result, function(keep, zero, x, *gradients))
-        # Of the same operator's other parameters some are unusual.
+        # Other rows of the operator may have unusual parameters.
         assert act.id != act.name or not calls(code), act.id
         torch._dynamo.reset()
 
@@ -146,7 +146,7 @@ def test_same_bits_as_the_operators(dtype, order):
 @pytest.mark.parametrize("order", (1, 2))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_same_bits_from_the_result(dtype, order):
-    """What backward calls after an in-place operator."""
+    """Tests the operators that backward calls after an in-place operator."""
     for name in ("selu", "elu", "celu", "leaky_relu"):
         op = getattr(ops, name + SUFFIXES[order])
         y = every_input(dtype).cuda()
@@ -219,7 +219,7 @@ def test_one_kernel(inlined):
 
 @pytest.mark.usefixtures("cuda")
 def test_alone_it_is_called(act):
-    """The operator's own kernel is at copy speed, whatever is around it."""
+    """Without neighbours the operator's own kernel is called, because it runs at copy speed."""
     x = values(64, 64, device="cuda")
     result, code = compiled(lambda x: (act.op(x @ x).view(-1), act.op(x)), x)
     assert len(calls(code)) == 2
@@ -237,7 +237,7 @@ def test_a_convolutions_bias_is_added_with_it(act):
 
 @pytest.mark.parametrize("device, has_bias", itertools.product(("cpu", "meta"), (False, True)))
 def test_who_adds_a_convolutions_bias(device, has_bias):
-    """On a GPU Inductor does, by a sum that it fuses; a CPU's convolution adds its own."""
+    """On a GPU Inductor adds the bias in a fused sum. On a CPU the convolution adds it."""
     is_alone = importlib.import_module("fastact._inductor.lowerings").is_alone
     graph = torch.fx.Graph()
     x, weight, bias = map(graph.placeholder, ("x", "weight", "bias"))
@@ -252,7 +252,7 @@ def test_who_adds_a_convolutions_bias(device, has_bias):
     assert is_alone(relu) == (device == "cpu" or not has_bias)
 
 
-# Of f(x) and x: what rounds f(x) before anything is computed with it, and what does not.
+# Functions of f(x) and x that round f(x) before they use it, and functions that do not.
 ROUNDED = {
     "result": lambda y, x: y,
     "view": lambda y, x: y.view(-1),
@@ -279,7 +279,7 @@ NOT_ROUNDED = {
 
 
 def rounds(use):
-    """Whether the lowering of an activation takes its result as rounded, for what `use` makes."""
+    """Returns whether the lowering rounds an activation's result, given its use."""
     is_rounded = importlib.import_module("fastact._inductor.lowerings").is_rounded
     x = torch.zeros(3, 3, dtype=torch.bfloat16)
     graph = make_fx(lambda x: use(ops.hardswish(x), x))(x).graph
@@ -304,7 +304,7 @@ def test_with_precision_casts_everything_is_rounded():
 
 @pytest.mark.usefixtures("cuda")
 def test_any_strides_will_do(act):
-    """No copy is made for an operator that is called, and its result has the strides of eager."""
+    """Operands of a called operator are not copied, and its result has the strides of eager."""
     x = values(4, 8, 16, 16, device="cuda").to(memory_format=torch.channels_last)
     for view in (lambda x: x, lambda x: x[:, ::2], lambda x: x.transpose(1, 3)):
         result, code = compiled(lambda x: act.op(view(x)), x)  # noqa: B023
@@ -326,7 +326,7 @@ def test_mixed_types_are_called(act):
 
 
 class Network(torch.nn.Module):
-    """Two gated layers, an activation in a residual, one in front of a reduction."""
+    """Contains two gated layers, an activation in a residual branch, and one before a reduction."""
 
     def __init__(self, width=64):
         super().__init__()
@@ -349,18 +349,18 @@ def gradients(network, x):
 @pytest.mark.usefixtures("cuda")
 @pytest.mark.parametrize("mode", ("default", "reduce-overhead", "max-autotune-no-cudagraphs"))
 def test_training(mode):
-    """Forward and backward of a network, where the reductions are Inductor's own: close to eager,
-    and no operator called."""
-    network = Network().cuda().double()  # the reductions' order counts less
+    """Trains a network whose reductions are Inductor's. The results are close to eager, and no
+    operator is called."""
+    network = Network().cuda().double()  # the order of reductions matters less in float64
     x = values(32, 64, dtype=torch.float64, device="cuda")
     optimized = torch.compile(network, fullgraph=True, mode=mode)
-    for _ in range(3):  # a CUDA graph is recorded at the second call
+    for _ in range(3):  # the second call records a CUDA graph
         found = gradients(optimized, x)
         torch.testing.assert_close(found, gradients(network, x), rtol=1e-4, atol=1e-4)
 
 
 class Blocks(torch.nn.Module):
-    """Activations behind views of matrix products, as of 4-D tensors, and behind a batch norm."""
+    """Contains activations after views of matrix products and after a batch norm."""
 
     def __init__(self, gelu, relu):
         super().__init__()
@@ -374,8 +374,8 @@ class Blocks(torch.nn.Module):
 
 
 def test_training_saves_what_it_saves_with_pytorchs():
-    """As many bytes, and matrix products' results as they are: a view of one that is saved for
-    backward would be copied to the memory format of the convolution behind it."""
+    """Training saves as many bytes, and the results of matrix products themselves: a saved view
+    would be copied to the memory format of the next convolution."""
     saved = []
 
     def record(module, example_inputs):
@@ -413,7 +413,7 @@ def test_autocast_and_dynamic_shapes(act):
 @pytest.mark.usefixtures("cuda")
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
 def test_what_is_between_is_not_rounded(dtype):
-    """As between PyTorch's own operators, unless its setting says so."""
+    """Like PyTorch's own operators, unless PyTorch's setting requires rounding."""
     assert_rounded_once(dtype, "cuda")
 
 
@@ -421,7 +421,7 @@ def test_what_is_between_is_not_rounded(dtype):
 @pytest.mark.usefixtures("cuda")
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
 def test_what_is_also_written_has_the_bits_of_eager(dtype):
-    """A result of the graph, or a selection from one, that a neighbour takes as well."""
+    """Tests a result of the graph, or a selection from one, that a neighbour uses, too."""
     x = every_input(dtype).cuda()
     for act in ACTIVATIONS:
 
@@ -439,7 +439,7 @@ def test_what_is_also_written_has_the_bits_of_eager(dtype):
 
 @pytest.mark.usefixtures("cuda")
 def test_a_sum_takes_the_short_code():
-    """Of an activation whose arithmetic is the same on any GPU."""
+    """Uses an activation with the same arithmetic on any GPU."""
     kernels = json.loads((package_path() / "_inductor" / "assembly.json").read_text())["ieee"]
     short, value = (
         repr(kernels["kernels"][f"hardswish__{form}__bfloat16__defaults"]["assembly"])
@@ -455,12 +455,12 @@ def test_a_sum_takes_the_short_code():
 
 
 def has_short_code(vectors, name, dtype, code, isa=None):
-    """Whether generated code has an activation's for a result that is not rounded."""
+    """Returns whether generated code contains an activation's code for unrounded results."""
     key = f"{name}__unrounded__{dtype_name(dtype)}__defaults"
     return vectors._lambda(isa or vectors._isa(), key, []) in "".join(code)
 
 
-# The activations whose code on CPUs leaves out what only a rounding needs.
+# The activations whose CPU code for unrounded results is shorter.
 SHORT = {"relu", "leaky_relu", "relu6", "hardtanh", "hardswish", "softsign", "softshrink",
          "hardshrink", "sigmoid"}  # fmt: skip
 
@@ -468,7 +468,7 @@ SHORT = {"relu", "leaky_relu", "relu6", "hardtanh", "hardswish", "softsign", "so
 @pytest.mark.parametrize("isa", ("avx2", "avx512"))
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
 def test_a_cpus_short_code_is_exact_enough(vectors, dtype, isa):
-    """Within 0.005 ULP of the exact value for every value of 16 bits, and 0 where that is."""
+    """All 16-bit values are within 0.005 ULP of the exact value, and 0 where that is 0."""
     if vectors._isa() == "avx2" != isa:
         pytest.skip("Inductor compiles for AVX2 here")
     acts = [act for act in ACTIVATIONS if act.defaults is None and act.name in SHORT]
@@ -494,7 +494,7 @@ def test_a_cpus_short_code_is_exact_enough(vectors, dtype, isa):
 
 @pytest.mark.slow
 def test_a_cpus_sum_takes_the_short_code(vectors):
-    """And what is written the whole one, or Inductor's own operations."""
+    """A written result uses the whole code, or Inductor's own operations."""
     x = values(64, 256, dtype=torch.bfloat16)
     for name in ("hardswish", "relu6"):
         op = getattr(ops, name)
@@ -505,7 +505,7 @@ def test_a_cpus_sum_takes_the_short_code(vectors):
 
 
 def test_a_tiny_constant_is_no_tie(device):
-    """threshold's value may be smaller than what breaks ties next to zero."""
+    """threshold's `value` may be smaller than the constant that breaks ties near zero."""
 
     def f(x, gate):
         return torch.ops.fastact.threshold(x + x, 0.5, 2.0**-110) * gate
@@ -518,7 +518,7 @@ def test_a_tiny_constant_is_no_tie(device):
 
 @pytest.mark.usefixtures("cuda", "rounds_as_eager")
 def test_precision_casts(inlined):
-    """Rounded as in eager, the whole expression has eager's bits."""
+    """With rounding as in eager, the whole expression has eager's bits."""
     x, y = (values(1 << 14, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     assert_inlined(lambda x, y: inlined.op(x * 1.5 + y) * y + 0.25, x, y)
 
@@ -537,7 +537,7 @@ def test_freezing(inlined, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda")
 def test_aot_inductor_package(act, tmp_path):
-    """The package holds the code itself."""
+    """The AOTInductor package contains the code of the formula."""
 
     class Model(torch.nn.Module):
         def forward(self, x, y):
@@ -555,7 +555,7 @@ def test_aot_inductor_package(act, tmp_path):
 
 @pytest.fixture
 def vectors():
-    """Inductor compiles for vectors whose code the package has."""
+    """Skips unless Inductor compiles for vectors that the package has code for."""
     cpu = importlib.import_module("fastact._inductor.vectors")
     if cpu._isa() not in cpu._vectors():
         pytest.skip("Inductor compiles for neither AVX2 nor AVX-512 here")
@@ -575,7 +575,7 @@ def assert_bits_of_eager(found, expected):
 @pytest.mark.parametrize("order", range(3))
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_a_cpu_has_the_operators_bits(vectors, dtype, order):
-    """Of all activations, in one compiled function; the length leaves a part of a vector."""
+    """Tests all activations in one compiled function. The length is no multiple of a vector."""
     x = torch.cat([every_input(dtype), torch.ones(3, dtype=dtype)])
     x = x[:: 1 if dtype.itemsize == 2 or NIGHTLY else 37]
     keep, zero = torch.ones_like(x, dtype=torch.bool), torch.zeros((), dtype=dtype)
@@ -598,7 +598,7 @@ def test_a_cpu_has_the_operators_bits(vectors, dtype, order):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_a_cpu_held_to_avx2(vectors, dtype):
-    """The other instruction set's code, on a CPU that has more."""
+    """Tests the AVX2 code on a CPU with AVX-512."""
     acts = [act for act in ACTIVATIONS if act.defaults is None]
     x, g = values(1003, dtype=dtype), torch.linspace(-2, 2, 1003).to(dtype)
     keep, zero = torch.ones_like(x, dtype=torch.bool), torch.zeros((), dtype=dtype)
@@ -665,7 +665,7 @@ def test_a_cpu_trains(vectors):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_a_cpu_alone(vectors, dtype):
-    """A call takes longer than Inductor's loop over few elements."""
+    """For few elements, a call takes longer than Inductor's loop."""
     acts = [act for act in ACTIVATIONS if act.name in ("relu", "gelu", "selu")]
     x = values(64, 64, dtype=dtype)
 
@@ -681,8 +681,8 @@ def test_a_cpu_alone(vectors, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 @pytest.mark.parametrize("name", ["relu", "selu"])
 def test_a_cpu_alone_calls(vectors, name, dtype):
-    """Over many, the operator's own kernel is faster, and it is taken where their number is not
-    known."""
+    """For many elements the operator's own kernel is faster. It is also called if their number is
+    unknown."""
     op = getattr(ops, name)
     x = values(*((1 << 8, 1 << 8) if dtype.itemsize == 2 else (1 << 11, 1 << 11)), dtype=dtype)
     for operand, settings in ((x, {}), (values(64, 64, dtype=dtype), {"dynamic": True})):
@@ -711,7 +711,7 @@ torch.save(torch._inductor.aoti_load_package(package)(*torch.load(operands)), re
 
 @pytest.mark.slow
 def test_a_cpu_package_holds_the_code(vectors, tmp_path):
-    """And needs no FastAct where it runs."""
+    """The AOTInductor package runs without FastAct."""
 
     def f(x, y):
         return ops.gelu(x * y) * y
@@ -725,8 +725,8 @@ def test_a_cpu_package_holds_the_code(vectors, tmp_path):
 
 @pytest.mark.slow
 def test_a_package_that_calls_says_what_it_misses(tmp_path):
-    """A result of a size that is not known is the called operator's."""
-    sizes = (({0: torch.export.Dim("n", min=2)},),)  # of the arguments of forward()
+    """For an unknown size the package calls the operator."""
+    sizes = (({0: torch.export.Dim("n", min=2)},),)  # for the arguments of forward()
     package = package_of(ops.silu, (values(64),), tmp_path / "model.pt2", dynamic_shapes=sizes)
     with pytest.raises(AssertionError) as error:
         run_python("-c", WITHOUT_FASTACT, package, "", "")
@@ -738,14 +738,14 @@ def test_a_package_that_calls_says_what_it_misses(tmp_path):
 
 @pytest.fixture
 def inlining(device, request):
-    """A device into whose kernels the code goes."""
+    """Returns a device into whose kernels Inductor inlines."""
     if device == "cpu":
         request.getfixturevalue("vectors")
     return device
 
 
 def with_special_values(tensors, share=0.05):
-    """Some of each tensor's elements are zeros, infinities, NaNs, tiny or large."""
+    """Replaces some elements of each tensor by zeros, infinities, NaNs, tiny and large numbers."""
     special = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-40, 3e4, -3e4])
     for t in tensors:
         places = torch.rand(t.shape) < share
@@ -754,7 +754,7 @@ def with_special_values(tensors, share=0.05):
 
 
 def assert_all_inlined(function, *args):
-    """Of a list of results: no call, the bits of eager, and its strides."""
+    """Asserts that no operator is called, and that all results have eager's bits and strides."""
     results, code = compiled(function, *args)
     assert not calls(code), calls(code)
     assert_same = assert_same_bits if args[0].is_cuda else assert_bits_of_eager
@@ -768,7 +768,7 @@ def assert_all_inlined(function, *args):
 
 @pytest.mark.slow
 def test_fused_operators(inlining, dtype):
-    """Every activation with all operands, and one with each set of them; a scale of float32."""
+    """Tests all activations with all operands, one with each set of them, and a float32 scale."""
     acts = [act for act in ACTIVATIONS if act.defaults is None]
     (silu,) = (act for act in acts if act.name == "silu")
     x, operands = drawn((67, 17), INPUTS, dtype, inlining)
@@ -793,7 +793,7 @@ def test_fused_operators(inlining, dtype):
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=dtype_name)
 def test_fused_operators_along_channels(inlining, dtype):
-    """dim=1 in both memory formats, and a gate that broadcasts."""
+    """Tests dim=1 in both memory formats, and a gate that broadcasts."""
     (silu,) = (act for act in ACTIVATIONS if act.name == "silu")
     x, residual = (values(2, 5, 7, 9, dtype=dtype, device=inlining) for _ in range(2))
     scale, bias = (values(5, device=inlining) for _ in range(2))
@@ -812,7 +812,7 @@ def test_fused_operators_along_channels(inlining, dtype):
 
 
 def test_two_halves(inlining):
-    """<activation>_and_mul, whose halves are views."""
+    """Tests <activation>_and_mul, whose halves are views."""
     x = values(33, 2 * 19, device=inlining)
     with_special_values([x])
     keep, zero = torch.ones((), dtype=torch.bool, device=inlining), torch.zeros_like(x[0, 0])
@@ -844,8 +844,8 @@ def test_fused_operators_with_precision_casts(inlining, dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=dtype_name)
 def test_gradients_of_fused_operators(inlining, dtype):
-    """By self, gate and, in float32, residual the bits of eager, which in 16 bits saves the rounded
-    sum with a residual."""
+    """The gradients of self, gate and, in float32, residual have the bits of eager. In 16-bit types
+    eager saves the rounded sum with the residual."""
     acts = [act for act in ACTIVATIONS if act.name in ("silu", "selu", "gelu", "tanh")]
     names = ("gate", "residual") if dtype == torch.float32 else ("gate",)
     count = 1 + len(names)
@@ -874,7 +874,7 @@ def test_gradients_of_fused_operators(inlining, dtype):
 
 
 def test_a_fused_operator_alone(inlining):
-    """On a GPU it is called; on a CPU Inductor's loop is faster, where no new memory is needed."""
+    """On a GPU the operator is called. On a CPU Inductor's loop is faster without new memory."""
     (silu,) = (act for act in ACTIVATIONS if act.name == "silu")
     x, gate = (values(64, 64, device=inlining) for _ in range(2))
     result, code = compiled(lambda x, gate: fused(silu, x, gate=gate), x, gate)
@@ -915,8 +915,8 @@ print(silu, relu, counters["inductor"]["fxgraph_cache_hit"])
 
 @pytest.mark.usefixtures("cuda")
 def test_caches_know_the_formulas(tmp_path):
-    """Two builds, one cache: the second never meets the code of the first. The other one's SiLU is
-    a ReLU."""
+    """Two builds share a cache, and the second one never uses the first one's code: its SiLU is a
+    ReLU."""
     other = tmp_path / "other" / "fastact"
     shutil.copytree(package_path(), other, ignore=shutil.ignore_patterns("__pycache__", "lib"))
     (other / "lib").symlink_to(package_path() / "lib")
@@ -941,7 +941,7 @@ def test_caches_know_the_formulas(tmp_path):
 
 
 def test_every_key_has_the_digest(monkeypatch):
-    """Of what could be inlined, on any device."""
+    """Every cache key contains the digest of the inlinable code for all devices."""
     lowerings = importlib.import_module("fastact._inductor.lowerings")
 
     def hits():
@@ -995,7 +995,7 @@ def test_an_arithmetic_is_remembered_once_it_is_known(monkeypatch):
     """The arithmetic used while a GPU cannot compare, as in a capture, is not remembered."""
     gpus = Gpus(monkeypatch)
     assert [gpus.assembly.arithmetic(1) for _ in range(2)] == ["ieee", "ieee"]
-    gpus.said = found(0, FAST)  # of another GPU
+    gpus.said = found(0, FAST)  # for another GPU
     assert gpus.assembly.arithmetic(1) == "ieee"
     gpus.said = "; ".join((found(0, SLOW), found(1, FAST), found(11, FAILED)))
     assert [gpus.assembly.arithmetic(device) for device in (0, 1, 11)] == ["ieee", "fast", "ieee"]
@@ -1043,8 +1043,7 @@ def test_cache_keys_have_the_arithmetic_of_the_compiled_gpus(monkeypatch, key):
 
 
 def test_other_interfaces(monkeypatch):
-    """A torch whose Inductor lacks what the lowerings need: the operators are called, and a line
-    says so."""
+    """If Inductor lacks functions of the lowerings, operators are called, and a line says so."""
     lowering = importlib.import_module("torch._inductor.lowering")
     monkeypatch.setattr(_inductor, "status", None)
     monkeypatch.delattr(lowering, "fallback_handler")
@@ -1053,7 +1052,7 @@ def test_other_interfaces(monkeypatch):
 
 
 def test_import_leaves_inductor_alone():
-    """`import fastact` takes no time for a compiler that may not be used."""
+    """`import fastact` does not import Inductor, which may not be used."""
     script = "import sys, fastact; print('torch._inductor.lowering' in sys.modules)"
     found = run_python("-c", script, environment={"PYTHONPATH": str(package_path().parent)})
     assert found.strip() == "False"

@@ -1,4 +1,4 @@
-"""The formulas as inline assembly: what the build extracts from PTX."""
+"""The formulas as inline assembly, which the build extracts from PTX."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_parameters(tmp_path):
 
 
 def test_names_are_its_own(tmp_path):
-    """A $ is an operand's sign, and an operand's register would be hidden by one of this name."""
+    """A $ marks an operand, and a register of the same name would hide an operand's register."""
     body = (
         HEAD + "\tsetp.lt.f32 \t%p1, %f1, 0f00000000;\n\t@%p1 bra \t$L__BB0_2;\n"
         "\tneg.f32 \t%f1, %f1;\n\n$L__BB0_2:\n" + STORE
@@ -124,7 +124,7 @@ def test_what_is_not_straight_is_left_out(tmp_path, capsys, foreign):
 
 @pytest.fixture(scope="module")
 def arithmetics():
-    """The package's assembly.json, or the file that FASTACT_ASSEMBLY names."""
+    """Returns the package's assembly.json, or the file that FASTACT_ASSEMBLY names."""
     path = Path(os.environ.get("FASTACT_ASSEMBLY", assembly._FILE))
     if not path.is_file():
         pytest.skip("libfastact was built without CUDA")
@@ -146,7 +146,7 @@ def kernels(extracts):
 
 
 def test_the_build_extracts_every_form(kernels):
-    """Of each activation, type and form a kernel."""
+    """There is a kernel for each activation, type and form."""
     for act in ACTIVATIONS:
         for order in range(3):
             for dtype in DTYPES:
@@ -155,8 +155,8 @@ def test_the_build_extracts_every_form(kernels):
 
 
 PRELU = ("_prelu", "_prelu_backward", "_prelu_weight_backward", "_prelu_weight_double_backward")
-# The operands of the fused form's steps (FusedStep), as those of a fused operator, whose activation
-# changes nothing.
+# The operands of the steps of the fused form (FusedStep). A step is tested as a fused operator
+# whose activation is the identity.
 STEPS = ("self scale", "self scale bias", "self bias", "self gate")
 PARAMETERS = {
     "hardtanh": (-3.0, 0.1),
@@ -178,7 +178,7 @@ def with_parameters(code, parameters):
 
 
 def result_of(name, kernel, tables, count=2000):
-    """What a kernel's code gives, by an interpreter, and the operator on the CPU."""
+    """Returns the results of a kernel's code in the interpreter, and of the operator on the CPU."""
     family, form, dtype, given = name.split("__")
     form, dtype = int(form), getattr(torch, dtype)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
@@ -198,11 +198,11 @@ def result_of(name, kernel, tables, count=2000):
     code = with_parameters(kernel["assembly"], parameters)
     table = [int(word, 16) for word in tables.get(kernel.get("table"), ())]
     found = ptx.run(code, [bits(x.to(wide)).numpy().astype(np.uint64) for x in operands], table)
-    if dtype.itemsize == 2:  # as a GPU stores it
+    if dtype.itemsize == 2:  # rounded as a GPU stores it
         found = ptx.to_half(found, "bf16" if dtype == torch.bfloat16 else "f16")
     found = torch.from_numpy(found.astype(f"u{dtype.itemsize}").view(f"i{dtype.itemsize}"))
     found = found.view(dtype)
-    if family == "fused" and STEPS[form] != "self gate":  # any NaN: f makes the one NaN of it
+    if family == "fused" and STEPS[form] != "self gate":  # any NaN, because f makes it canonical
         found = torch.where(torch.isnan(found) & torch.isnan(expected), expected, found)
     return found, expected
 
@@ -219,7 +219,7 @@ def test_the_code_has_the_operators_bits(extracts):
 
 
 def test_another_digit_has_other_bits(kernels):
-    """The comparison would notice."""
+    """The comparison finds a changed digit."""
     kernel = dict(kernels["silu__0__float32__defaults"])
     constant = re.findall(r"0f3[EF][0-9A-F]{6}", kernel["assembly"])[0]
     other = f"{constant[:-1]}{int(constant[-1], 16) ^ 4:X}"
@@ -231,7 +231,7 @@ def test_another_digit_has_other_bits(kernels):
 # ---- Results that are not rounded to 16 bits
 
 
-# The activations that have a form of their own for them, in either arithmetic.
+# The activations with a form for unrounded results, by arithmetic.
 UNROUNDED = {
     "ieee": {"relu", "leaky_relu", "relu6", "hardtanh", "hardswish", "softsign", "softshrink",
              "hardshrink", "sigmoid"},
@@ -240,7 +240,7 @@ UNROUNDED = {
 
 
 def numbers_for(dtype):
-    """All of 16 bits, and float32 numbers between them: of every size, and of ordinary ones."""
+    """Returns all 16-bit numbers, and float32 numbers of every and of ordinary magnitude."""
     drawn = torch.randint(-(1 << 31), 1 << 31, (1 << 14,), dtype=torch.int32).view(torch.float32)
     ordinary = values(1 << 14, dtype=dtype).float() * values(1 << 14, dtype=dtype).float()
     return torch.cat([every_16_bit_value(dtype).float(), drawn, ordinary])
@@ -254,7 +254,7 @@ def test_the_build_extracts_unrounded_forms(arithmetics):
 
 @pytest.mark.parametrize("arithmetic", UNROUNDED)
 def test_unrounded_code_is_exact_enough(arithmetics, arithmetic, half):
-    """Within 0.005 ULP of the exact value, for operands that are not rounded either."""
+    """The results are within 0.005 ULP of the exact value, also for unrounded operands."""
     x = numbers_for(half)
     finite = torch.isfinite(x)
     operand = bits(x).numpy().astype(np.uint32).astype(np.uint64)
@@ -279,7 +279,7 @@ def test_unrounded_code_is_exact_enough(arithmetics, arithmetic, half):
 
 
 class Texts:
-    """Inductor's operations, of which inline assembly is its text."""
+    """Fakes Inductor's operations: inline assembly returns its text."""
 
     def inline_asm_elementwise(self, *operands, asm, **settings):
         return asm
@@ -290,7 +290,7 @@ class Texts:
 
 @pytest.mark.parametrize("arithmetic", UNROUNDED)
 def test_which_code_is_chosen(arithmetics, monkeypatch, arithmetic):
-    """The short one for a value of 16 bits that is not rounded, whose operands are elements."""
+    """The short code is chosen for an unrounded 16-bit value whose operands are elements."""
     monkeypatch.setattr(assembly, "arithmetic", lambda device: arithmetic)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
 
@@ -326,8 +326,8 @@ def test_which_code_is_chosen(arithmetics, monkeypatch, arithmetic):
 
 
 class OfTensors:
-    """Inductor's operations as Triton may have them on a GPU, where of two zeros the maximum and
-    the minimum may be 0.0 whichever they are."""
+    """Fakes Inductor's operations as Triton may compile them for a GPU: the maximum and minimum of
+    two zeros may be either of them."""
 
     abs, gt, le, lt, where = torch.abs, torch.gt, torch.le, torch.lt, torch.where
 
@@ -349,9 +349,9 @@ class OfTensors:
     ),
 )  # fmt: skip
 def test_selections_of_inductors_operations(half, name, parameters):
-    """The operator's bits on a GPU, of every value."""
+    """Inductor's own operations give the operator's bits for every value."""
     x = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(half)
-    x = x[~x.isnan()]  # which a GPU's own conversion makes one of
+    x = x[~x.isnan()]  # a GPU's conversion makes them one NaN
     call = operators.Call(name, 0, parameters)
     with virtualized.V.set_ops_handler(OfTensors()):
         found = composed.element(call, half, torch.device("cuda", 0))(x.float())

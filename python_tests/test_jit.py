@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
-# The profiling executor specialises after some runs: more of them than it takes.
+# More runs than the profiling executor needs until it specializes.
 RUNS = 4
 
 
@@ -20,8 +20,8 @@ def literals(act):
 
 
 class Scripted:
-    """The operators of a row with its parameters as literals, for scripts to call: TorchScript
-    takes no numbers from outside."""
+    """The operators of a row with its parameters as literals, because TorchScript functions cannot
+    capture numbers."""
 
     def __init__(self, act):
         op, numbers = f"torch.ops.fastact.{act.name}", literals(act)
@@ -79,12 +79,12 @@ forms = pytest.mark.parametrize(
 
 
 def script(form, act):
-    """A form of calls, scripted, and the same in eager mode."""
+    """Returns a form of calls, scripted and eager."""
     return torch.jit.script(form(Scripted(act))), form(act)
 
 
 def scripted_block(act, device):
-    """A scripted layer followed by the activation, and the same in eager mode."""
+    """Returns a layer followed by the activation, scripted and eager."""
 
     class Layer(torch.nn.Module):
         def __init__(self):
@@ -214,7 +214,7 @@ for folder in sys.argv[2:]:
 
 
 def test_archives_run_in_another_process(tmp_path):
-    """All in one, as starting a process takes longer than what it does."""
+    """Tests all archives in one process, because starting it takes most of the time."""
     folders = []
     for act in REPRESENTATIVES:
         scripted, model = scripted_block(act, "cpu")

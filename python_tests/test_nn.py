@@ -1,4 +1,4 @@
-"""fastact.nn: modules in place of torch.nn's."""
+"""fastact.nn: modules that replace those of torch.nn."""
 
 import copy
 import inspect
@@ -25,7 +25,7 @@ by_operator = pytest.mark.parametrize("act", OPERATORS, ids=lambda act: act.name
 
 
 def class_of(act):
-    """SELU for selu, LogSigmoid for log_sigmoid."""
+    """Returns the class of an activation: SELU for selu, LogSigmoid for log_sigmoid."""
     return getattr(nn, MODULES[act.name.replace("_", "")])
 
 
@@ -34,7 +34,7 @@ def pytorchs(kind):
 
 
 def module_of(act, **options):
-    """A module with a row's parameters, or None if no constructor takes them."""
+    """Returns a module with a row's parameters, or None if no constructor accepts them."""
     numbers = numbers_of(act, function_of(act))
     return None if numbers is None else class_of(act)(**numbers, **options)
 
@@ -53,7 +53,7 @@ def test_computes_what_the_function_computes(act, dtype):
 
 @by_operator
 def test_stands_in_place_of_pytorchs(act):
-    """Constructor, repr and state_dict; isinstance() holds."""
+    """The constructor, repr and state_dict are PyTorch's, and isinstance() is true."""
     ours, theirs = class_of(act), pytorchs(class_of(act))
     if theirs is None:
         assert not takes_inplace(ours) or repr(ours(inplace=True)).endswith("inplace=True)")
@@ -135,7 +135,7 @@ def test_a_model_trains():
 
 
 def test_own_modules_with_parameters_are_as_pytorchs():
-    """An activation that PyTorch lacks and that has a parameter, from catalogue.json."""
+    """Adds to catalogue.json an activation with a parameter that PyTorch lacks."""
     import python_package
 
     act = python_package.Activation("elu", [python_package.Parameter("alpha", 1.5)])

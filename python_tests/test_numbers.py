@@ -1,4 +1,4 @@
-"""Accuracy: values and derivatives against exact mathematics, in bits where these are promised."""
+"""Accuracy: compares values and derivatives with exact mathematics, by bits where documented."""
 
 import math
 
@@ -36,8 +36,8 @@ def finite(x):
 
 
 def float32_sample(device):
-    """Half a million floats of every exponent and sign, dense where formulas change branch. `make
-    prove` takes all, and `make digests` compares the bits of what it took."""
+    """Returns half a million floats of every exponent and sign, denser where formulas change. `make
+    prove` tests all floats, and `make digests` compares their bits."""
     grid = torch.arange(0, 1 << 32, 8389, dtype=torch.int64)
     pieces = [grid]
 
@@ -47,17 +47,17 @@ def float32_sample(device):
 
     for value in (-1e-38, -(2.0**-24), -0.5, -1.0, -17.0, -17.328679, -18.0, -20.0, 1.0):
         around(value, 2000)
-    for n in range(1, 60):  # where the exponential's reduction changes its interval
+    for n in range(1, 60):  # where the exponential's range reduction changes its interval
         around(-(n - 0.5) * math.log(2), 200)
     pieces.append(torch.arange(0, 4000))  # +0 and the smallest subnormal numbers
-    pieces.append(torch.arange(1 << 31, (1 << 31) + 4000))  # -0 and theirs
+    pieces.append(torch.arange(1 << 31, (1 << 31) + 4000))  # -0 and the negative subnormal numbers
     patterns = torch.cat(pieces) & 0xFFFFFFFF
     return patterns.to(torch.int32).view(torch.float32).to(device)
 
 
 def assert_rounded_as_promised(act, actual, x, order):
     bound = act.ulp[x.dtype][order]
-    if order > 0:  # a negative derivative that underflows may be a zero of either sign
+    if order > 0:  # a negative derivative that underflows may be a zero of any sign
         actual = actual.masked_fill(actual == 0, 0.0)
     if bound == 0.5:
         assert_same_bits(actual, correctly_rounded(act, x, order))
@@ -75,7 +75,7 @@ def test_every_16_bit_input(act, device, half, order):
 
 @orders
 def test_every_16_bit_input_in_place_and_out(act, device, half, order):
-    """The other forms give the same bits."""
+    """The in-place and out= forms give the same bits."""
     x = every_16_bit_value(half).to(device)
     expected = with_unit_gradients(act, x, order)
     if order == 0:
@@ -122,7 +122,7 @@ def test_float64(act, device, order):
 
 @derivatives
 def test_products_with_gradients(act, device, dtype, order):
-    """One rounding of the product, or in float64 one for each gradient."""
+    """The product is rounded once, or in float64 once for each gradient."""
     x = values(20000, dtype=dtype, device=device)
     gradients = [values(20000, dtype=dtype, device=device) for _ in range(order)]
     assert_within_contract(act, act.ladder(*gradients, x), *gradients, x)
@@ -130,7 +130,7 @@ def test_products_with_gradients(act, device, dtype, order):
 
 @derivatives
 def test_derivatives_from_the_result(act, device, dtype, order):
-    """As functions of the result: exact but for one rounding and that of the constants."""
+    """Derivatives from the result are exact except for one rounding and that of the constants."""
     if not act.takes_is_result:
         pytest.skip(f"{act.name} has no is_result")
     if dtype.itemsize == 2:
@@ -138,7 +138,7 @@ def test_derivatives_from_the_result(act, device, dtype, order):
     else:
         result = act.op(values(20000, dtype=dtype, device=device))
     actual = act.ladder(*[torch.ones_like(result)] * order, result, is_result=True)
-    # A result may be rounded past the limit, where the derivative would be negative: it is 0 there.
+    # A result may be rounded past its limit. The derivative would be negative there, and is 0.
     expected = np.maximum(act.from_result(LongDouble, wide(result), order), 0)
     constants = 2.0**-22 if dtype.itemsize == 2 else 2.0**-51
     errors = np.abs(wide(actual) - expected)
@@ -146,7 +146,7 @@ def test_derivatives_from_the_result(act, device, dtype, order):
 
 
 def test_in_place_gradient_deep_in_the_negative_tail(act, device, dtype):
-    """It comes from the rounded result: half an ULP of the largest result off, never negative."""
+    """The gradient comes from the rounded result, and is off by half an ULP of the largest one."""
     if not act.takes_is_result:
         pytest.skip(f"{act.id} does not take its gradient from the result")
     leaf = torch.linspace(-40, 0, 40001, dtype=torch.float64).to(dtype).to(device).requires_grad_()
@@ -156,7 +156,7 @@ def test_in_place_gradient_deep_in_the_negative_tail(act, device, dtype):
     assert (in_place >= 0).all()
     expected = act.derivative(LongDouble, wide(leaf), 1)
     result = wide(act.op(leaf))
-    # An error of the result is multiplied by the slope of d.
+    # The slope of d multiplies the error of the result.
     slope = np.abs(act.from_result(LongDouble, result, 2)).max()
     ulp = ulp_of(result, dtype).max() * max(slope, 1)
     error = np.abs(wide(in_place) - expected).max()
@@ -168,7 +168,7 @@ def test_in_place_gradient_deep_in_the_negative_tail(act, device, dtype):
 
 
 def test_in_place_gradient_without_the_result(act, device, dtype):
-    """Kept or recovered exactly, the input gives the functional form's bits."""
+    """A saved or exactly recovered input gives the bits of the functional form."""
     if act.takes_is_result:
         pytest.skip(f"{act.id} takes its gradient from the result")
     leaf = torch.cat([values(2000), torch.tensor(act.kinks)]).to(dtype).to(device).requires_grad_()
@@ -178,7 +178,7 @@ def test_in_place_gradient_without_the_result(act, device, dtype):
 
 
 def test_the_oracle_itself(act):
-    """Known values, so that an error of the oracle shows."""
+    """Compares the oracle with known values."""
     one = torch.tensor([1.0, -1.0, 0.0, -0.0], dtype=torch.float64)
     rounded = correctly_rounded(act, one, 0).tolist()
     assert rounded[0] == pytest.approx(float(act.aten(one)[0]), rel=1e-15)

@@ -1,4 +1,5 @@
-"""docs/operators/: the calls on the pages run, and what they say of ranges and limits is so."""
+"""docs/reference/: the calls on the pages run, what they say of ranges and limits is so, and the
+generated pages are current."""
 
 import ast
 import math
@@ -9,15 +10,19 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
+import figures
 from op_table import ACTIVATIONS, FORMULAS, OPERATORS
 from oracle import LongDouble, wide
-from support import REPOSITORY, assert_same_bits
+from support import REPOSITORY, assert_same_bits, library_path
 
 pytestmark = pytest.mark.kernels
 
 sys.path.append(str(REPOSITORY / "scripts"))
 
+import cpp_reference  # noqa: E402
 import operator_pages  # noqa: E402
+
+import fastact  # noqa: E402  isort: skip
 
 # That every activation has a page is test_contributing's.
 NAMES = sorted(path.stem for path in operator_pages.PAGES.glob("*.md"))
@@ -68,8 +73,91 @@ def test_python_calls_run_and_agree(name):
 @names
 def test_cpp_calls_are_there(name):
     """cpp_tests/registration/api_test.cpp compiles and runs them."""
-    (block,) = blocks(name, "cpp")
-    assert f"at::Tensor y = fastact::{name}(x" in block
+    calls, declared = blocks(name, "cpp")
+    assert f"at::Tensor y = fastact::{name}(x" in calls
+    assert f"at::Tensor {name}(" in " ".join(declared.split())
+
+
+@names
+def test_signatures_are_those_of_the_library(name):
+    (schemas, *_) = blocks(name, "text")
+    assert str(getattr(torch.ops.fastact, name).default._schema) in schemas
+    for line in schemas.splitlines():
+        operator, _, overload = line.removeprefix("fastact::").partition("(")[0].partition(".")
+        packet = getattr(torch.ops.fastact, operator)
+        assert line == str(getattr(packet, overload or "default")._schema)
+    assert ("_backward" in schemas) == (name != "prelu")
+    (python,) = blocks(name, "py")
+    function, module = re.findall(r"fastact\.functional\.(\w+)\(", python), "fastact.nn."
+    assert function and module in python
+    assert all(hasattr(fastact.functional, found) for found in function)
+
+
+# ---- The other generated pages
+
+
+def test_the_cpp_page_is_current():
+    assert operator_pages.CPP_PAGE.read_text() == operator_pages.cpp_page()
+
+
+def test_a_declaration_has_its_comment():
+    header = """
+        namespace fastact {
+        // Returns one.
+        FASTACT_API int one(double x = 1.0);
+        // A pair.
+        //
+        // Of numbers.
+        struct Pair { int first = 1; };
+        }
+    """
+    scope = cpp_reference.parsed(header)
+    assert cpp_reference.functions(header) == [
+        cpp_reference.Declaration("one", "int one(double x = 1.0);", "Returns one.")
+    ]
+    assert cpp_reference.class_text(scope.classes[0]) == "struct Pair {\n  int first = 1;\n};"
+    assert cpp_reference.prose(scope.classes[0].class_decl.doxygen) == "A pair.\n\nOf numbers."
+
+
+def test_the_page_of_the_command_line_is_current():
+    text = operator_pages.COMMAND_LINE_PAGE.read_text()
+    assert text == operator_pages.command_line_page()
+    assert "| `--seconds SECONDS` | in all (default: 60) |" in text
+
+
+def test_the_catalogue_of_the_site_is_current():
+    built = library_path().parents[1] / "catalogue.json"
+    assert operator_pages.CATALOGUE.read_text() == built.read_text()
+
+
+def sources(*patterns):
+    return "".join(
+        path.read_text()
+        for pattern in patterns
+        for path in REPOSITORY.glob(pattern)
+        if "build" not in path.relative_to(REPOSITORY).parts
+    )
+
+
+def listed(page):
+    """The names in the first column of the page's tables."""
+    text = operator_pages.PAGES.with_name(page).read_text()
+    return set(re.findall(r"^\| `(FASTACT_\w+)`", text, re.MULTILINE))
+
+
+def test_every_environment_variable_is_listed():
+    code = sources("ops/**/*.cpp", "registration/**/*.cpp", "python_tests/support.py")
+    read = set(re.findall(r'getenv\("(FASTACT_\w+)"\)|environ\.get\("(FASTACT_LIBRARY)"', code))
+    assert {name for pair in read for name in pair if name} == listed("environment.md")
+
+
+def test_every_build_option_is_listed():
+    code = sources("CMakeLists.txt", "cmake/*.cmake", "ops/CMakeLists.txt")
+    kinds = "BOOL|STRING|PATH|FILEPATH"
+    found = re.findall(rf"option\((FASTACT_\w+)|set\((FASTACT_\w+)[^)]*?CACHE (?:{kinds})\b", code)
+    declared = {name for pair in found for name in pair if name}
+    # FASTACT_ONLY is not declared: CMake reads it if it is set.
+    assert declared | {"FASTACT_ONLY"} == listed("build-options.md")
 
 
 def exact_ends(derivative):
@@ -133,9 +221,4 @@ def test_plots_have_labels_and_colours_for_a_dark_page(name):
     words = [element.text for element in tree.iter(f"{SVG}text")]
     (said,) = re.findall(r"^It takes .* (?:are|is) from (.*)\.$", text_of(name), re.MULTILINE)
     assert {"x", "f(x), f'(x)", "f(x)", "f'(x)", f"results from {said}"} <= set(words)
-    (style,) = tree.iter(f"{SVG}style")
-    assert operator_pages.dark_style() in style.text
-    dark = {light for light, _ in operator_pages.COLOURS}
-    assert set(re.findall(r"#[0-9a-f]{6}", ElementTree.tostring(tree, "unicode"))) <= dark | {
-        colour for _, colour in operator_pages.COLOURS
-    }
+    figures.check_colours(operator_pages.PAGES / f"{name}.svg")

@@ -1,4 +1,4 @@
-"""fastact::optimize by the command line: fused operators in TorchScript archives."""
+"""fastact::optimize by the command line: inserts fused operators into TorchScript archives."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*isinstan
 
 
 class PreActivation(nn.Module):
-    """Batch norm that cannot be folded into a convolution; parameters of every kind."""
+    """Contains a batch norm that no convolution can absorb, and all kinds of parameters."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class PreActivation(nn.Module):
 
 
 class Branch(nn.Module):
-    """A branch in the graph, with batch norm in it."""
+    """Contains a branch with a batch norm."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +46,7 @@ class Branch(nn.Module):
 
 
 class Written(nn.Module):
-    """What can be computed before the argument is written to, and what cannot."""
+    """Contains calls that can move before a write to the argument, and calls that cannot."""
 
     def forward(self, x):
         y = x + 1
@@ -57,7 +57,7 @@ class Written(nn.Module):
 
 
 def optimized(model, tmp_path, *sample, scripted=True):
-    """The archive before and after, and what the command printed."""
+    """Returns the archive before and after, and the command's output."""
     made = torch.jit.script(model.eval()) if scripted else torch.jit.trace(model.eval(), sample)
     made.save(tmp_path / "in.pt")
     files = [str(tmp_path / name) for name in ("in.pt", "out.pt")]
@@ -72,7 +72,7 @@ def fused_nodes(module):
     return [k.removeprefix("fastact::") for k in kinds if k.startswith("fastact::")]
 
 
-# 2^16 elements, as fewer stay PyTorch's on a CPU.
+# 2^16 elements: on a CPU, fewer elements are left to PyTorch.
 IMAGE, ROWS = (2, 4, 128, 64), (8192, 8)
 CASES = [
     (PreActivation, IMAGE,
@@ -194,7 +194,7 @@ def test_errors(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_process_of_its_own(tmp_path):
-    """As a user calls it; the archive runs where the library is loaded."""
+    """Calls the command as a user does. The archive runs in a process that loads the library."""
     from support import package_path
 
     archive, out = tmp_path / "in.pt", tmp_path / "out.pt"

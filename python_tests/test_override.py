@@ -1,6 +1,6 @@
-"""libfastact_aten.so: PyTorch's own operators, with FastAct's kernels in the place of ATen's.
+"""libfastact_aten.so: PyTorch's own operators with FastAct's kernels instead of ATen's.
 
-Bits are FastAct's; all else is compared with the same call without an override.
+The bits are FastAct's. Everything else is compared with the same call without an override.
 """
 
 import itertools
@@ -32,7 +32,7 @@ from support import (
 
 @dataclass(frozen=True)
 class Pair:
-    """An activation of FastAct's, and PyTorch's operators of the same name."""
+    """An activation of FastAct, and PyTorch's operators of the same name."""
 
     act: Activation
 
@@ -66,7 +66,7 @@ class Pair:
         return self.act.aten_backward(grad, x)
 
 
-# PyTorch composes these of operators that are replaced or not; others it has none of.
+# PyTorch composes these of other operators. It lacks further ones.
 COMPOSED = {"softsign", "tanhshrink"}
 EVERY = [
     pair
@@ -79,14 +79,14 @@ OTHER_TYPES = (torch.int64, torch.uint8, torch.bool, torch.complex64, torch.floa
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded():
-    """The library is there, and nothing is replaced but within `with`."""
+    """Loads the library. Operators are replaced only inside `with` blocks."""
     fastact.override_aten().undo()
     assert fastact.overridden_aten_kernels() == ()
 
 
 @pytest.fixture
 def special():
-    """Numbers of all sizes, and the special ones."""
+    """Returns numbers of all magnitudes, and special values."""
     numbers = torch.cat([torch.randn(500) * 10.0**power for power in range(-6, 3)])
     others = [0.0, -0.0, math.inf, -math.inf, math.nan, 3.0, -3.0, 6.0, 0.5, -0.5, 1e-42]
     return torch.cat([numbers.double(), torch.tensor(others, dtype=torch.float64)])
@@ -102,7 +102,7 @@ def in_place(function):
 
 
 def replaced(event_list):
-    """How many calls of FastAct's operators a profile has, by name."""
+    """Counts the calls of FastAct's operators in a profile, by name."""
     return {e.key: e.count for e in event_list if e.key.startswith("fastact::")}
 
 
@@ -125,7 +125,7 @@ def test_bits_are_fastacts(pair, device, dtype, special):
 
 @every
 def test_bits_of_a_gradient_in_place(pair, device, special):
-    """ATen's in-place form keeps what it keeps: the result, or a copy of the input."""
+    """ATen's in-place form saves what it saves without an override: the result or a copy."""
     if not pair.aten_:
         return
     x = special.float().to(device)
@@ -137,7 +137,7 @@ def test_bits_of_a_gradient_in_place(pair, device, special):
         if error is None:
             found = gradient(in_place(pair.aten_), x, grad)
     if error is None and pair.act.has_is_result and not pair.act.result_suffices:
-        # ATen takes the gradient from a result that does not tell it; that stays ATen's.
+        # ATen computes the gradient from a result that does not determine it, so ATen's bits stay.
         assert_same_bits(found, gradient(in_place(pair.aten_), x, grad))
     elif error is None:
         assert_same_bits(found, gradient(in_place(pair.act.op_), x, grad))
@@ -160,7 +160,7 @@ def test_bits_of_prelu(device, dtype, special):
 
 
 def test_scalars_of_any_kind_reach_fastact(device):
-    """Integers, and booleans as PyTorch takes them, are numbers too."""
+    """Integers, and booleans where PyTorch accepts them, are numbers, too."""
     x = values(100, device=device)
     with fastact.override_aten():
         for number in (2, 2.0, True):
@@ -169,7 +169,7 @@ def test_scalars_of_any_kind_reach_fastact(device):
 
 
 def test_derivatives_of_higher_order(device):
-    """Through ATen's formulas, which call replaced operators in turn."""
+    """ATen's formulas for higher orders call replaced operators."""
     for pair in EVERY:
         x = smooth_values(pair.act, 8, device=device)
 
@@ -185,7 +185,7 @@ def test_derivatives_of_higher_order(device):
         if theirs is None:
             expected = third(pair.aten)
             with fastact.override_aten():
-                # ATen's gradient of celu takes 1 / alpha of a float.
+                # ATen's gradient of celu computes 1 / alpha in float.
                 error = 1e-6 if pair.act.name == "celu" else 1e-9
                 torch.testing.assert_close(third(pair.aten), expected, rtol=error, atol=error)
 
@@ -236,7 +236,7 @@ def test_results_of_prelu_lie_as_atens(device):
 
 
 def tensors_of_other_kinds(x):
-    """What FastAct has no kernels for; on the CPU some that PyTorch has on no GPU."""
+    """Returns tensors that FastAct has no kernels for. Some exist on the CPU only."""
     tensors = {dtype: x.to(dtype) for dtype in OTHER_TYPES}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -309,7 +309,7 @@ def test_a_result_that_overwrites_the_input(dtype, device):
 
 
 def test_numbers_that_are_no_parameters_of_fastacts(device):
-    """Not finite, or of an activation that FastAct does not define: ATen's results and errors."""
+    """Parameters that are not finite, or that FastAct refuses, give ATen's results and errors."""
     aten, x = torch.ops.aten, values(50, device=device)
     calls = [
         lambda: aten.hardtanh(x, 0, math.inf),
@@ -352,7 +352,7 @@ def test_out_is_resized_with_atens_warning(device):
 
 
 def test_autograd_keeps_what_it_kept(device):
-    """Saved tensors, versions, and the error after one of them was overwritten."""
+    """Compares saved tensors, versions, and the error after a saved tensor was overwritten."""
     x = values(20, device=device).requires_grad_()
 
     def saved(function):
@@ -403,7 +403,7 @@ def test_overrides_nest_and_end():
     with fastact.override_aten() as inner:
         assert is_ours()
     assert is_ours()
-    inner.undo()  # which has ended already
+    inner.undo()  # has ended already
     assert is_ours()
     outer.undo()
     assert not is_ours() and fastact.overridden_aten_kernels() == ()
@@ -507,7 +507,7 @@ def test_the_list_is_what_calls_find():
 
 
 def test_threads(device):
-    """Of one that begins and ends overrides no other one sees half: results are one library's."""
+    """While a thread begins and ends overrides, each result in others comes from one library."""
     x = values(300, device=device)
     functions = [pair.aten for pair in EVERY]
     theirs = [f(x) for f in functions]
@@ -560,7 +560,7 @@ def aten_library():
     ],
 )
 def test_loading(load):
-    """By one library alone, which brings the other; without a word."""
+    """Loading one library loads the other one, without output."""
     script = f"path = {str(aten_library())!r}\n{BEFORE}{load}\n{SAYS}"
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", script], capture_output=True, text=True
@@ -593,7 +593,7 @@ print("as it was")
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_models_that_were_made_before(device, tmp_path):
-    """A module that was saved whole, scripted, traced, frozen and optimised: FastAct's bits."""
+    """Saved, scripted, traced, frozen and optimized modules give FastAct's bits."""
     network = torch.nn.Sequential(
         torch.nn.Linear(16, 16), torch.nn.SELU(), torch.nn.Linear(16, 16), torch.nn.Mish(),
         torch.nn.GELU(), torch.nn.Sigmoid(),
@@ -609,7 +609,7 @@ def test_models_that_were_made_before(device, tmp_path):
         torch.jit.freeze(scripted),
         torch.jit.optimize_for_inference(torch.jit.freeze(scripted)),
     ]
-    if device == "cuda":  # where TorchScript's fuser writes kernels of its own
+    if device == "cuda":  # TorchScript's fuser generates its own kernels there
         models = models[:2]
     ours = torch.ops.fastact
     with torch.no_grad():
@@ -625,7 +625,7 @@ def test_models_that_were_made_before(device, tmp_path):
 
 
 def test_a_library_of_another_build_is_refused_by_a_sentence(tmp_path):
-    """Beside a libfastact.so that says another version of itself."""
+    """The library next to it is a libfastact.so of another version."""
     binary = library_path().read_bytes()
     assert b"version: 0.1.0\n" in binary
     other = tmp_path / "libfastact.so"

@@ -1,4 +1,4 @@
-"""override_aten() in compiled code: Inductor's kernels have FastAct's formulas while it is on."""
+"""override_aten() in compiled code: Inductor's kernels contain FastAct's formulas."""
 
 import math
 import re
@@ -53,14 +53,14 @@ def loaded():
 
 @pytest.fixture
 def special():
-    """Numbers of all sizes, and the special ones."""
+    """Returns numbers of all magnitudes, and special values."""
     numbers = torch.cat([torch.randn(300) * 10.0**power for power in range(-6, 3)])
     others = [0.0, -0.0, math.inf, -math.inf, math.nan, 3.0, -3.0, 6.0, 0.5, -0.5, 1e-42, -89.0]
     return torch.cat([numbers, torch.tensor(others)])
 
 
 class Traced:
-    """A backend that traces as Inductor does and runs the graphs by eager kernels."""
+    """A backend that traces like Inductor, and runs the graphs with eager kernels."""
 
     def __init__(self):
         self.calls = []
@@ -74,7 +74,7 @@ class Traced:
         return aot_autograd(fw_compiler=run, decompositions=table)(module, inputs)
 
     def operators(self):
-        """The names of FastAct's operators that were called."""
+        """Returns the names of the called FastAct operators."""
         found = [name.removeprefix("fastact.") for name in self.calls if "fastact" in name]
         return [name.removesuffix(".default") for name in found]
 
@@ -84,7 +84,7 @@ def every(xs):
 
 
 def values_and_gradients(function, x, grad):
-    """Each activation of a leaf of its own."""
+    """Returns the value and gradient of each activation, each with its own leaf."""
     leaves = [x.clone().requires_grad_() for _ in FUNCTIONS]
     results = function(leaves)
     return [y.detach() for y in results] + list(
@@ -93,7 +93,7 @@ def values_and_gradients(function, x, grad):
 
 
 def assert_bits_of_eager(found, expected):
-    """Of 16 bits a NaN is whichever one Inductor's own conversion from float32 makes of it."""
+    """Asserts eager's bits. In 16-bit types, Inductor's conversion decides which NaN a NaN is."""
     for name, a, b in zip([*FUNCTIONS] * 2, found, expected, strict=True):
         nan = torch.isnan(b)
         assert torch.equal(torch.isnan(a), nan), name
@@ -106,7 +106,7 @@ def assert_bits_of_eager(found, expected):
 
 
 def test_every_operator_is_replaced(dtype, device, special):
-    """Values and gradients have the bits of the override, and nothing is composed of others."""
+    """Values and gradients have the bits of the override, and no operator is decomposed."""
     x = special.to(dtype).to(device)
     grad = torch.randn_like(x)
     traced = Traced()
@@ -123,7 +123,7 @@ def test_every_operator_is_replaced(dtype, device, special):
 
 
 def test_gradients_of_prelu(device):
-    """Also by the weight."""
+    """Tests the gradient of the weight, too."""
     leaves = [make("contiguous", device=device), torch.linspace(-1, 1, 4, device=device)]
     leaves = [t.requires_grad_() for t in leaves]
     traced = Traced()
@@ -139,7 +139,7 @@ def test_gradients_of_prelu(device):
 
 
 def test_what_an_override_leaves_is_pytorchs(device):
-    """Parameters that FastAct does not define or that are not finite, several types, integers."""
+    """Tests parameters that FastAct refuses or that are not finite, mixed types, and integers."""
     x = make("contiguous", device=device)
 
     def f(x):
@@ -154,13 +154,13 @@ def test_what_an_override_leaves_is_pytorchs(device):
     traced = Traced()
     with fastact.override_aten():
         found = torch.compile(f, backend=traced, fullgraph=True)(x)
-    # Some torches' decomposition of silu_backward calls sigmoid.
+    # Some versions of torch decompose silu_backward with sigmoid.
     assert set(traced.operators()) <= {"sigmoid"}
     torch.testing.assert_close(found, expected)
 
 
 def test_results_lie_as_without_an_override(device):
-    """Whatever the layout of the input."""
+    """Tests every layout of the input."""
     layouts = ("channels_last", "transposed", "every_second_column", "expanded_middle", "empty")
     inputs = [make(layout, device=device) for layout in layouts]
 
@@ -175,7 +175,7 @@ def test_results_lie_as_without_an_override(device):
 
 
 def test_beginning_and_ending():
-    """Code of either kind is compiled once, and each call takes the one that is right."""
+    """Code with and without override is compiled once, and each call uses the right one."""
     x = torch.tensor([-89.0, -math.inf, 0.3])
     counter = CompileCounterWithBackend(Traced())
     compiled = torch.compile(lambda x: F.mish(x) + F.silu(x), backend=counter, fullgraph=True)
@@ -192,7 +192,7 @@ def test_beginning_and_ending():
                 assert_same_bits(compiled(x), ours)
         assert not torch.equal(ours, theirs)
     assert counter.frame_count == 2
-    torch.ops.fastact_aten.begin()  # as a C++ program does
+    torch.ops.fastact_aten.begin()  # like a C++ program
     assert_same_bits(compiled(x), ours)
     torch.ops.fastact_aten.end()
     torch.testing.assert_close(compiled(x), theirs, rtol=0, atol=0, equal_nan=True)
@@ -200,7 +200,7 @@ def test_beginning_and_ending():
 
 
 def test_a_backward_pass_belongs_to_its_forward_pass():
-    """The two are compiled as one, so an override that ends in between changes neither."""
+    """Both passes are compiled together, so an override that ends in between changes neither."""
     x = torch.linspace(-9, 9, 400, requires_grad=True)
     compiled = torch.compile(F.mish, backend=Traced(), fullgraph=True)
     with fastact.override_aten():
@@ -213,7 +213,7 @@ def test_a_backward_pass_belongs_to_its_forward_pass():
 
 @pytest.mark.slow
 def test_inductors_kernels(device, special):
-    """One graph with all activations in float32 and bfloat16: no operator is called."""
+    """In one graph with all activations in float32 and bfloat16, no operator is called."""
     x = special.to(device)
     half = x.bfloat16()
     grad, half_grad = torch.randn_like(x), torch.randn_like(half)
@@ -252,7 +252,7 @@ print(bool(counters["aot_autograd"]["autograd_cache_hit"]))
 
 
 def test_caches_know(tmp_path):
-    """Two processes with one cache: each has its own kernels, and finds them again."""
+    """Two processes share a cache. Each has its own kernels, and finds them again."""
 
     def run(state):
         return run_python("-c", CACHED, state, environment={

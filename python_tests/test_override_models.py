@@ -1,4 +1,4 @@
-"""Whole models on FastAct's kernels, unedited: in inference and in training."""
+"""Unchanged models with FastAct's kernels, in inference and training."""
 
 import copy
 import sys
@@ -35,7 +35,7 @@ def dtype(request):
 
 
 def missed(function):
-    """Calls of replaced operators that did not reach FastAct, and how many did."""
+    """Returns the replaced operators' calls that missed FastAct, and how many reached it."""
     kernels = {kernel.split()[0] for kernel in fastact.overridden_aten_kernels()}
     with torch.profiler.profile() as profile:
         function()
@@ -45,13 +45,13 @@ def missed(function):
 
 
 def assert_as_near(ours, theirs, exact):
-    """To the model in float64 as PyTorch's own is: each rounds in its own way, on average alike."""
+    """Asserts that FastAct's results are as near to the float64 model as PyTorch's, on average."""
     errors = [(result.double() - exact).norm().item() for result in (ours, theirs)]
     assert errors[0] <= 2 * errors[1], errors
 
 
 def train(model, x):
-    """One step; the gradients of all parameters in a row."""
+    """Runs one step, and returns the gradients of all parameters in one tensor."""
     model.train().zero_grad()
     y = model(x)
     y.to(torch.promote_types(y.dtype, torch.float32)).square().mean().backward()
@@ -66,12 +66,12 @@ def test_inference(network, device, dtype):
     exact = copy.deepcopy(model).double()
     with torch.no_grad():
         scripted = torch.jit.script(model)
-        frozen = torch.jit.freeze(scripted)  # joins convolutions with batch norms: other bits
+        frozen = torch.jit.freeze(scripted)  # folds batch norms: other bits
         traced = torch.jit.trace(model, x, check_trace=False)
         forms = [scripted, traced, torch.export.export(model, (x,)).module()]
         theirs = model(x)
         before = {form: form(x) for form in (frozen, *forms)}
-        # torch.nn.MultiheadAttention has a kernel of its own in eager inference.
+        # torch.nn.MultiheadAttention uses a special kernel in eager inference.
         alike = [form for form in forms if torch.equal(before[form], theirs)]
         assert len(alike) >= 2
         with fastact.override_aten():
@@ -105,7 +105,7 @@ def test_training(network, device, dtype):
 @networks
 @pytest.mark.parametrize("training", (False, True))
 def test_the_backend(network, device, training):
-    """Every activation is FastAct's, and results are as near to float64's as PyTorch's own."""
+    """All activations are FastAct's, and results are as near to float64's as PyTorch's."""
     torch._dynamo.reset()
     model, inputs = network.build(WIDTH, SIDE)
     model, x = model.to(device).train(training), inputs(BATCH).to(device)

@@ -1,6 +1,6 @@
-"""PyTorch's own samples and checks of its activations (OpInfo) on FastAct's kernels.
+"""PyTorch's samples and checks of its activations (OpInfo), run on FastAct's kernels.
 
-Each call is made without an override, too: results are close, and all but their bits is the same.
+Each call is also made without an override: the results are close, and all other properties equal.
 """
 
 import copy
@@ -14,7 +14,7 @@ import torch
 import fastact
 from support import error_of
 
-# What torch.testing's descriptions import; requirements.txt has it.
+# torch.testing's OpInfos import it. requirements.txt lists it.
 pytest.importorskip("expecttest")
 
 OPERATORS = (
@@ -26,10 +26,10 @@ OPERATORS = (
     "nn.functional.hardshrink", "nn.functional.prelu", "nn.functional.tanhshrink",
     "nn.functional.softsign", "nn.functional.rrelu",
 )  # fmt: skip
-# Composed of operators of which none is replaced.
+# Composed of operators that are not replaced.
 NOT_REPLACED = ("nn.functional.softsign",)
 
-# So many of an operator's samples for what compiles.
+# The number of samples per operator for tests that compile.
 COMPILED = 2
 
 names = pytest.mark.parametrize("name", OPERATORS)
@@ -37,7 +37,7 @@ names = pytest.mark.parametrize("name", OPERATORS)
 
 @cache
 def operator_of(name):
-    """PyTorch's description of the operator. Importing them takes seconds."""
+    """Returns PyTorch's OpInfo of the operator. Importing them takes seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
@@ -76,7 +76,7 @@ def assert_alike(found, expected):
 
 
 def forms(op):
-    """Every form that PyTorch has: function, method, in place, out=."""
+    """Returns PyTorch's forms: function, method, in place, out=."""
     yield op.op
     if op.method_variant is not None:
         yield op.method_variant
@@ -98,7 +98,7 @@ def test_samples(name, device, dtype):
 
 @names
 def test_samples_of_other_types(name, device):
-    """Integers and complex numbers, where PyTorch takes them, come from PyTorch's kernel."""
+    """If PyTorch supports integers or complex numbers, its kernel computes them."""
     op = operator_of(name)
     for dtype in sorted(op.supported_dtypes(device), key=str):
         if dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
@@ -123,7 +123,7 @@ def test_errors(name, device):
 
 @names
 def test_gradients(name, device):
-    """In reverse and forward mode and batched, of the first and second order, by differences."""
+    """Checks both orders in reverse mode, forward mode and batched, by finite differences."""
     op = operator_of(name)
     for sample in samples(name, device, torch.float64, requires_grad=True):
         tensors = [sample.input, *(a for a in sample.args if isinstance(a, torch.Tensor))]
@@ -174,7 +174,7 @@ class Module(torch.nn.Module):
 
 @names
 def test_compiled_and_exported(name, device, fresh_compiler):
-    """A graph of ATen's operators, traced with or without an override, runs on FastAct's."""
+    """Graphs of ATen's operators, traced with or without an override, run on FastAct's kernels."""
     op = operator_of(name)
     for sample in samples(name, device, torch.float32)[:COMPILED]:
         module = Module(op.op, copy.copy(sample)).eval()
@@ -189,7 +189,7 @@ def test_compiled_and_exported(name, device, fresh_compiler):
 
 @names
 def test_replaced_kernels_run(name, device):
-    """Every call of a replaced operator, forward and backward, reaches FastAct; none is missed."""
+    """Every call of a replaced operator, forward and backward, reaches FastAct."""
     op = operator_of(name)
     replaced = 0
     with overridden():

@@ -1,4 +1,4 @@
-"""import fastact: which library it loads, how often, and what it says where it cannot."""
+"""import fastact: which library it loads, how often, and its error messages."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ WORKS = "print(torch.ops.fastact.selu(torch.ones(3)).shape[0], fastact.library_p
 
 
 def run(script, package=None):
-    """A new process that imports a package: (exit code, stdout, last line of stderr)."""
+    """Imports a package in a new process. Returns (exit code, stdout, last line of stderr)."""
     path = (package or package_path()).parent
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script], text=True, capture_output=True,
@@ -36,7 +36,7 @@ def run(script, package=None):
 
 @pytest.fixture
 def copied(tmp_path):
-    """A copy of the package to break; libraries are links."""
+    """Returns a copy of the package that a test can break. Its libraries are links."""
     package = tmp_path / "fastact"
     ignored = shutil.ignore_patterns("__pycache__", "lib")
     shutil.copytree(package_path(), package, ignore=ignored)
@@ -85,13 +85,13 @@ def test_importing_registers_the_operators():
     (
         "torch.ops.load_library(PATH)",
         "ctypes.CDLL(PATH)",
-        # The single library of a C++ installation of the same version.
+        # The library of a C++ installation of the same version.
         "torch.ops.load_library(os.environ['LIBRARY'])",
         "ctypes.CDLL(os.environ['LIBRARY'])",
     ),
 )
 def test_a_library_that_is_loaded_already_is_not_loaded_again(before):
-    """A second registration of an operator would end the process."""
+    """A second registration of an operator would abort the process."""
     start = f"import ctypes, os, torch\nPATH = {fastact.library_path!r}\n{before}\n"
     code, out, error = run(f"{start}import fastact\n{WORKS}")
     assert (code, out) == (0, f"3 {fastact.library_path}"), error
@@ -159,7 +159,7 @@ def test_a_library_that_does_not_load_is_a_sentence(copied):
 
 
 def test_a_torch_without_a_function_is_a_sentence(copied):
-    """A torch of the right version whose functions are others than those that were built for."""
+    """Tests a torch of the right version that lacks a function."""
     library = copied / "lib" / f"torch-{MINOR}" / "libfastact.so"
     binary = library.read_bytes()
     library.unlink()
@@ -187,7 +187,7 @@ def test_libraries_need_nothing_foreign():
 
 
 def test_kernels_are_not_in_the_library_twice():
-    """The thin library has no kernel: nothing of it is large."""
+    """The thin library contains no kernel: none of its symbols is large."""
     thin = Path(fastact.library_path).stat().st_size
     assert thin < (package_path() / "lib" / "libfastact_kernels.so").stat().st_size / 2
 
@@ -200,7 +200,7 @@ def test_no_file_names_the_build_machine():
             assert not [word for word in forbidden if word.encode() in data], path
 
 
-# ---- What a wheel says of itself
+# ---- A wheel's metadata
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_wheel_requires_the_torches_of_its_libraries(monkeypatch, torches, exp
 
 def test_a_build_in_an_environment_requires_its_torch(monkeypatch):
     monkeypatch.delenv("FASTACT_TORCHES", raising=False)
-    # As pip hides the environment's packages from a build.
+    # Like pip, hides the environment's packages from the build.
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     (found,) = package_metadata.torch_versions()
     assert found.split("+")[0] == torch.__version__.split("+")[0]

@@ -1,4 +1,4 @@
-"""Parameters: which are an error, in every form and mode, and that an error changes nothing."""
+"""Parameters that are errors, in every form and mode. An error changes nothing."""
 
 import re
 
@@ -16,7 +16,7 @@ wrong = pytest.mark.parametrize(
 
 
 def calls(act, parameters, device):
-    """Every operator of the family with these parameters, and the tensors that it is given."""
+    """Returns every operator of the family with these parameters, and its tensor arguments."""
     x, grad, out = (values(5, device=device) for _ in range(3))
     arguments = list(parameters.values())
     yield act.packet(), (x, *arguments), {}

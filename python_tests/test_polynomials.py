@@ -1,4 +1,4 @@
-"""Each polynomial and constant of the formulas is what the scripts that find them say of it."""
+"""The polynomials and constants of the formulas are those that the scripts compute."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ import fit_segments as segments  # noqa: E402
 
 
 def test_every_polynomial_is_known():
-    """A new one gets a name and an entry in the script."""
+    """A new polynomial needs a name and an entry in the script."""
     standing = {h: fits.polynomials_of(h).keys() for h in fits.HEADERS if fits.polynomials_of(h)}
     assert standing == {h: named.keys() for h, named in fits.POLYNOMIALS.items()}
 
@@ -50,7 +50,7 @@ def test_polynomials_are_found_again_or_near_the_best(header):
 
 @pytest.mark.parametrize("header", fits.POLYNOMIALS)
 def test_a_wrong_digit_is_noticed(header):
-    """In the last place of the first and of the last coefficient."""
+    """Changes the last digit of the first and of the last coefficient."""
     standing = fits.polynomials_of(header)
     for name, fit in fits.POLYNOMIALS[header].items():
         right = standing[name]
@@ -84,7 +84,7 @@ def test_a_wrong_digit_of_a_constant_is_noticed(header, monkeypatch):
 
 
 def test_selu_has_the_constants_of_its_source():
-    """Mean 0 and variance 1 stay: Klambauer et al., equation 14."""
+    """They preserve mean 0 and variance 1: Klambauer et al., equation 14."""
     mp = fits.mp
     c = mp.erfc(1 / mp.sqrt(2)) * mp.exp(mpf(1) / 2)
     d = mp.erfc(mp.sqrt(2)) * mp.exp(2)
@@ -95,7 +95,7 @@ def test_selu_has_the_constants_of_its_source():
 
 @pytest.mark.parametrize("name", segments.FUNCTIONS)
 def test_segments_are_found_again(name):
-    """With the bound of each function's error, which the header says."""
+    """The script finds the tables again, with the error bounds in the header."""
     assert segments.path_of(name).read_text() == segments.header_of(name)
 
 

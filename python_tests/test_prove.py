@@ -1,4 +1,5 @@
-"""The proof's own parts: its oracle against other libraries, its inputs, digests and verdicts."""
+"""Tests of the proof: its oracle, compared with other libraries, its inputs, digests and
+verdicts."""
 
 import importlib.util
 import json
@@ -31,6 +32,8 @@ from _digests.kernels import PRELU, compute, digest_of, prelu_kernels  # noqa: E
 
 import accuracy  # noqa: E402
 import digest  # noqa: E402
+import digest_page  # noqa: E402
+import error_figures  # noqa: E402
 import exact  # noqa: E402
 import oracle  # noqa: E402
 import prelu  # noqa: E402
@@ -58,7 +61,7 @@ def prove(*arguments):
 
 
 def test_mpfr_rounds_as_the_processor_does():
-    """Through the number formats of exact.py, against conversions of numpy and torch."""
+    """Compares rounding to the number formats of exact.py with conversions of numpy and torch."""
     generator = random.Random(1)
     doubles = [generator.uniform(-4, 4) * 2.0 ** generator.randint(-160, 130) for _ in range(20000)]
     doubles += [2.0**k * (1 + j / 2048) for k in range(-150, 129) for j in (0, 1, 3, 4, 8, 12)]
@@ -78,7 +81,7 @@ def test_mpfr_rounds_as_the_processor_does():
 
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_enclosures_hold_what_mpmath_says(act, order):
-    """At random points of every size, in both arithmetics: a second opinion beside MPFR's."""
+    """Compares enclosures with mpmath at random points of every magnitude, in both arithmetics."""
     x = accuracy.inputs_of(act, torch.float64, 0, 1 << 14, "cpu")[::37]
     x = torch.cat([x[x.isfinite()], x[x.isfinite()].float().double().clamp(-1e30, 1e30)])
     for arithmetic, values in (
@@ -107,7 +110,7 @@ def _mpmath(number):
 
 @pytest.mark.parametrize("arithmetic", [DOUBLE, EXTENDED], ids=["double", "80-bit"])
 def test_the_error_of_an_exact_sum_is_what_it_loses(arithmetic):
-    """1 - 2x lies halfway between two float32 numbers for 2^25 of them: no question for MPFR."""
+    """For 2^25 float32 numbers x, 1 - 2x is a tie. The enclosure is exact and needs no MPFR."""
     x = torch.linspace(0.1, 3, 999).float().double()
     few_bits, all_bits = x, x * x * x
     for values, is_exact in ((few_bits, True), (all_bits, arithmetic is EXTENDED)):
@@ -162,7 +165,7 @@ def test_mixed_inputs_do_not_depend_on_how_they_are_cut(dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype, reach", ((torch.float64, 2.0**-40), (torch.float32, 2.0**-12)))
 def test_samples_are_dense_around_the_branch_points(dtype, reach):
-    """Of SELU, which has a kink and branch points."""
+    """Tests SELU, which has a kink and branch points."""
     act = next(act for act in OPERATORS if act.name == "selu")
     x = accuracy.inputs_of(act, dtype, 0, 1 << 23, "cpu", whole=False)
     for point in torch.tensor((0.0, *act.kinks, *act.branch_points), dtype=dtype):
@@ -172,7 +175,7 @@ def test_samples_are_dense_around_the_branch_points(dtype, reach):
 
 
 def test_a_float32_sample_has_every_kind_of_number():
-    """Infinities, NaNs, both zeros, subnormal ones, of both signs, and ever new ones."""
+    """The sample contains infinities, NaNs, zeros and subnormals of both signs."""
     act = OPERATORS[0]
     x, more = (
         accuracy.inputs_of(act, torch.float32, first, 1 << 22, "cpu", whole=False)
@@ -187,7 +190,7 @@ def test_a_float32_sample_has_every_kind_of_number():
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_what_is_tried_by_default(order, dtype):
-    """What CONTRIBUTING's table says: the 16-bit types and float32 to f'' as a whole."""
+    """As docs/dev/testing.md says: all 16-bit inputs, and all of float32 up to f''."""
     assert order in prove_main().ORDERS
     job = accuracy.Job(OPERATORS[0], dtype, order, "cpu")
     whole = dtype in SMALL or (dtype == torch.float32 and order <= 2)
@@ -215,7 +218,7 @@ def test_a_digest_sees_one_bit_and_one_exchange():
     exchanged = results.clone()
     exchanged[0:2], exchanged[6:8] = results[6:8].clone(), results[0:2].clone()
     assert digest_of(exchanged, 0) != expected
-    # Errors that cancel in a sum do not cancel here.
+    # Errors that would cancel in a sum change the digest.
     two = results.clone()
     two.view(torch.int32)[0] += 1
     two.view(torch.int32)[2] -= 1
@@ -229,7 +232,7 @@ def test_the_reference_knows_no_other_operators():
 
 def test_every_operator_has_reference_digests(act, dtype):
     if act.id not in REFERENCE:
-        pytest.skip(f"{act.id} has none yet: prove --digest --update, see CONTRIBUTING.md")
+        pytest.skip(f"{act.id} has none yet: prove --digest --update, see docs/dev/testing.md")
     assert_all_stored(REFERENCE[act.id][dtype_name(dtype)], digest.kernels(act, dtype))
 
 
@@ -245,7 +248,7 @@ def test_drawn_parameters_have_reference_digests(name, dtype):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_drawn_parameters_have_the_reference_digests(name, dtype):
-    """Each setting is what the digest was made of: one of another seed or order would show."""
+    """A setting of another seed or in another order would have another digest."""
     kernel = next(digest.drawn_kernels(name, dtype))
     expected = REFERENCE[kernel.name][dtype_name(dtype)][kernel.form]["all"]
     assert compute(kernel, "cpu", part=False) == expected
@@ -262,9 +265,9 @@ def assert_all_stored(stored, kernels):
 @pytest.mark.parametrize("path", digest.PATHS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_results_have_the_reference_digest_on_every_path(act, device, dtype, path):
-    """A few forms over a part of their spaces; `make digests` takes all."""
+    """Tests a few forms on a part of their spaces; `make digests` tests all."""
     if act.id not in REFERENCE:
-        pytest.skip(f"{act.id} has no reference digests yet, see CONTRIBUTING.md")
+        pytest.skip(f"{act.id} has no reference digests yet, see docs/dev/testing.md")
     if path == "threads" and device == "cuda":
         pytest.skip("a GPU has no number of threads")
     forms = ["value", "derivative_1"] + (["gradients_1"] if path == "dense" else [])
@@ -281,40 +284,41 @@ def test_prelu_has_the_reference_digests(device, dtype):
         assert value == REFERENCE[PRELU][dtype_name(dtype)][kernel.form]["part"], kernel.form
 
 
-def test_equal_digests_print_the_row_to_record(capsys, monkeypatch):
-    """And others, or those of a part of the operators, none."""
+def test_equal_digests_are_recorded(capsys, monkeypatch, tmp_path):
+    """Different digests, and digests of some operators only, are not recorded."""
     main = prove_main()
     isa = build_info()["cpu instruction set in use"]
     options = main.parse(
         ["--digest", "--part", "--isa", isa, "--workers", "1", "--dtype", "bfloat16"]
     )
+    options.results = tmp_path
+    path = tmp_path / "digests" / f"{isa}-dense.json"
     options.activations = [next(a for a in OPERATORS if a.name == "relu")]
     monkeypatch.setattr(main, "prelu_kernels", lambda dtype: ())
     threads = torch.get_num_threads()
     try:
         assert main.compare_digests(options) == 0
-        assert "all equal" in (printed := capsys.readouterr().out) and "|" not in printed
+        assert "all equal" in capsys.readouterr().out and not path.exists()
         options.dtype = None
         assert main.compare_digests(options) == 0
-        row = capsys.readouterr().out.splitlines()[-1]
+        assert str(path) in capsys.readouterr().out
+        found = json.loads(path.read_text())
+        path.unlink()
         monkeypatch.setattr(kernels, "digest_of", lambda results, first: 1)
         assert main.compare_digests(options) == 1
-        assert "\n|" not in capsys.readouterr().out
+        assert not path.exists()
     finally:
         torch.set_num_threads(threads)
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    table = [t for t in main.RECORD.read_text().splitlines() if t.startswith("|")]
-    assert all(t.count("|") == row.count("|") for t in table)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", cells[0]) and cells[1].endswith(isa)
-    assert re.match(r"gcc \d+\.\d", cells[2]) and cells[3] == torch.__version__
-    assert cells[5] == "part, dense" and int(cells[7].replace(",", "")) > 1 << 16
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["date"]) and found["instruction_set"] == isa
+    assert re.match(r"gcc \d+\.\d", found["compiler"]) and found["torch"] == torch.__version__
+    assert (found["of"], found["path"]) == ("part", "dense") and found["results"] > 1 << 16
 
 
 # ---- Verdicts
 
 
 def test_16_bit_contracts_hold_for_every_input(act, device):
-    """In one type and order for each activation; test_numbers.py tries all of them."""
+    """Tests one type and order for each activation; test_numbers.py tests all of them."""
     number = ACTIVATIONS.index(act)
     dtype, order = SMALL[number // 4 % 2], number % (TOP_ORDER + 1)
     job = accuracy.Job(act, dtype, order, torch.device(device).type)
@@ -328,8 +332,8 @@ def test_16_bit_contracts_hold_for_every_input(act, device):
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: act.id)
 @pytest.mark.parametrize("dtype", SMALL, ids=dtype_name)
 def test_16_bit_contracts_hold_next_to_ties(act, device, dtype):
-    """Of each activation and order, near 0: silu's third derivative is almost -x / 2 there, and
-    half of an odd subnormal number lies halfway between two."""
+    """Tests all activations and orders near 0. There, for example, the third derivative of silu is
+    almost -x / 2, and half of an odd subnormal number is a tie."""
     for first in (0, 1 << 15):
         x = inputs.every_pattern(dtype, first, 1 << 8, device)
         for order in range(TOP_ORDER + 1):
@@ -343,7 +347,8 @@ def test_16_bit_contracts_hold_next_to_ties(act, device, dtype):
 @pytest.mark.parametrize("order", range(TOP_ORDER + 1))
 def test_wide_contracts_hold_on_a_sample(act, device, dtype, order):
     job = accuracy.Job(act, dtype, order, torch.device(device).type)
-    # float32: -0.0 and its neighbours, ordinary values, of both signs the largest and what follows.
+    # float32: -0.0 and its neighbours, ordinary values, the largest of both signs and their
+    # neighbours.
     firsts = (0x80000000, 0xC0000000, 0x3F800000, 0x7F7F0000, 0xFF7F0000)
     for first in firsts if dtype == torch.float32 else (0,):
         ours, _ = job.piece(first, 1 << 17)
@@ -351,7 +356,7 @@ def test_wide_contracts_hold_on_a_sample(act, device, dtype, order):
 
 
 def spoil(results, x, kind):
-    """Results with one mistake of the named kind."""
+    """Returns results with one error of the named kind."""
     results = results.clone()
     patterns = results.view(FORMATS[x.dtype].integer)
     where = {
@@ -385,18 +390,18 @@ def test_a_tally_counts_each_kind_of_mistake(name, dtype):
     for kind in kinds:
         if kind == "sign" and not (right == 0).any():
             continue  # sigmoid is positive
-        # Whatever its bound, a zero's sign is a part of the contract.
+        # The sign of a zero is a part of the contract, whatever the bound.
         for bound in (0.5, 1e9) if kind == "sign" else (0.5,):
             after = accuracy.tally(x, spoil(right, x, kind), target, bound, True)
             assert getattr(before, kind) == 0 and getattr(after, kind) == 1, kind
             assert after.beyond_contract == before.beyond_contract + 1, kind
-        # A zero and a subnormal number are finite: one that is wrong is misrounded, too.
+        # Zeros and subnormal numbers are finite, so wrong ones also count as misrounded.
         assert after.misrounded == (kind in ("zero", "subnormal", "misrounded")), kind
     assert after.max_ulp > 0.5 and after.max_at == 1.5  # the misrounded one
 
 
 def test_errors_at_infinity_are_not_errors_of_finite_inputs():
-    """PyTorch's hardswish has NaN at -inf and -0 below -3: one input, and signs of zeros."""
+    """PyTorch's hardswish is NaN at -inf, one input, and -0 below -3, which are signs of zeros."""
     act = next(a for a in OPERATORS if a.name == "hardswish")
     _, theirs = accuracy.Job(act, torch.bfloat16, 0, "cpu").piece(0, 1 << 16)
     assert theirs.infinity == 1 and theirs.max_ulp < float("inf")
@@ -441,7 +446,7 @@ def test_the_contract_is_read_from_the_header(act):
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64), ids=dtype_name)
 def test_values_beyond_the_enclosures_range(dtype):
-    """Where e^-x overflows double and the 80-bit format."""
+    """Tests inputs for which e^-x overflows double and the 80-bit format."""
     (act,) = (a for a in ACTIVATIONS if a.name == "elu" and a.parameters["input_scale"] == -1)
     x = torch.tensor([-3e38, -1.0, -3e38], dtype=dtype)
     for order in range(TOP_ORDER + 1):
@@ -458,95 +463,109 @@ def test_pytorch_may_have_no_derivative():
 
 @pytest.fixture
 def report_to(tmp_path, monkeypatch):
-    """Where the report writes to instead: a folder, and what README would get."""
+    """Makes the report write to a folder, without figures, and returns the folder."""
     monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
     monkeypatch.setattr(report, "FIGURES", tmp_path / "figures")
     monkeypatch.setattr(report, "RECORD", tmp_path / "figures" / "results.json")
-    # Drawing takes a second for each write().
+    monkeypatch.setattr(digest_page, "PAGE", tmp_path / "digests.md")
+    monkeypatch.setattr(digest_page, "RECORD", tmp_path / "digests" / "results.json")
+    monkeypatch.setattr(digest_page, "CHANGES", tmp_path / "digests" / "changes.json")
+    # Drawing would take a second for each write().
     monkeypatch.setattr(report, "draw", lambda act, states, pyplot: act)
+    monkeypatch.setattr(report, "BARS", {})
     monkeypatch.setattr(report.figures, "save", lambda act, path: path.write_text(act.id))
-    readme = {}
-    monkeypatch.setattr(report, "put_between_markers", lambda *text: readme.update({text[0]: text}))
-    return tmp_path, readme
+    return tmp_path
 
 
-def save(folder, machine, act, dtype, order, done, theirs=None):
-    """A state as a run leaves it."""
+def save(folder, machine, act, dtype, order, done, theirs=None, ours=None):
+    """Saves a state like an interrupted or finished run."""
     job = accuracy.Job(act, dtype, order, "cpu")
     where = {"device": machine, "instruction_set": "", "torch": "2", "library": "1f"}
-    tally = accuracy.Tally(max_ulp=0.25 + order, misrounded=order, profile={"520": 0.25})
+    tally = ours or accuracy.Tally(max_ulp=0.25 + order, misrounded=order, profile={"520": 0.25})
     tallies = {"fastact": tally, "pytorch": theirs or accuracy.Tally()}
     accuracy.save_state(folder / machine / f"{job.name}.json", job, where, done, 60.0, tallies)
 
 
 def test_the_report_says_what_it_lacks(report_to):
-    folder, readme = report_to
     act = OPERATORS[0]
     for order in (0, 1):
-        save(folder, "some", act, torch.float32, order, 1 << 32)
-    save(folder, "other", act, torch.bfloat16, 0, 1 << 16)
-    save(folder, "other", act, torch.float16, 0, 1 << 15)  # interrupted
-    assert report.write(folder) == 0
-    page = (folder / "accuracy.md").read_text()
-    head, lacking = page.split("## Not in these results")
-    assert head.index("## some, torch 2") < head.index("## other, torch 2")
-    assert "8,589,934,592 inputs in 2 min." in head
-    assert f"| {act.id} float32 f' | 4,294,967,296 | " in head and "| 1.25 | 1 | 0 | none |" in head
-    assert f"- bfloat16 f: {OPERATORS[1].id}" in lacking and "- float16 f: all." in lacking
-    assert "- float32 f''': all." in lacking and "prelu by weight" in lacking
-    assert f"| {act.name} | 0.25 ULP (0 %) |" in head.partition("## In short")[2]
-    assert readme["accuracy"][2] == "Not yet known: selu.\n"
-    assert (folder / "figures" / f"{act.id}.svg").exists()
+        save(report_to, "some", act, torch.float32, order, 1 << 32)
+    save(report_to, "other", act, torch.bfloat16, 0, 1 << 16)
+    save(report_to, "other", act, torch.float16, 0, 1 << 15)  # interrupted
+    assert report.write(report_to) == 0
+    text = " ".join((report_to / "accuracy.md").read_text().split())
+    assert "3 combinations of activation, parameters, type and derivative" in text
+    assert "8,590,000,128 inputs in all. The contract holds for every one." in text
+    assert f"bfloat16 f: {OPERATORS[1].id}" in text and "float16 f: all" in text
+    assert "float32 f''': all" in text and "prelu by weight" in text
+    assert "## float32" not in text  # because most activations have no results
+    assert (report_to / "figures" / f"{act.id}.svg").exists()
+
+
+def test_a_broken_contract_is_named(report_to):
+    broken = accuracy.Tally(max_ulp=9, beyond_contract=1)
+    save(report_to, "some", OPERATORS[1], torch.bfloat16, 0, 1 << 16, ours=broken)
+    assert report.write(report_to) == 0
+    text = " ".join((report_to / "accuracy.md").read_text().split())
+    assert f"The contract is broken for: {OPERATORS[1].id} bfloat16 f" in text
+    # An earlier contract was narrower than today's.
+    earlier = {"activation": OPERATORS[1].id, "dtype": "float32", "order": 0, "contract": -1.0}
+    for error, nan, is_broken in ((0, 0, False), (9, 0, True), (0, 1, True)):
+        found = {"max_ulp": error, "beyond_contract": 5, "nan": nan}
+        assert report.is_broken({**earlier, "fastact": found}) == is_broken
 
 
 def test_the_record_keeps_other_machines_and_older_results(report_to):
-    folder, _ = report_to
     act = OPERATORS[0]
-    (folder / "none").mkdir()
-    assert report.write(folder / "none") == 1
-    save(folder / "first", "some", act, torch.bfloat16, 0, 1 << 16)
-    assert report.write(folder / "first") == 0
-    before = (folder / "accuracy.md").read_text()
-    assert report.write(folder / "none") == 0  # from the record alone
-    assert (folder / "accuracy.md").read_text() == before
+    (report_to / "none").mkdir()
+    assert report.write(report_to / "none") == 1
+    save(report_to / "first", "some", act, torch.bfloat16, 0, 1 << 16)
+    assert report.write(report_to / "first") == 0
+    before = (report_to / "accuracy.md").read_text()
+    assert report.write(report_to / "none") == 0  # from the record only
+    assert (report_to / "accuracy.md").read_text() == before
     assert "library" not in report.RECORD.read_text()
-    save(folder / "second", "other", act, torch.bfloat16, 0, 1 << 16)
+    save(report_to / "second", "other", act, torch.bfloat16, 0, 1 << 16)
     newer = accuracy.Tally(max_ulp=0.75)
-    save(folder / "second", "some", act, torch.bfloat16, 0, 1 << 16, theirs=newer)
-    assert report.write(folder / "second") == 0
-    page = (folder / "accuracy.md").read_text()
-    assert page.count("| none |") == 1 and "## some, torch 2" in page and "## other" in page
+    save(report_to / "second", "some", act, torch.bfloat16, 0, 1 << 16, theirs=newer)
+    assert report.write(report_to / "second") == 0
+    states = json.loads(report.RECORD.read_text())
+    found = {s["environment"]["device"]: s["pytorch"]["max_ulp"] for s in states}
+    assert found == {"some": 0.75, "other": -1.0}
 
 
-def test_special_inputs_stand_apart_in_the_tables(report_to):
-    folder, readme = report_to
-    act = OPERATORS[0]
-    theirs = accuracy.Tally(max_ulp=0.75, misrounded=7, infinity=1, sign=31040, nan=254)
-    for order in (0, 1):
-        save(folder, "some", act, torch.float32, order, 1 << 32, theirs)
-        for dtype in SMALL:
-            save(folder, "some", act, dtype, order, 1 << 16, theirs)
-    assert report.write(folder) == 0
-    assert "| 0.75 | 7 | 1 ±inf, 31,040 sign of 0, 254 NaN |" in report.PAGE.read_text()
-    assert "| 0.75 ULP (1.6e-07 %); special: 31,041 |" in report.PAGE.read_text()
-    assert "| 28; special: 124,164 |" in report.PAGE.read_text()
+def a_run(**changes):
+    return {
+        "date": "2098-01-02", "machine": "some", "instruction_set": "avx2", "compiler": "gcc 12",
+        "torch": "2", "revision": "1f", "of": "part", "path": "dense", "digests": 1044,
+        "results": 5255462912, **changes,
+    }  # fmt: skip
 
 
-def test_readme_has_the_errors_of_five(report_to):
-    folder, readme = report_to
-    theirs = accuracy.Tally(max_ulp=0.75, misrounded=7)
-    for name in report.IN_README:
-        assert readme.get("accuracy", ("", "", "Not yet known"))[2].startswith("Not yet known")
-        (act,) = (a for a in ACTIVATIONS if a.id == name)
-        for order in (0, 1):
-            save(folder / "found", "some", act, torch.float32, order, 1 << 32, theirs)
-            for dtype in SMALL:
-                save(folder / "found", "some", act, dtype, order, 1 << 16, theirs)
-        assert report.write(folder / "found") == 0
-    text = readme["accuracy"][2]
-    assert all(f"`{name}` 0.25 and 1.25" in text for name in report.IN_README)
-    assert "Of their 1,310,720 values" in text  # of which each first derivative has one
-    assert "FastAct rounds 10 to another" in text and "PyTorch 140." in text
+def test_the_page_of_digests_has_a_line_for_each_processor(report_to):
+    save(report_to / "new", "some", OPERATORS[0], torch.bfloat16, 0, 1 << 16)
+    runs = (
+        a_run(),
+        a_run(date="2097-01-01", revision="old"),
+        a_run(path="tails"),
+        a_run(machine="x"),
+    )
+    for number, run in enumerate(runs):
+        path = report_to / "new" / "digests" / f"{number}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(run))
+    rows = [{"op": "gelu", "dtype": "float32", "elements": 65536,
+             "PyTorch": {"length": 12051}, "FastAct": {"length": 0}}]  # fmt: skip
+    machine = {"name": "GPU", "cpu": "CPU", "torch": "2", "date": "2098-01-02 03:04"}
+    digest_page.CHANGES.parent.mkdir()
+    digest_page.CHANGES.write_text(json.dumps({"machine": machine, "rows": rows}))
+    assert report.write(report_to / "new") == 0
+    text = (report_to / "digests.md").read_text()
+    dated = "part, 2098-01-02, 1f"
+    assert f"| some | avx2 | 2 | gcc 12 | {dated} |  |  | {dated} |  |" in text
+    assert f"| x | avx2 | 2 | gcc 12 | {dated} |  |  |  |  |" in text and "old" not in text
+    assert "1,044 digests of 5,255,462,912 results" in text
+    assert "| `gelu`, float32 | 12,051 | 0 |" in text and "on GPU and CPU with" in text
 
 
 @pytest.mark.parametrize(
@@ -558,31 +577,34 @@ def test_an_error_gets_the_digits_that_it_needs(largest, misrounded, text):
     found = {"max_ulp": largest, "misrounded": misrounded}
     state = {"format": accuracy.FORMAT, "fastact": found, "pytorch": found}
     assert report.ulp(state, "fastact") == text
-    # Of an earlier proof the misrounded ones may be zeros, which have no error.
+    # In format 1 the misrounded results may be zeros, which have no error.
     earlier = report.ulp({**state, "format": 1}, "pytorch")
     assert earlier == ("0.5" if text == "> 0.5" else text)
 
 
 @pytest.mark.slow
-def test_the_documents_are_what_the_record_says(tmp_path, monkeypatch):
-    """Nothing in them was typed, and no figure is of other numbers."""
-    written = {}
-    monkeypatch.setattr(report, "PAGE", tmp_path / "accuracy.md")
+def test_the_committed_pages_are_what_the_records_say(tmp_path, monkeypatch):
+    """No text of these pages was edited, and the figures show the recorded numbers."""
+    committed = {path.name: path for path in report.FIGURES.glob("*.svg")}
+    for module, name in ((report, "PAGE"), (digest_page, "PAGE")):
+        monkeypatch.setattr(module, name, tmp_path / getattr(module, name).name)
     monkeypatch.setattr(report, "FIGURES", tmp_path)
-    monkeypatch.setattr(
-        report, "put_between_markers", lambda *text: written.update({text[0]: text})
-    )
-    record = report.RECORD.read_text()
-    assert report.write(tmp_path / "none") == 0
-    assert report.RECORD.read_text() == record
-    assert report.PAGE.read_text() == (REPOSITORY / "docs" / "accuracy.md").read_text()
-    assert written["accuracy"][2] in (REPOSITORY / "README.md").read_text()
-    committed = {path.name: path for path in report.RECORD.parent.glob("*.svg")}
+    for record in (report.RECORD, digest_page.RECORD):
+        before = record.read_text()
+        assert report.write(tmp_path / "none") == 0
+        assert record.read_text() == before
+    for name in ("accuracy.md", "digests.md"):
+        assert (tmp_path / name).read_text() == (REPOSITORY / "docs" / name).read_text(), name
     drawn = {path.name: path for path in tmp_path.glob("*.svg")}
-    assert set(committed) == set(drawn) == {f"{act.id}.svg" for act in OPERATORS}
-    if figures.is_pinned_version():
-        for name, path in drawn.items():
-            assert path.read_text() == committed[name].read_text(), f"{name}: make accuracy-report"
+    assert set(committed) == set(drawn) == {f"{n}.svg" for n in (*report.BARS, *ids())}
+    for name, path in drawn.items():
+        figures.check_colours(path)
+        if figures.is_pinned_version():
+            assert path.read_text() == committed[name].read_text(), f"{name}: make report"
+
+
+def ids():
+    return [act.id for act in OPERATORS]
 
 
 # ---- Figures
@@ -591,48 +613,61 @@ PROFILE = {"508": 0.4, "510": 2.5, "400": 0.75, "1532": 0.003}  # 1, 1.5, tiny, 
 
 
 def test_an_outline_has_the_largest_errors_of_the_shown_bins():
-    found = report.outline({"profile": PROFILE})
-    positive, negative = (found[sign] for sign in report.SIGNS)
-    edges = report.edges()
+    found = error_figures.outline({"profile": PROFILE})
+    positive, negative = (found[sign] for sign in error_figures.SIGNS)
+    edges = error_figures.edges()
     assert len(positive) == len(negative) == len(edges) - 1
     assert edges[:3] == [0, 2**-5, 1.25 * 2**-5] and edges[-1] == 1024
     assert positive[edges.index(1.0)] == 0.4 and positive[edges.index(1.5)] == 2.5
     assert positive[0] == 0.75 and sum(positive) == 0.4 + 2.5 + 0.75
-    assert not any(negative)  # too small to be shown
-    assert report.outline({"outline": found}) == found and report.outline({}) is None
+    assert not any(negative)  # too small for the figure
+    assert error_figures.outline({"outline": found}) == found and error_figures.outline({}) is None
 
 
 def test_no_line_is_drawn_where_there_is_no_error():
-    xs, ys = report.steps(report.outline({"profile": PROFILE}))
+    xs, ys = error_figures.steps(error_figures.outline({"profile": PROFILE}))
     drawn = [(x, y) for x, y in zip(xs, ys) if y == y]
     assert drawn == [(0, 0.75), (2**-5, 0.75), (1, 0.4), (1.25, 0.4), (1.5, 2.5), (1.75, 2.5)]
     assert xs == sorted(xs) and xs[0] == -1024 and xs[-1] == 1024
 
 
 def test_every_accuracy_figure_can_be_read():
-    """Each line within its axes and told apart in grey, no zero among the data, units and
-    parameters in words."""
+    """Lines are inside the axes and differ in grey, the data contain no zero, and labels have units
+    and parameters."""
     pytest.importorskip("matplotlib")
     states = json.loads(report.RECORD.read_text())
     for act in OPERATORS:
-        both = [report.with_outline(states, act, order) for order in (0, 1)]
+        both = [error_figures.with_outline(states, act, order) for order in (0, 1)]
         with figures.drawing() as pyplot:
-            figure = report.draw(act, both, pyplot)
+            figure = error_figures.draw(act, both, pyplot)
             for axis, state in zip(figure.axes, both, strict=True):
                 figures.check_inside(axis)
                 figures.check_told_apart(axis.get_lines())
                 lines = {line.get_label(): line.get_ydata() for line in axis.get_lines()}
                 assert set(lines) >= {"FastAct", "PyTorch"}
-                for name, (label, _) in report.CONTESTANTS.items():
-                    assert not any(y <= report.FLOOR for y in lines[label])
+                for name, (label, _) in error_figures.CONTESTANTS.items():
+                    assert not any(y <= error_figures.FLOOR for y in lines[label])
                     said = f"{label}: no error above" in axis.texts[0].get_text()
                     assert said == bool(np.isnan(lines[label]).all())
-                    assert not said or not any(map(any, report.outline(state[name]).values()))
+                    of_state = error_figures.outline(state[name])
+                    assert not said or not any(map(any, of_state.values()))
                 assert "linear" in axis.get_xlabel() and "float32" in axis.get_title()
                 for parameter, value in act.parameters.items():
                     assert f"{parameter}={value}".removesuffix(".0") in axis.get_title()
             assert "(ULP)" in figure.axes[0].get_ylabel()
             pyplot.close(figure)
+
+
+@pytest.mark.parametrize("name", error_figures.BARS)
+def test_bars_of_the_accuracy_page_can_be_read(name):
+    pytest.importorskip("matplotlib")
+    found = report.newest(json.loads(report.RECORD.read_text()))
+    with figures.drawing() as pyplot:
+        figure = error_figures.BARS[name](found, pyplot)
+        for axis in figure.axes:
+            figures.check_inside(axis)
+            assert len(axis.containers) == 2 and re.search(r"\(ULP|\(%\)", axis.get_xlabel())
+        pyplot.close(figure)
 
 
 # ---- The command
@@ -651,7 +686,7 @@ def test_every_accuracy_figure_can_be_read():
     ),
 )
 def test_wrong_command_lines(arguments, sentence, capsys):
-    """In this process; the next test starts one."""
+    """Runs in this process; the next test starts a process."""
     with pytest.raises(SystemExit) as ended:
         prove_main().parse(list(arguments))
     assert ended.value.code == 2 and sentence in capsys.readouterr().err
@@ -664,7 +699,7 @@ def test_a_wrong_command_line_ends_the_command():
 
 
 def prove_main():
-    """The module that `python prove` runs."""
+    """Returns the module that `python prove` runs."""
     spec = importlib.util.spec_from_file_location("prove_main", PROVE / "__main__.py")
     main = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(main)
@@ -672,7 +707,7 @@ def prove_main():
 
 
 def test_a_broken_contract_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
-    """In this process, with a contract that no result keeps."""
+    """Runs in this process, with a contract that no result meets."""
     main, act = prove_main(), OPERATORS[0]
     options = main.parse(
         ["--op", act.id, "--dtype", "float64", "--order", "0", "--results", str(tmp_path)]
@@ -692,7 +727,7 @@ def test_a_broken_contract_ends_with_exit_code_1(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on(tmp_path):
     arguments = ("--op", "selu", "--dtype", "float32", "--order", "0", "--results", tmp_path)
-    # A shell's background jobs ignore SIGINT, and their children would, too.
+    # Background jobs of a shell ignore SIGINT, and so would their children.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, PROVE, *map(str, arguments)],
@@ -710,12 +745,12 @@ def test_an_interrupted_run_goes_on(tmp_path):
     assert "Traceback" not in errors
     state = json.loads(states[0].read_text())
     assert 0 < state["inputs"] < state["of"]
-    # What it starts from the next time.
+    # The next run starts from this state.
     job = accuracy.Job(ACTIVATIONS[0], torch.float32, 0, "cpu")
     done, seconds, tallies = accuracy.load_state(states[0], job, state["environment"])
     assert (done, seconds) == (state["inputs"], state["seconds"])
     assert tallies["pytorch"].misrounded == state["pytorch"]["misrounded"]
-    # Another library's results are not gone on with.
+    # Results of another library are not continued.
     assert accuracy.load_state(states[0], job, {**state["environment"], "library": ""})[0] == 0
 
 

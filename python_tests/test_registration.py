@@ -1,4 +1,4 @@
-"""What is registered: schemas, tags, Meta and fake tensors, tracing; PyTorch's operator checker."""
+"""Registration: schemas, tags, Meta and fake tensors, tracing, and PyTorch's operator checker."""
 
 import re
 
@@ -16,7 +16,7 @@ every_activation = pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: a
 
 
 def all_overloads():
-    """Every overload that the library registers, as overload objects."""
+    """Returns every overload that the library registers."""
     found = []
     for schema in torch._C._jit_get_all_schemas():
         namespace, _, name = schema.name.partition("::")
@@ -27,7 +27,7 @@ def all_overloads():
 
 
 def expected_schemas(act):
-    """The schemas of design: ATen's argument order and names, as torch prints them."""
+    """Returns the expected schemas as torch prints them, with ATen's argument names and order."""
     return (str(torch._C.parse_schema(schema)) for schema in written_schemas(act))
 
 
@@ -80,7 +80,8 @@ def test_nothing_else_is_registered():
 def test_tags(act):
     for overload in all_overloads():
         name = overload._schema.name
-        # test_fused.py has those of halves of one tensor; a dropped element depends on its place.
+        # test_fused.py tests halves of one tensor. Whether dropout drops an element depends on its
+        # place.
         if name.endswith(("_and_mul", "_alpha_dropout")):
             continue
         if name.startswith(f"fastact::{act.name}"):
@@ -91,7 +92,7 @@ def test_tags(act):
 
 
 def arguments_for(overload, act, device, requires_grad):
-    """Tensors and keywords that fit an overload's schema."""
+    """Returns tensors and keyword arguments for an overload's schema."""
     tensors, keywords = [], {}
     for argument in overload._schema.arguments:
         if not isinstance(argument.type, torch.TensorType):
@@ -110,7 +111,7 @@ def arguments_for(overload, act, device, requires_grad):
 @pytest.mark.parametrize("requires_grad", (False, True))
 @pytest.mark.parametrize("number", range(8))
 def test_opcheck(act, device, requires_grad, number):
-    """Schema, autograd registration, fake tensors, AOT dispatch with dynamic shapes."""
+    """Checks schema, autograd registration, fake tensors, and AOT dispatch with dynamic shapes."""
     names = [s.split("(")[0] for s in expected_schemas(act)]
     if number >= len(names):
         return
@@ -133,14 +134,14 @@ def test_opcheck_in_place_on_a_result(act, device):
 
 
 def geometry(t):
-    """Where a tensor lies; strides of dimensions of size 1 say nothing."""
+    """Returns a tensor's geometry, without the arbitrary strides of dimensions of size 1."""
     strides = [s for s, n in zip(t.stride(), t.shape) if n != 1]
     return t.shape, strides, t.dtype, t.device.type
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_meta_lies_like_pytorch(act, layout, dtype):
-    """Strides of dimensions of size 1 apart, in which PyTorch's own Meta and CPU kernels differ."""
+    """Ignores strides of dimensions of size 1, in which PyTorch's Meta and CPU kernels differ."""
     real = make(layout, dtype)
     x = torch.empty_strided(real.shape, real.stride(), dtype=dtype, device="meta")
     for ours, theirs in (
@@ -187,7 +188,7 @@ def test_meta_raises_where_the_cpu_does(act):
     "layout", ("contiguous", "channels_last", "permuted", "every_second_column")
 )
 def test_fake_tensors_with_symbolic_shapes(act, device, layout):
-    """Sizes stay symbols, strides are PyTorch's, and no size is specialised."""
+    """Sizes stay symbolic, strides are PyTorch's, and no size is specialized."""
     environment = ShapeEnv()
     mode = FakeTensorMode(shape_env=environment)
     real = make(layout, device=device)

@@ -1,4 +1,4 @@
-"""fastact.replace_ and restore_: FastAct's modules in place of known classes."""
+"""fastact.replace_ and restore_: FastAct's modules replace those of known classes."""
 
 import copy
 import pickle
@@ -25,7 +25,7 @@ class Named(nn.SiLU):
 
 
 class Calls(nn.Module):
-    """A forward that must not run while modules are replaced."""
+    """Its forward must not run while modules are replaced."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ class Twice(nn.Module):
 @pytest.mark.parametrize("first", ("parametrization", "replace_"))
 @pytest.mark.parametrize("undone", ("restore_", "parametrization"))
 def test_parametrizations(first, undone):
-    """Put on before or after, and taken off before or after."""
+    """Parametrizations are added before or after, and removed before or after."""
     model, x = nn.Sequential(nn.PReLU(8)), values(4, 8)
     x.requires_grad_()
 
@@ -105,7 +105,7 @@ def test_parametrizations(first, undone):
     assert type(model[0]) is nn.PReLU
 
 
-# Of timm's and transformers' classes, what each computes.
+# Classes of timm and transformers, and what each computes.
 OTHERS = {
     "timm.layers.activations": {
         "Swish": F.silu,
@@ -123,7 +123,7 @@ OTHERS = {
 
 @pytest.mark.parametrize(("library", "name"), [(k, n) for k, v in OTHERS.items() for n in v])
 def test_other_libraries_activations(library, name, monkeypatch):
-    """Stand-ins with their names, as these libraries are not installed for the tests."""
+    """Uses fakes with the classes' names, because these libraries are not installed."""
     function = OTHERS[library][name]
     kind = type(name, (nn.Module,), {"forward": lambda self, x: function(x), "inplace": False})
     kind.__module__ = library
@@ -147,7 +147,7 @@ def test_other_libraries_activations(library, name, monkeypatch):
 
 @pytest.mark.parametrize("library", OTHERS)
 def test_installed_libraries_activations(library):
-    """Every class of the table that the installed version has computes what it did."""
+    """Every class of the table that the installed version has computes the same as before."""
     module = sys.modules.get(library) or pytest.importorskip(library)
     tried = 0
     for name in _modules._OTHERS[library]:

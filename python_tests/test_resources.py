@@ -1,4 +1,4 @@
-"""Memory that is not there, and memory that must come back: no call keeps a byte."""
+"""Calls that run out of memory, and leaks: no call keeps memory."""
 
 import ctypes
 import gc
@@ -13,7 +13,7 @@ from calls import FORMS
 from op_table import REPRESENTATIVES
 from support import NIGHTLY, assert_same_bits, error_of, first_line, untouched, values
 
-# More than any machine has; an input of it is one element, expanded.
+# More elements than any machine can store. The input is one expanded element.
 IMPOSSIBLE = 1 << 48
 
 
@@ -27,12 +27,12 @@ def assert_still_works(act, device):
 
 
 def test_impossible_allocation(act, device):
-    """The error that PyTorch's own operators raise; afterwards all goes on."""
+    """The error is that of PyTorch's operators. Afterwards calls work."""
     x = torch.ones((), device=device)
     vast = x.expand(IMPOSSIBLE)
     leaf = torch.ones((), device=device).requires_grad_()
 
-    def empty():  # PyTorch leaves it with a shape but no memory: not to be used again
+    def empty():  # new each time, because PyTorch leaves it with a shape but without memory
         return torch.empty(0, device=device)
 
     calls = (
@@ -55,7 +55,7 @@ def test_impossible_allocation(act, device):
 
 
 def test_gpu_memory_that_runs_out(act, cuda):
-    """A full GPU: a backward pass, too, raises, and works when there is memory again."""
+    """On a full GPU forward and backward raise an error, and work when memory is free again."""
     x = values(1 << 26, device=cuda)
     leaf = x.clone().requires_grad_()
     grad, empty = torch.ones_like(x), torch.empty(0, device=cuda)
@@ -82,10 +82,10 @@ def test_gpu_memory_that_runs_out(act, cuda):
 
 # ---- Leaks.
 
-# How often each form of each activation is called.
+# The number of calls of each form of each activation.
 CALLS = 1_000_000 if NIGHTLY else 20_000
 REPEATS = CALLS // (len(REPRESENTATIVES) * len(FORMS))
-# Bytes a call; the smallest block of the heap has 32, a forgotten tensor hundreds.
+# Bytes per call. The smallest heap block has 32 bytes, a leaked tensor hundreds.
 TOLERATED = 16
 HEAP_USE = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
 
@@ -98,8 +98,8 @@ class HeapUse(ctypes.Structure):
 
 @pytest.fixture
 def few_objects():
-    """A collection looks at what a test makes alone: one of all that pytest and torch keep takes up
-    to a second, and there is one around each measurement."""
+    """Freezes existing objects, so that garbage collection around each measurement visits only the
+    test's own ones. Visiting all objects of pytest and torch takes up to a second."""
     gc.collect()
     gc.freeze()
     yield
@@ -107,7 +107,7 @@ def few_objects():
 
 
 def heap_bytes():
-    """Bytes in use of the C library's heap, to the byte: resident memory is known by pages only."""
+    """Returns the bytes in use in the C library's heap; resident memory only counts pages."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallinfo2"):
         pytest.skip("no mallinfo2: the C library is not glibc 2.33 or newer")
@@ -118,7 +118,7 @@ def heap_bytes():
 
 
 def resident_bytes():
-    """Of anonymous memory, as pages of libraries come and go; what is free is given back first."""
+    """Returns resident anonymous bytes, without pages of libraries. Trims the heap first."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     (line,) = (s for s in Path("/proc/self/status").read_text().splitlines() if "RssAnon" in s)
@@ -126,7 +126,7 @@ def resident_bytes():
 
 
 def growth(measure, call):
-    """By how many bytes some thousand calls raise what is in use, caches being warm."""
+    """Returns by how many bytes some thousand calls increase the memory in use, once warm."""
     for _ in range(100):
         call()
     before = measure()
@@ -136,7 +136,7 @@ def growth(measure, call):
 
 
 def test_the_heap_is_measured(few_objects):
-    """The measurement itself: it sees a tensor of one element that a call keeps."""
+    """Tests the measurement: it finds a leaked tensor with one element."""
     kept = []
     assert growth(heap_bytes, lambda: kept.append(torch.empty(1))) > 64 * REPEATS
     assert growth(heap_bytes, lambda: torch.empty(1)) < TOLERATED * REPEATS
@@ -149,7 +149,7 @@ def test_no_call_keeps_memory(act, few_objects):
 
 
 def test_process_does_not_grow(few_objects):
-    """All forms together, by what the system counts."""
+    """Calls all forms, and measures resident memory."""
     x, grad = values(100), values(100)
 
     def every_call():

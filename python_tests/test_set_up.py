@@ -1,4 +1,4 @@
-"""What scripts/setup.sh and CMake say where something is missing: one sentence, and what to do."""
+"""Error messages of scripts/setup.sh and CMake: one sentence that says what to do."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ TOOLS = [
     "sh",
     "tee",
 ]
-# A Python of an environment that setup.sh has made, whose pip is told of an index and fails.
+# Fakes the Python of an existing environment. Its pip uses another index and fails.
 FAILING = """#!/bin/sh
 case "$*" in
   "-c import sys; print"*) echo 3.11 ;;
@@ -42,7 +42,7 @@ esac
 
 @pytest.fixture
 def tools(tmp_path):
-    """A folder with what the script calls, but no compiler."""
+    """Returns a folder with the programs that the script calls, without a compiler."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in TOOLS:
@@ -59,7 +59,7 @@ def program(path, text):
 
 
 def set_up(folder, tools, **environment):
-    """The one line that it writes to stderr."""
+    """Runs setup.sh, and returns its one line on stderr."""
     where = {"PATH": str(tools), "PYTHON": sys.executable, "HOME": str(folder)} | environment
     done = subprocess.run(
         [SETUP, folder / "venv", "2.15.0"],
@@ -123,7 +123,7 @@ def test_pip_fails(tmp_path, tools, words, sentence):
 
 
 def test_cmake_without_a_compiler(tmp_path, tools):
-    """As `pip install .` shows it."""
+    """Tests the message that `pip install .` shows."""
     cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if not cmake:
         pytest.skip("no cmake")
@@ -156,12 +156,12 @@ include(FastActCuda)
     ("skbuild", "requested", "shown"),
     (
         ("2", "AUTO", "FastAct: building for the CPU only: torch 2.15.0 is CPU-only"),
-        ("2", "OFF", ""),  # as the user asked
+        ("2", "OFF", ""),  # the user requested it
         ("OFF", "AUTO", ""),  # CMake shows its own output
     ),
 )
 def test_pip_shows_why_a_wheel_is_for_the_cpu_only(tmp_path, skbuild, requested, shown):
-    """On the terminal: pip hides the output of the build."""
+    """The message goes to the terminal, because pip hides the output of the build."""
     cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if not cmake:
         pytest.skip("no cmake")
@@ -175,7 +175,7 @@ def test_pip_shows_why_a_wheel_is_for_the_cpu_only(tmp_path, skbuild, requested,
     if child == 0:
         os.execv("/bin/sh", ["sh", "-c", '"$0" -P "$1" >/dev/null 2>&1', cmake, str(script)])
     output = b""
-    with contextlib.suppress(OSError):  # Linux raises it when the terminal has no process any more
+    with contextlib.suppress(OSError):  # Linux raises it when no process uses the terminal any more
         while chunk := os.read(terminal, 4096):
             output += chunk
     os.close(terminal)

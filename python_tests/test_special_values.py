@@ -1,7 +1,7 @@
-"""NaN, infinities, zeros and subnormals, by one written rule and the same bits on every backend.
+"""NaN, infinities, zeros and subnormal numbers follow documented rules on every backend.
 
-A NaN operand that takes part gives the canonical NaN; a derivative that is exactly zero gives +0
-whatever the gradients are; a NaN input has a NaN derivative of every order.
+A used NaN operand gives the canonical NaN. A derivative that is exactly zero gives +0 for every
+gradient. All derivatives of a NaN input are NaN.
 """
 
 import itertools
@@ -22,7 +22,7 @@ derivatives = in_one_case(dtype=DTYPES, order=range(1, TOP_ORDER + 1))
 
 
 def nans(dtype, device):
-    """Quiet and signalling NaNs of both signs with payloads."""
+    """Returns quiet and signalling NaNs of both signs with payloads."""
     digits, width = FORMATS[dtype].digits, 8 * dtype.itemsize
     infinity = ((1 << (width - digits)) - 1) << (digits - 1)
     quiet = infinity | 1 << (digits - 2)
@@ -38,7 +38,7 @@ def canonical(t):
 
 
 def specials(dtype, device):
-    """Both zeros, infinities, largest, smallest normal and subnormal numbers, ordinary ones."""
+    """Returns zeros, infinities, the largest, smallest normal and subnormal numbers, and others."""
     info = torch.finfo(dtype)
     positive = [
         0.0,
@@ -57,7 +57,7 @@ def specials(dtype, device):
 @every_type
 def test_value_of_nan_is_canonical(act, device, dtype):
     x = nans(dtype, device)
-    for repeat in (1, 100):  # within and beyond the vector loops
+    for repeat in (1, 100):  # shorter and longer than the vector loops
         x = x.repeat(repeat)
         assert_same_bits(act.op(x), canonical(x))
         assert_same_bits(act.op(x[::2]), canonical(x[::2]))
@@ -94,10 +94,10 @@ def test_special_values(act, device, dtype):
         assert torch.equal(actual.signbit(), expected.signbit())
 
 
-# Whose zero has another sign at -0.0 than ATen's: softshrink is +0 in tensors of any length, where
-# ATen's is -0 in short ones; tanhshrink's is -0, where ATen subtracts -0 from -0. On a CPU with
-# AVX2 and without AVX-512, ATen's gelu is oneDNN's, which gives +0 in contiguous tensors. On a GPU
-# ATen gives +0 for relu and relu6, and another zero for elu with a negative input_scale.
+# Activations whose value at -0.0 has another sign than ATen's. softshrink is always +0, ATen's is
+# -0 in short tensors. tanhshrink is -0, and ATen subtracts -0 from -0. On a CPU with AVX2 and
+# without AVX-512, ATen's gelu is oneDNN's, which returns +0 in contiguous tensors. On a GPU, ATen
+# returns +0 for relu and relu6, and another zero for elu with a negative input_scale.
 OTHER_ZEROS = {"cpu": {"softshrink", "tanhshrink", "gelu"}}
 OTHER_ZEROS["cuda"] = {"softshrink", "tanhshrink", "relu", "relu6", "elu"}
 
@@ -123,11 +123,11 @@ def test_zeros_at_a_bound_keep_their_sign(device, dtype, bounds):
 
 @derivatives
 def test_derivatives_at_special_values(act, device, dtype, order):
-    """With unit gradients; both zeros have the derivative of zero, and a zero derivative is +0."""
+    """With unit gradients, both zeros have the derivative of zero, and a zero derivative is +0."""
     x = specials(dtype, device)
     expected = correctly_rounded(act, x, order)
     actual = act.ladder(*[torch.ones_like(x)] * order, x)
-    # A negative derivative that underflows may be a zero of either sign.
+    # A negative derivative that underflows may be a zero of any sign.
     nonzero = actual != 0
     assert torch.equal(actual.signbit() & nonzero, expected.signbit())
     zero = [act.exactly_zero(v, order) for v in x.tolist()]
@@ -141,7 +141,7 @@ def test_derivatives_at_special_values(act, device, dtype, order):
 
 @derivatives
 def test_gradients_meet_derivatives(act, device, dtype, order):
-    """Every combination of special gradients at every kind of point, against the rule."""
+    """Compares every combination of special gradients at every kind of point with the rule."""
     gradient_values = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan)
     points = (-math.inf, -2.0, -0.5, -0.0, 0.0, 0.5, 2.0, math.inf, math.nan)
     rows = list(itertools.product(points, *[gradient_values] * order))
@@ -160,7 +160,7 @@ def test_gradients_meet_derivatives(act, device, dtype, order):
 
 @every_type
 def test_gradient_at_minus_infinity(act, device, dtype):
-    """Where the derivative vanishes, +0 for every gradient; from a rounded result, almost 0."""
+    """If the derivative vanishes, every gradient gives +0; from a rounded result, almost 0."""
     if not act.exactly_zero(-math.inf, 1):
         pytest.skip(f"{act.name} does not saturate")
     leaf = torch.full((5,), -math.inf, dtype=dtype, device=device).requires_grad_()
@@ -173,7 +173,7 @@ def test_gradient_at_minus_infinity(act, device, dtype):
 
 @every_type
 def test_leaky_relu_with_a_slope_beyond_float(device, dtype):
-    """It overflows with the smallest input, in every type but float64; PyTorch raises an error."""
+    """The product overflows for the smallest input, except in float64. PyTorch raises an error."""
     least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
     x = torch.tensor([-1.0, -least, least, 1.0], dtype=dtype, device=device)
     below_zero = [-1e300, -least * 1e300] if dtype == torch.float64 else [-math.inf] * 2
@@ -183,12 +183,12 @@ def test_leaky_relu_with_a_slope_beyond_float(device, dtype):
 
 @every_type
 def test_elu_with_an_input_scale_of_zero_or_nan(device, dtype):
-    """0 everywhere below 0, where ATen has NaN for -inf; NaN everywhere below 0."""
+    """The results below 0 are 0 (ATen's is NaN for -inf), and NaN for NaN."""
     x = torch.tensor([-math.inf, -1.0, -0.0, 0.0, 1.0, math.inf], dtype=dtype, device=device)
     for alpha, zero in ((1.0, -0.0), (-1.0, 0.0)):
         expected = torch.tensor([zero, zero, *x[2:]], dtype=dtype, device=device)
         assert_same_bits(torch.ops.fastact.elu(x, alpha, 1.0, 0.0), expected)
-        # Of either sign: ATen's zeros on a GPU are others than on a CPU.
+        # Signs are ignored: ATen's zeros differ between GPU and CPU.
         assert torch.equal(torch.ops.aten.elu(x, alpha, 1.0, 0.0)[1:], expected[1:])
     nan = torch.ops.fastact.elu(x, 1.0, 1.0, math.nan)
     assert nan[:2].isnan().all() and torch.equal(nan[2:], x[2:])
@@ -196,7 +196,7 @@ def test_elu_with_an_input_scale_of_zero_or_nan(device, dtype):
 
 @every_type
 def test_elu_overflows_to_infinity(device, dtype):
-    """With a negative input_scale e^z is beyond the type's range, and at last beyond double's."""
+    """With a negative input_scale, e^z exceeds the range of the type, then that of double."""
     start = math.log(torch.finfo(dtype).max) + 1
     x = -torch.linspace(start, start + 1000, 100_001, dtype=torch.float64).to(device, dtype)
     y = torch.ops.fastact.elu(x, 1.0, 1.0, -1.0)

@@ -1,4 +1,4 @@
-"""Code for x86 taken apart into single instructions, for torch.compile's loops on CPUs."""
+"""x86 code split into single instructions, for torch.compile's loops on CPUs."""
 
 import struct
 import sys
@@ -43,7 +43,7 @@ def test_a_copy_is_no_instruction():
 
 
 def test_a_copy_of_a_part_is_one():
-    """It clears the rest of the register."""
+    """A copy of a part clears the rest of the register."""
     assert len(taken_apart("vmovaps %xmm0, %xmm0")["instructions"]) == 1
 
 
@@ -99,7 +99,7 @@ def test_places_and_masks():
 
 
 def test_a_vector_on_the_stack_is_a_value():
-    """Wherever the pointer is."""
+    """True for every position of the stack pointer."""
     found = taken_apart(
         "pushq %rbp", "movq %rsp, %rbp", "andq $-32, %rsp", "vmovaps %ymm0, -64(%rsp)",
         "subq $72, %rsp", "vmovapd %ymm1, 40(%rsp)", "vmovaps 8(%rsp), %ymm2",
@@ -114,7 +114,7 @@ def test_a_vector_on_the_stack_is_a_value():
 @pytest.mark.parametrize(
     "lines",
     [
-        # Another place, a part, one that is not known any more, another base, another width.
+        # Another place, a part, an overwritten one, another base, another width.
         ["vmovaps %ymm0, -64(%rsp)", "vmovaps -32(%rsp), %ymm0"],
         ["vmovaps %xmm0, -64(%rsp)"],
         ["vmovaps %ymm0, -64(%rsp)", "andq $-32, %rsp", "vmovaps -64(%rsp), %ymm0"],

@@ -1,8 +1,9 @@
-"""README and docs promise what the code does: each sentence beside what it is about."""
+"""Sentences of README and docs agree with the code."""
 
 import json
 import re
 import sys
+from importlib.metadata import metadata
 
 import pytest
 import torch
@@ -16,32 +17,34 @@ sys.path.append(str(REPOSITORY / "scripts"))
 
 import operator_pages  # noqa: E402
 
+import fastact  # noqa: E402  isort: skip
 from fastact import _verify  # noqa: E402  isort: skip
+from fastact._fusion import policy  # noqa: E402  isort: skip
 
 
 def words(page):
-    """A page as one line."""
+    """Returns a page as one line."""
     return " ".join((REPOSITORY / page).read_text().split())
 
 
 def largest(dtype, order, names=None):
-    """The largest bound of any activation's contract, as the pages write it."""
+    """Returns the largest bound of any activation's contract, as the pages write it."""
     acts = [act for act in OPERATORS if names is None or act.name in names]
     return f"{max(contract(act.name)[dtype][order] for act in acts):g}"
 
 
 def test_bounds_are_those_of_the_contracts():
-    text = words("README.md")
+    text = words("docs/explanation/computation.md")
     f32, f64 = torch.float32, torch.float64
     assert {largest(t, k) for t in (torch.bfloat16, torch.float16) for k in range(4)} == {"0.5"}
-    assert "each value and each derivative in bfloat16 and float16 is the number nearest" in text
+    row = "| bfloat16, float16 | correctly rounded | correctly rounded | correctly rounded |"
+    assert row in text
     assert {largest(f32, 0, {name}) for name in ("selu", "elu", "celu")} == {"0.5"}
-    first, second = largest(f32, 1), largest(f32, 2)
-    assert (
-        f"float32 values are within {largest(f32, 0)} ULP, first derivatives within {first},"
-        in text
-    )
-    assert second == largest(f32, 3) and f"the second and third within {second}." in text
+    value, first, second, third = (largest(f32, k) for k in range(4))
+    exact = "`selu`, `elu`, `celu` correctly rounded"
+    assert f"| float32 | within {value} ULP; {exact} | within {first} ULP |" in text
+    assert second == third and f"| within {first} ULP | within {second} ULP |" in text
+    assert f"| float64 | within {largest(f64, 0)} ULP |" in text
     text = words("docs/accuracy.md")
     assert f"float64 values are within {largest(f64, 0)} ULP" in text
     first, second, third = (largest(f64, k) for k in (1, 2, 3))
@@ -65,22 +68,21 @@ def test_other_parameters_have_the_bounds_that_are_said():
                 wide = dtype == torch.float64
                 expected = [2 * b if wide else max(b, 0.51) for b in bounds]
                 if (act.name, dtype) == ("softplus", torch.float32):
-                    expected[0] = 2.0  # as its header says
+                    expected[0] = 2.0  # from its header
                 assert list(act.ulp[dtype]) == expected
 
 
 def test_in_place_forms_that_keep_a_copy_are_counted():
-    """The copies themselves are test_memory's."""
+    """test_memory.py tests the copies."""
     kept = [act.name for act in OPERATORS if act.in_place_keeps_input]
-    counted = f"{len(kept)} of the {len(OPERATORS)}, whose result does not tell the gradient"
-    assert counted in words("README.md")
+    assert f"{len(kept)} of the {len(OPERATORS)} save a copy of their input" in words("README.md")
     assert f"autograd the {len(kept)} of {len(OPERATORS)} whose result" in words(
-        "docs/operators.md"
+        "docs/reference/operators.md"
     )
 
 
 def test_the_table_says_what_each_activation_keeps():
-    table = (REPOSITORY / "docs" / "operators.md").read_text()
+    table = (REPOSITORY / "docs" / "reference" / "operators.md").read_text()
     for act in OPERATORS:
         (cell,) = re.findall(rf"^\| \[`{act.name}[`(].* \| ([^|]*) \|$", table, re.MULTILINE)
         functional, _, in_place = cell.partition("; ")
@@ -105,7 +107,7 @@ def test_a_difference_from_aten_is_noticed(monkeypatch):
 
 @pytest.mark.parametrize("name", ("elu", "leaky_relu", "softplus"))
 def test_numbers_of_derivative_operators_have_the_defaults_that_are_said(name):
-    """ATen's have none."""
+    """ATen's derivative operators have no defaults."""
     ours, aten = (getattr(ops, name) for ops in (torch.ops.fastact, torch.ops.aten))
     value = {a.name: a.default_value for a in aten.default._schema.arguments if a.name != "self"}
     for suffix in ("_backward", "_double_backward", "_triple_backward"):
@@ -127,7 +129,7 @@ def test_make_prove_tries_what_is_said():
 
 
 def headers_with(pattern):
-    """The activations whose formula contains it, also through a header that they share."""
+    """Returns the activations whose formula, or a shared header, contains the pattern."""
     shared = {"LogarithmInSegments": "logarithm_in_segments"}
     found = set()
     for act in OPERATORS:
@@ -140,7 +142,7 @@ def headers_with(pattern):
 
 
 def test_kernels_page_names_every_activation_and_what_is_in_segments():
-    page = (REPOSITORY / "docs" / "kernels.md").read_text()
+    page = (REPOSITORY / "docs" / "dev" / "kernels.md").read_text()
     table = page.partition("| kind | activations |")[2].partition("\n\n")[0]
     assert sorted(re.findall(r"`(\w+)`", table)) == sorted(
         ["prelu", *(act.name for act in OPERATORS)]
@@ -156,18 +158,18 @@ def test_kernels_page_counts_the_approximated():
     catalogue = (REPOSITORY / "ops" / "catalogue.h").read_text()
     lines = catalogue.partition("#define FASTACT_APPROXIMATED(X)")[2].partition("#endif")[0]
     assert f"the {lines.count('X(')} activations of `FASTACT_APPROXIMATED`" in words(
-        "docs/kernels.md"
+        "docs/dev/kernels.md"
     )
 
 
 def test_the_rule_about_underflow_is_said():
     sentence = "A derivative that underflows in the arithmetic that computes it counts as zero."
-    assert sentence in words("docs/operators.md")
+    assert sentence in words("docs/reference/operators.md")
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS, ids=lambda act: act.id)
 def test_a_derivative_that_underflows_counts_as_zero(act):
-    """In the arithmetic that computes it: float16 softsign's is only too small for float16."""
+    """Underflow in the compute type counts, not in float16, as for softsign's derivative."""
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         x = torch.tensor([-1e4, 1e4], dtype=dtype)
         for order in range(1, TOP_ORDER + 1):
@@ -177,7 +179,7 @@ def test_a_derivative_that_underflows_counts_as_zero(act):
 
 
 def constants(*headers):
-    """The whole numbers that headers name, as in `int64_t kStep = int64_t{4} << 20;`."""
+    """Returns the integer constants of headers, such as `int64_t kStep = int64_t{4} << 20;`."""
     pattern = r"\b(k\w+) = (?:int64_t\{)?(\d+)\}?(?: << (\d+))?;"
     text = "".join((REPOSITORY / "ops" / header).read_text() for header in headers)
     return {name: int(n) << int(shift or 0) for name, n, shift in re.findall(pattern, text)}
@@ -185,12 +187,12 @@ def constants(*headers):
 
 def test_tuning_page_has_the_constants_as_they_are():
     powers = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-    page = (REPOSITORY / "docs" / "tuning.md").read_text().translate(powers)
+    page = (REPOSITORY / "docs" / "dev" / "tuning.md").read_text().translate(powers)
     found = constants("cuda/tuning.h", "cpu/engine.h", "cpu/strided.h")
     said = re.findall(r"`(k\w+)`, (?:(\d+)(?: ([KM])iB)?)", page)
     units = {"": 1, "K": 1 << 10, "M": 1 << 20}
     numbers = {name: int(n) * units[unit] for name, n, unit in said}
-    del numbers["kPacketsPerThread"]  # which depends on the inputs
+    del numbers["kPacketsPerThread"]  # its value depends on the number of inputs
     assert "`kManyPacketsElements`, 223" in page and numbers.pop("kManyPacketsElements") == 223
     assert found["kManyPacketsElements"] == 1 << 23
     assert set(numbers) == {
@@ -206,8 +208,38 @@ def test_the_activations_are_all_named():
     }  # fmt: skip
 
 
+def test_the_changelog_lists_every_activation():
+    text = words("CHANGELOG.md").partition(" activations in float32")
+    listed = names_in(text[2].partition(". Every activation")[0])
+    assert listed == {"prelu", *(act.name for act in OPERATORS)}
+    assert int(text[0].rpartition(" ")[2]) == len(listed)
+
+
+def test_supported_versions_are_those_of_the_build():
+    makefile = (REPOSITORY / "Makefile").read_text()
+    newest = re.search(r"^DEFAULT_TORCH := (.*)$", makefile, re.MULTILINE)[1]
+    others = re.search(r"^TORCHES \?= \$\(DEFAULT_TORCH\) (.*)$", makefile, re.MULTILINE)[1].split()
+    first, last = (".".join(v.split(".")[:2]) for v in (others[-1], newest))
+    assert f"torch {first} to {last}" in words("CHANGELOG.md")
+    if torch.__version__.startswith(newest):
+        python = metadata("torch")["Requires-Python"].removeprefix(">=")
+        assert f"`python3` ({python} or newer" in words("CONTRIBUTING.md")
+
+
+PAGES = sorted(REPOSITORY.glob("*.md")) + sorted((REPOSITORY / "docs").rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_no_page_promises_what_was_not_run(page):
+    """Compilers other than GCC, and releases: there is no git tag."""
+    text = page.read_text()
+    for sentence in re.findall(r"[^.|]*\b[Cc]lang\b(?!-)[^.|]*", text):
+        assert "not supported" in sentence
+    assert not re.search(r"/releases/tag/|/tree/v\d|git checkout v\d", text)
+
+
 def test_every_version_says_which_bits_changed():
-    """As docs/bits.md promises."""
+    """As docs/explanation/bits.md promises."""
     _, *versions = re.split(r"^## ", (REPOSITORY / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert versions
     for text in versions:
@@ -217,5 +249,84 @@ def test_every_version_says_which_bits_changed():
 def test_verify_computes_as_many_digests_as_is_said():
     rows = json.loads(_verify.RECORDED.read_text())
     counted = sum(len(forms) for row in rows for forms in row["digests"].values())
-    for page in ("README.md", "docs/bits.md", "docs/package.md"):
-        assert re.search(rf"\b{counted} digests of 4\.7 billion results", words(page)), page
+    page = words("docs/explanation/bits.md")
+    assert re.search(rf"\b{counted} digests of 4\.7 billion results", page)
+
+
+def names_in(text):
+    return set(re.findall(r"`(\w+)`", text))
+
+
+def test_the_guide_lists_what_an_override_replaces():
+    page = (REPOSITORY / "docs" / "guides" / "existing-models.md").read_text()
+    table = page.partition("### What is replaced")[2].partition("\n\nAn override replaces")[0]
+    cells = [row.split("|")[1] for row in table.splitlines() if "`" in row]
+    with fastact.override_aten():
+        kernels = {k.split("::")[1].split(" ")[0] for k in fastact.overridden_aten_kernels()}
+    suffix = r"(_kernel|_forward|_backward|\.\w+|_)+$"
+    replaced = {re.sub(suffix, "", name).removeprefix("_") for name in kernels}
+    composed = {"selu", "relu6"}  # of PyTorch's elu and hardtanh
+    known = {name.replace("logsigmoid", "log_sigmoid") for c in cells for name in names_in(c)}
+    assert known - {"approximate"} == replaced | composed
+
+
+def test_the_guide_names_what_is_fused_on_a_cpu():
+    page = words("docs/guides/fusing.md")
+    row = re.search(r"on a CPU: all but (.*?) \|", page)[1]
+    fused = {act.name for act in OPERATORS} - set(torch.ops.fastact.not_faster_on_cpu())
+    assert names_in(row) == fused
+    assert f"on a CPU: fewer than {policy.FEWEST_ON_CPU:,} elements without batch norm" in page
+
+
+def test_readme_names_the_supported_versions_of_torch():
+    makefile = (REPOSITORY / "Makefile").read_text()
+    newest = re.search(r"^DEFAULT_TORCH := (\d+\.\d+)\.", makefile, re.MULTILINE)[1]
+    oldest = re.search(r"^TORCHES \?= .* (\d+\.\d+)\.\d+$", makefile, re.MULTILINE)[1]
+    assert f"| torch | {oldest} to {newest} |" in words("README.md")
+    assert f"{oldest} to {newest} today" in words("SECURITY.md")
+
+
+# ---- Lengths and figures
+
+# The generated reference, and what only developers read.
+LONG_FOLDERS = ("docs/reference/", "docs/dev/")
+
+
+def pages_for_users():
+    folders = (
+        REPOSITORY.glob("*.md"),
+        *((REPOSITORY / f).rglob("*.md") for f in ("docs", "examples")),
+    )
+    names = sorted(str(path.relative_to(REPOSITORY)) for paths in folders for path in paths)
+    return [name for name in names if not name.startswith(LONG_FOLDERS)]
+
+
+def test_the_pages_have_at_most_25000_words():
+    counts = {page: len((REPOSITORY / page).read_text().split()) for page in pages_for_users()}
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/faq.md"} <= set(counts)
+    assert sum(counts.values()) <= 25_000, counts
+
+
+@pytest.mark.parametrize("page", ("README.md", "CONTRIBUTING.md", "docs/performance.md"))
+def test_these_pages_have_at_most_150_lines(page):
+    assert len((REPOSITORY / page).read_text().splitlines()) <= 150
+
+
+def results(name):
+    return json.loads((REPOSITORY / "docs" / name).read_text())
+
+
+def test_figures_in_readme_are_those_of_the_results():
+    """Outside of the generated table, which test_report compares."""
+    text = (REPOSITORY / "README.md").read_text()
+    text = re.sub(r"<!-- measured: written.*?measured: end -->", "", text, flags=re.DOTALL)
+    rows = results("digests/changes.json")["rows"]
+    changed = {(r["op"], r["dtype"]): r["PyTorch"]["length"] for r in rows}
+    assert set(re.findall(r"(\d+) on a Xeon with AVX-512", text)) <= {
+        str(changed["gelu", "float32"])
+    }
+    percentages = {f"{100 * changed[key] / 65536:.0f}" for key in changed}
+    assert set(re.findall(r"(\d+) %", text)) <= percentages
+    quoted = re.findall(r"([\d.]+) times", text)
+    networks = words("docs/performance.md").partition("## Operators")[0]
+    assert all(number in networks for number in quoted), quoted

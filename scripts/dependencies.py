@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that ops/ and registration/ keep the rules on dependencies in docs/architecture.md.
+"""Checks that ops/ and registration/ keep the rules on dependencies in docs/dev/architecture.md.
 
     python scripts/dependencies.py [ROOT]
 

@@ -5,7 +5,7 @@
 Builds one copy of the tree that contains all breaks of scripts/mutant_list.py. The environment
 variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/ or a C++ test
 program. First all groups must pass with no break switched on. Then each group runs with each break,
-and docs/mutants.md gets the results.
+and docs/dev/mutants.md gets the results.
 
 Exit code: 0 if each chosen break is caught by a group, else 1.
 """
@@ -32,7 +32,7 @@ from scratch_tree import ROOT, Failure, ScratchTree, copy_tree
 
 VARIABLE = "FASTACT_MUTANT"
 COMMAND = "make mutants"
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "docs" / "dev" / "mutants.md"
 
 # Groups that call no operator of the library. They run only if --groups names them.
 LEFT_OUT = {

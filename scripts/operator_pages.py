@@ -1,7 +1,8 @@
-"""Writes docs/operators/: a page and a plot of f and f' for each activation of the catalogue, and
-for prelu. Also writes to docs/operators.md how names and arguments differ from ATen's.
+"""Writes the generated pages of docs/reference/: a page and a plot of f and f' for each activation
+of the catalogue, and for prelu; in operators.md how names and arguments differ from ATen's; the
+pages of C++ and of the command line; and the catalogue itself, for the site.
 
-    python scripts/operator_pages.py [FOLDER]
+    python scripts/operator_pages.py [FOLDER]       with a folder, the activations' pages alone
 
 The text of a page comes from the comment of the formula's header, the schema, and the library
 itself: the range of its results, the errors that it raises, the curves of the plot. Needs the
@@ -9,10 +10,13 @@ library (FASTACT_LIBRARY, or build/lib/libfastact.so). python_tests/test_operato
 calls on the pages, and cpp_tests/registration/api_test.cpp those in C++.
 """
 
+import argparse
+import importlib
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,15 +24,21 @@ sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 
 import torch  # noqa: E402
 
+import cpp_reference  # noqa: E402
+import figures  # noqa: E402
 import python_package  # noqa: E402
 from op_table import ACTIVATIONS, OPERATORS, Activation  # noqa: E402
 from pages import put_between_markers  # noqa: E402
 from python_package import paragraphs  # noqa: E402
 from support import library_path  # noqa: E402
 
-PAGES = ROOT / "docs" / "operators"
-OPERATORS_PAGE = ROOT / "docs" / "operators.md"
-COMMAND = "make operator-pages"
+PAGES = ROOT / "docs" / "reference" / "operators"
+OPERATORS_PAGE = PAGES.with_name("operators.md")
+CPP_PAGE = PAGES.with_name("cpp.md")
+COMMAND_LINE_PAGE = PAGES.with_name("command-line.md")
+CATALOGUE = PAGES.with_name("catalogue.json")
+ERRORS = ROOT / "docs" / "accuracy"  # a figure for each activation
+COMMAND = "make report"
 REACH = 6.0  # the plots show -REACH..REACH
 PRELU_WEIGHT = 0.25  # the default of torch.nn.PReLU
 
@@ -53,8 +63,9 @@ ENDS = {
 }
 
 TYPES = (
+    "Shapes: any, with any strides; the result has those of PyTorch's elementwise operators.",
     "The types are float32, float64, bfloat16 and float16. Any other is a `NotImplementedError`. "
-    "[What else is not possible](../operators.md#what-is-not-possible)."
+    "[What else is not possible](../operators.md#what-is-not-possible).",
 )
 
 
@@ -213,7 +224,7 @@ def in_place(act: Activation) -> str:
 
 
 def limits(act: Activation) -> list[str]:
-    lines = [TYPES]
+    lines = [*TYPES]
     if act.parameters:
         names = joined([f"`{name}`" for name in act.parameters])
         one = len(act.parameters) == 1
@@ -291,7 +302,7 @@ def prelu() -> Operator:
         in_pytorch="The same in PyTorch:",
         other_range="With a negative weight they are from `0` to `inf`.",
         limits=[
-            TYPES,
+            *TYPES,
             "There is no in-place form and no `out=`, as in PyTorch.",
             "The weight contains one element, or one for each channel (`x.size(1)`; 1 where `x` "
             "has one dimension). It has the type and the device of `x`.",
@@ -341,7 +352,11 @@ class Comment:
 def linked(text: str) -> str:
     """Returns the text escaped, with links to the headers that it mentions."""
     headers = {path.name: path.relative_to(ROOT) for path in (ROOT / "ops").rglob("*.h")}
-    return re.sub(r"\b[a-z_]+\.h\b", lambda m: f"[`{m[0]}`](../../{headers[m[0]]})", escaped(text))
+
+    def link(match: re.Match) -> str:
+        return f"[`{match[0]}`](../../../{headers[match[0]]})"
+
+    return re.sub(r"\b[a-z_]+\.h\b", link, escaped(text))
 
 
 def comment(name: str) -> Comment:
@@ -368,6 +383,65 @@ def comment(name: str) -> Comment:
     return found
 
 
+# The operators of an activation, by what stands around its name.
+AROUND = (
+    ("", ""), ("", "_"), ("", "_backward"), ("", "_double_backward"), ("", "_triple_backward"),
+    ("fused_", ""), ("fused_", "_"), ("", "_and_mul"),
+)  # fmt: skip
+
+
+@cache
+def declarations() -> list[cpp_reference.Declaration]:
+    """Returns the functions of the library's fastact/fastact.h."""
+    return cpp_reference.functions(headers()[0].read_text())
+
+
+def headers() -> list[Path]:
+    sources = ROOT / "registration" / "include" / "fastact"
+    generated = library_path().parents[1] / "include" / "fastact" / "fastact.h"
+    return [generated, sources / "optimize.h", sources / "override.h"]
+
+
+def signatures(name: str) -> list[str]:
+    """Returns the schemas of an activation's operators, the functions of the package, and those of
+    C++."""
+    schemas = []
+    for before, after in AROUND:
+        packet = getattr(torch.ops.fastact, f"{before}{name}{after}", None)
+        schemas += [str(getattr(packet, o)._schema) for o in packet.overloads()] if packet else []
+    python = python_signatures(name)
+    pattern = cpp_reference.of_activation(name)
+    cpp = [found.text for found in declarations() if pattern.fullmatch(found.name)]
+    return [
+        *("The operators, as `torch.ops.fastact.NAME`:", "", "```text", *schemas, "```", ""),
+        *("In Python:", "", "```py", *python, "```", ""),
+        *("In C++, in the namespace `fastact`:", "", "```cpp", *cpp, "```", ""),
+    ]
+
+
+def python_signatures(name: str) -> list[str]:
+    """Returns the definitions of the package's function and of its module's constructor."""
+    folder = library_path().parents[1] / "python" / "fastact"
+    package = packaged(name) if name != "prelu" else None
+    function, module = (package.function, package.module) if package else ("prelu", "PReLU")
+    text = (folder / "functional.py").read_text()
+    found = re.findall(rf"^def {function}_?\(.*?\) -> .*?(?=:$)", text, re.MULTILINE | re.DOTALL)
+    lines = ["fastact.functional." + " ".join(line.removeprefix("def ").split()) for line in found]
+    defined = re.search(rf"^class {module}\((.*?)\):", (folder / "nn.py").read_text(), re.MULTILINE)
+    return [*lines, f"fastact.nn.{module}  # a subclass of {defined[1]}"]
+
+
+def error_figure(name: str) -> list[str]:
+    """Returns the figure of the error against x, where it is known."""
+    found = [act for act in OPERATORS if act.name == name and (ERRORS / f"{act.id}.svg").exists()]
+    return [
+        line
+        for act in found
+        for line in (f"![{name}: the error of f and f' in ULP against x, FastAct and PyTorch]"
+                     f"(../../accuracy/{act.id}.svg)", "")
+    ]  # fmt: skip
+
+
 def page(op: Operator) -> str:
     text = comment(op.name)
     header = python_package.header(op.name).relative_to(ROOT)
@@ -380,7 +454,8 @@ def page(op: Operator) -> str:
         "",
         f"`{op.schema}`",
         "",
-        f"![f and f'{at.replace('`', '')}]({op.name}.svg)",
+        f"![{op.name}{at.replace('`', '')}: f and f' for x from {-REACH:g} to {REACH:g}; results "
+        f"from {ends(op.call)}]({op.name}.svg)",
         "",
         "## Call",
         "",
@@ -390,6 +465,7 @@ def page(op: Operator) -> str:
     ]
     if op.pytorch:
         lines += ["```python", *op.pytorch, "```", ""]
+    lines += ["## Signatures", "", *signatures(op.name)]
     results = f"Results{at} are from {ends(op.call)}."
     lines += ["## Range", "", " ".join(filter(None, (f"It takes {text.takes}.", results))), ""]
     if op.other_range:
@@ -398,13 +474,14 @@ def page(op: Operator) -> str:
         lines += ["## Special values", "", text.special_values, ""]
     if text.derivatives:
         lines += ["## Derivatives", "", *text.derivatives]
-    lines += ["## Accuracy", "", *text.accuracy]
+    lines += ["## Accuracy", "", *text.accuracy, *error_figure(op.name)]
     lines += ["## Limits", "", *(f"- {limit}" for limit in [*op.limits, *text.limits]), ""]
     if text.source:
         lines += ["## Source", "", text.source, ""]
     lines += [
-        f"Code: [`{header}`](../../{header}). "
-        "[All operators](../operators.md), [speed](../performance.md), [proof](../accuracy.md).",
+        f"Code: [`{header}`](../../../{header}). "
+        "[All operators](../operators.md), [speed](../../performance.md), "
+        "[proof](../../accuracy.md).",
         "",
     ]
     return "\n".join(lines)
@@ -412,57 +489,26 @@ def page(op: Operator) -> str:
 
 # ---- Plots
 
-# Each colour on a light page and on a dark one.
-PAPER = ("#ffffff", "#0d1117")
-INK = ("#24292f", "#e6edf3")
-VALUE = ("#0969da", "#58a6ff")
-SLOPE = ("#bc4c00", "#f0883e")
-GRID = ("#8c959f", "#6e7681")
-COLOURS = (PAPER, INK, VALUE, SLOPE, GRID)
-
-
-def dark_style() -> str:
-    """Returns the style for readers with a dark theme."""
-    rules = [
-        f'[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
-        for light, dark in COLOURS
-        for part in ("fill", "stroke")
-    ]
-    return "@media (prefers-color-scheme: dark) {" + " ".join(rules) + "}"
+VALUE, SLOPE = figures.BLUE[0], figures.ORANGE[0]
 
 
 def draw(op: Operator, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "fastact"  # gives the same file for the same numbers
-    matplotlib.rcParams["svg.fonttype"] = "none"
-    for name in ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"):
-        matplotlib.rcParams[name] = INK[0]
-    from matplotlib import pyplot
-
     x = torch.linspace(-REACH, REACH, 481, dtype=torch.float64, requires_grad=True)
     y = op.call(x)
     (slope,) = torch.autograd.grad(y.sum(), x)
     x, y = x.detach(), y.detach()
-    figure, axis = pyplot.subplots(figsize=(4.6, 3.2), layout="constrained")
-    axis.axhline(0, color=GRID[0], linewidth=0.5)
-    axis.axvline(0, color=GRID[0], linewidth=0.5)
-    axis.plot(x, y, color=VALUE[0], label="f(x)")
-    axis.plot(x, slope, "--", color=SLOPE[0], label="f'(x)")
-    axis.set_ylim(max(-2.5, float(y.min()) - 0.5), 2.5)
-    axis.set_xlabel("x", fontsize=9)
-    axis.set_ylabel("f(x), f'(x)", fontsize=9)
-    at = f"({op.at})" if op.at else ""
-    axis.set_title(f"{op.name}{at}\nresults from {ends(op.call)}", fontsize=9)
-    axis.legend(fontsize=8, frameon=False, loc="upper left")
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-    text = path.read_text()
-    style = f"*{{stroke-linejoin: round; stroke-linecap: butt}} {dark_style()}"
-    assert text.count("*{stroke-linejoin: round; stroke-linecap: butt}") == 1
-    text = text.replace("*{stroke-linejoin: round; stroke-linecap: butt}", style)
-    path.write_text(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE))
+    with figures.drawing() as pyplot:
+        figure, axis = pyplot.subplots(figsize=(4.6, 3.2), layout="constrained")
+        axis.axhline(0, color=figures.GREY[0], linewidth=0.8)
+        axis.axvline(0, color=figures.GREY[0], linewidth=0.8)
+        axis.plot(x, y, color=VALUE, label="f(x)")
+        axis.plot(x, slope, "--", color=SLOPE, label="f'(x)")
+        axis.set_ylim(max(-2.5, float(y.min()) - 0.5), 2.5)
+        axis.set(xlabel="x", ylabel="f(x), f'(x)")
+        at = f"({op.at})" if op.at else ""
+        axis.set_title(f"{op.name}{at}\nresults from {ends(op.call)}")
+        axis.legend(loc="upper left")
+        figures.save(figure, path)
 
 
 # The forms that ATen also has, by suffix and overload.
@@ -514,6 +560,44 @@ def beside_aten() -> str:
     )
 
 
+# ---- Other pages
+
+
+def cpp_page() -> str:
+    return cpp_reference.page(headers(), [act.name for act in OPERATORS])
+
+
+def command_line_page() -> str:
+    """Returns the page of `python -m fastact`, from its parser."""
+    parser = package_module("__main__").command_line()
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    about, *_, codes = parser.description.strip().split("\n\n")
+    lines = [f"<!-- Written by `{COMMAND}` -->", "# Command line", "", about, ""]
+    for choice in commands._choices_actions:
+        sub = commands.choices[choice.dest]
+        options = [a for a in sub._actions if not isinstance(a, argparse._HelpAction)]
+        lines += [f"## python -m fastact {choice.dest}", "", sentence(choice.help) + ".", ""]
+        if options:
+            rows = [
+                f"| `{option_text(a)}` | {a.help % vars(a) if a.help else ''} |" for a in options
+            ]
+            lines += ["| option | meaning |", "|---|---|", *rows, ""]
+    return "\n".join([*lines, "## Exit codes", "", codes.replace("Exit codes: ", ""), ""])
+
+
+def option_text(action: argparse.Action) -> str:
+    choices = "{" + ",".join(action.choices) + "}" if action.choices else ""
+    value = action.metavar or choices or (action.dest.upper() if action.option_strings else "")
+    return " ".join(filter(None, [*action.option_strings, value]))
+
+
+def package_module(name: str):
+    folder = str(library_path().parents[1] / "python")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(f"fastact.{name}")
+
+
 def main(command_line: list[str]) -> int:
     folder = Path(command_line[0]) if command_line else PAGES
     torch.ops.load_library(str(library_path()))
@@ -524,6 +608,9 @@ def main(command_line: list[str]) -> int:
         draw(op, folder / f"{op.name}.svg")
     if not command_line:
         put_between_markers("aten", COMMAND, beside_aten(), OPERATORS_PAGE)
+        CPP_PAGE.write_text(cpp_page())
+        COMMAND_LINE_PAGE.write_text(command_line_page())
+        CATALOGUE.write_text((library_path().parents[1] / "catalogue.json").read_text())
     print(f"written: {len(every)} pages to {folder}")
     return 0
 

@@ -2,6 +2,6 @@
 # names.
 
 cpp_sources() {
-  find ops registration cpp_tests examples benchmarks -type f \
+  find ops registration cpp_tests examples benchmarks scripts -type f \
     \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 2>/dev/null | sort -z
 }

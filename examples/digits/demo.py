@@ -1,10 +1,9 @@
-"""The main job: train in Python, then run the same networks in C++ on FastAct.
+"""Trains two networks in Python, and runs them in C++ with FastAct.
 
     python demo.py --prefix PREFIX [--build-dir DIR] [--device auto|cpu|cuda]
 
-PREFIX is where FastAct is installed. The steps are those that a user would type: train.py trains
-and saves two networks, CMake configures and builds app/ by find_package(FastAct), and the app runs
-the held-out digits and prints its table.
+PREFIX is where FastAct is installed. train.py trains and saves the networks, CMake builds app/,
+which uses find_package(FastAct), and the app runs the held-out digits and prints a table.
 """
 
 import argparse
@@ -22,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Failure(Exception):
-    """An error that the user can act on; its text is one sentence."""
+    """An error message for the user, in one sentence."""
 
 
 def find_library(prefix: Path) -> Path:
@@ -33,7 +32,7 @@ def find_library(prefix: Path) -> Path:
 
 
 def choose_devices(wanted: str, library: Path) -> list[str]:
-    """The devices to run on; the reason is printed where a GPU is there but not used."""
+    """Returns the devices to run on. Prints the reason if a GPU exists but is not used."""
     try:
         torch.ops.load_library(library)
     except (OSError, RuntimeError) as error:
@@ -56,8 +55,8 @@ def choose_devices(wanted: str, library: Path) -> list[str]:
 
 
 def run(command: list[str | Path], log: Path | None = None) -> None:
-    """Run a step; its output goes to the terminal, or to `log` and is shown if it fails."""
-    # A cmake and a ninja that live beside this Python, in a virtual environment, come first.
+    """Runs a command. Its output goes to the terminal or to `log`, which is shown on failure."""
+    # The cmake and ninja of this Python's virtual environment have precedence.
     search = str(Path(sys.executable).parent) + os.pathsep + os.environ.get("PATH", "")
     environment = {**os.environ, "PATH": search}
     words = [str(word) for word in command]
@@ -78,10 +77,10 @@ def run(command: list[str | Path], log: Path | None = None) -> None:
 
 
 def build_app(prefix: Path, build: Path) -> Path:
-    """Configure and build the C++ app against the installed FastAct; returns the executable."""
+    """Builds the C++ app with the installed FastAct, and returns the executable."""
     build.mkdir(parents=True, exist_ok=True)
     configure = [
-        *("cmake", "--fresh", "-S", HERE / "app", "-B", build),  # forget another PREFIX
+        *("cmake", "--fresh", "-S", HERE / "app", "-B", build),  # forgets an earlier PREFIX
         f"-DCMAKE_PREFIX_PATH={prefix}",
         f"-DPython3_EXECUTABLE={sys.executable}",  # FastAct takes LibTorch from this Python
     ]
@@ -119,7 +118,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--batch", type=positive, default=64, help="digits in one forward call")
     parser.add_argument("--epochs", type=positive, default=30)
-    # One thread: networks this small gain nothing from more, and lose on a busy machine.
+    # Networks this small gain nothing from more threads, and are slower on a busy machine.
     parser.add_argument("--threads", type=positive, default=1, help="CPU threads, also of the app")
     options = parser.parse_args()
     options.prefix = options.prefix.resolve()

@@ -1,14 +1,13 @@
-"""Train two small networks on the handwritten digits of scikit-learn, and save them for C++.
+"""Trains two small networks on scikit-learn's handwritten digits, and saves them for C++.
 
     python train.py --library PREFIX/lib/libfastact.so --out OUT
 
 `selu` is a self-normalizing network: SELU, LeCun-normal weights, alpha dropout. `relu` is a small
-convolutional network. Both learn through `torch.ops.fastact`, and OUT then holds
+convolutional network. Both train with `torch.ops.fastact`. Afterwards OUT contains
 
     selu.pt, relu.pt              the networks as TorchScript archives that call FastAct
-    selu.torch.pt, relu.torch.pt  the same weights calling PyTorch's own operator, to compare with
-    heldout.pt                    the digits that training never saw, their labels, and the logits
-                                  that Python computed for them
+    selu.torch.pt, relu.torch.pt  the same weights with PyTorch's operators, for comparison
+    heldout.pt                    the held-out digits, their labels, and Python's logits
 """
 
 import argparse
@@ -29,7 +28,7 @@ DROPPED = 0.03
 
 
 class FastActSelu(nn.Module):
-    """With alpha dropout, in one pass."""
+    """SELU and alpha dropout in one pass."""
 
     p: float
 
@@ -47,7 +46,7 @@ class FastActRelu(nn.Module):
 
 
 class SelfNormalizing(nn.Module):
-    """Eight dense layers without any normalisation layer: SELU keeps their activations scaled."""
+    """Eight dense layers without normalization: SELU keeps the activations scaled."""
 
     name: str
 
@@ -97,7 +96,7 @@ class Convolutional(nn.Module):
 
 
 def make_model(name: str, library: str) -> nn.Module:
-    """The network `name` on the activation of `library`: "fastact" or "torch"."""
+    """Returns the network `name` with the activations of `library`: "fastact" or "torch"."""
     if name == "selu":
         apart = nn.Sequential(nn.SELU(), nn.AlphaDropout(DROPPED))
         return SelfNormalizing(FastActSelu(DROPPED) if library == "fastact" else apart)
@@ -105,7 +104,7 @@ def make_model(name: str, library: str) -> nn.Module:
 
 
 def load_split() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Training pixels and labels, held-out pixels and labels, in a fixed random order."""
+    """Returns training pixels and labels, then held-out ones, in a fixed random order."""
     digits = load_digits()
     pixels = torch.from_numpy(digits.data).float()
     labels = torch.from_numpy(digits.target).long()
@@ -124,7 +123,7 @@ def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 def show_progress(text: str, last: bool, milestone: bool) -> None:
-    """A line that rewrites itself on a terminal; in a log only the milestones."""
+    """Prints a line that is overwritten by the next one. In a log, prints milestones only."""
     if sys.stdout.isatty():
         print(f"\r{text}\033[K", end="\n" if last else "", flush=True)
     elif milestone or last:
@@ -132,7 +131,7 @@ def show_progress(text: str, last: bool, milestone: bool) -> None:
 
 
 def standardize(model: nn.Module, pixels: torch.Tensor, each_pixel: bool) -> None:
-    """Let the model bring its inputs to mean 0 and variance 1, as a self-normalizing one wants."""
+    """Makes the model scale its inputs to mean 0 and variance 1, as self-normalization requires."""
     mean, deviation = pixels.mean(0), pixels.std(0).clamp(min=1.0)  # some pixels are always empty
     if not each_pixel:
         mean, deviation = pixels.mean().view(1), pixels.std().view(1)
@@ -141,7 +140,7 @@ def standardize(model: nn.Module, pixels: torch.Tensor, each_pixel: bool) -> Non
 
 
 def train(name: str, epochs: int) -> nn.Module:
-    """The network `name`, trained: the same weights on every run of one machine."""
+    """Trains the network `name`. Every run on one machine gives the same weights."""
     torch.manual_seed(0)
     pixels, labels, unseen_pixels, unseen_labels = load_split()
     model = make_model(name, "fastact")
@@ -170,7 +169,7 @@ def train(name: str, epochs: int) -> nn.Module:
 
 
 def save(models: dict[str, nn.Module], out: Path, devices: list[str], batch: int) -> None:
-    """Write the archives, and the logits of the unscripted networks on each device."""
+    """Writes the archives, and the logits of the eager networks on each device."""
     _, _, pixels, labels = load_split()
     heldout = {
         "pixels": pixels,
@@ -191,7 +190,7 @@ def save(models: dict[str, nn.Module], out: Path, devices: list[str], batch: int
 
 
 def positive(text: str) -> int:
-    """An argparse type."""
+    """Parses a positive number, for argparse."""
     value = int(text)
     if value < 1:
         raise ValueError
@@ -199,7 +198,7 @@ def positive(text: str) -> int:
 
 
 def why_not_loaded(error: Exception) -> str:
-    """The end of a sentence that starts with the library."""
+    """Returns the end of a sentence whose subject is the library."""
     cause = str(error.__cause__ or error).splitlines()[0]
     return f"cannot be loaded beside torch {torch.__version__}: {cause}"
 
@@ -214,7 +213,7 @@ def main() -> None:
     parser.add_argument("--threads", type=positive, default=1, help="CPU threads, here and in C++")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    # TorchScript is what this example is about; newer PyTorch warns that it is in maintenance.
+    # This example shows TorchScript, which newer versions of PyTorch call deprecated.
     warnings.filterwarnings("ignore", message=".*torch.jit.* is deprecated")
     try:
         torch.ops.load_library(options.library)

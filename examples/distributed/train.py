@@ -1,16 +1,16 @@
-"""Train on the handwritten digits with FastAct, on several processes, each with a GPU or without.
+"""Trains on the handwritten digits with FastAct, in several processes, with or without GPUs.
 
     torchrun --nproc-per-node 4 train.py --out RUN                            DDP
     torchrun --nproc-per-node 4 train.py --out RUN --data fsdp                FSDP2
     torchrun --nproc-per-node 4 train.py --out RUN --tensor 4                 tensor parallel
     torchrun --nproc-per-node 4 train.py --out RUN --data fsdp --tensor 2     both, on a 2 x 2 mesh
 
-Without a GPU for each process it runs on CPUs through gloo, else through NCCL. --model is `selu`, a
-self-normalizing network, or `swiglu`, a transformer block. After each epoch the run is saved in
-RUN. The next call resumes it from there, on any number of processes and in any of these ways.
+The processes use NCCL if there is a GPU for each of them, else gloo on CPUs. --model is `selu`, a
+self-normalizing network, or `swiglu`, a transformer block. Each epoch is saved in RUN. The next
+call resumes from there, with any number of processes and in any of these ways.
 
-At the end it compares the activations of the digits that it has not trained on, computed in parts
-on this mesh, with those of one process: FastAct's have the same bits.
+At the end, the activations of the held-out digits on this mesh are compared with those of one
+process. FastAct's activations have the same bits.
 """
 
 import argparse
@@ -43,12 +43,12 @@ import fastact
 
 HELD_OUT = 360  # of 1,797: a fifth
 BATCH = 64  # of all processes together
-# The layer's results stay in parts, as a DTensor: the activation is computed part by part.
+# The layer's result stays sharded, as a DTensor, and so does the activation.
 IN_PARTS = functools.partial(ColwiseParallel, use_local_output=False)
 
 
 class SelfNormalizing(nn.Module):
-    """Pairs of dense layers with SELU, which keeps their activations scaled."""
+    """Pairs of dense layers with SELU, which keeps the activations scaled."""
 
     def __init__(self, width: int = 128, wide: int = 250, pairs: int = 3):
         super().__init__()
@@ -75,14 +75,14 @@ class SelfNormalizing(nn.Module):
 
 
 def recompute_activations(context, op, *args, **kwargs) -> CheckpointPolicy:
-    """What selective checkpointing saves: everything but what FastAct's operators compute."""
+    """Selective checkpointing: saves everything except the results of FastAct's operators."""
     if op.namespace == "fastact":
         return CheckpointPolicy.MUST_RECOMPUTE
     return CheckpointPolicy.PREFER_SAVE
 
 
 class SwiGlu(nn.Module):
-    """A transformer block over the 8 rows of an image: attention, and silu(x W) * x V."""
+    """A transformer block over the 8 rows of an image: attention and silu(x W) * x V."""
 
     def __init__(self, width: int = 64, hidden: int = 192, heads: int = 4):
         super().__init__()
@@ -125,7 +125,7 @@ MODELS = {"selu": SelfNormalizing, "swiglu": SwiGlu}
 
 
 def load_split(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Training pixels and labels, held-out pixels and labels, in a fixed random order."""
+    """Returns training pixels and labels, then held-out ones, in a fixed random order."""
     digits = load_digits()
     pixels = torch.from_numpy(digits.data).float()
     pixels = (pixels - pixels.mean()) / pixels.std()
@@ -146,7 +146,7 @@ def distribute(model: nn.Module, mesh: DeviceMesh, data: str) -> nn.Module:
 
 
 class Checkpoints:
-    """The states of a run by epoch, in a folder that all processes see."""
+    """The checkpoints of a run by epoch, in a folder that all processes share."""
 
     def __init__(self, folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer):
         self.folder, self.model, self.optimizer = folder, model, optimizer
@@ -156,8 +156,8 @@ class Checkpoints:
         dcp.save({"model": model, "optimizer": optimizer}, checkpoint_id=self.folder / f"{epoch}")
 
     def load_last(self) -> int:
-        """The epoch after which the run was saved, or 0."""
-        # The list of what was saved is written last.
+        """Loads the last checkpoint and returns its epoch, or 0 if there is none."""
+        # `.metadata` is written last, so a folder with this file is complete.
         epochs = [int(file.parent.name) for file in self.folder.glob("*/.metadata")]
         if not epochs:
             return 0
@@ -174,12 +174,12 @@ class Checkpoints:
 
 
 def own_part(x: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
-    """What this process computes of a batch: processes that share tensors have the same part."""
+    """Returns this process's part of a batch. Processes that share tensors get the same part."""
     return x.chunk(mesh["data"].size())[mesh["data"].get_local_rank()]
 
 
 def whole(x: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
-    """The tensor whose parts the processes have; each has as many rows."""
+    """Returns the tensor whose parts the processes hold. All parts have equally many rows."""
     if isinstance(x, DTensor):
         x = x.full_tensor()
     parts = [torch.empty_like(x) for _ in range(mesh["data"].size())]
@@ -189,10 +189,10 @@ def whole(x: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
 
 @torch.no_grad()
 def evaluate(model: nn.Module, pixels, labels, mesh: DeviceMesh) -> tuple[float, dict]:
-    """The accuracy, and how many activations differ where one process computes all: FastAct's, and
-    PyTorch's of the same inputs."""
+    """Returns the accuracy, and how many activations differ from those of one process: FastAct's
+    and, for the same inputs, PyTorch's."""
     ours = next(m for m in model.modules() if type(m).__module__ == "fastact.nn")
-    theirs = type(ours).__mro__[1]()  # torch.nn's, of which it is a subclass
+    theirs = type(ours).__mro__[1]()  # the base class from torch.nn
     differ = {"FastAct": 0, "PyTorch": 0, "of": 0}
 
     def compare(module, arguments, result):
@@ -222,7 +222,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
 
     torch.manual_seed(0)  # the same weights everywhere
     model = distribute(MODELS[options.model]().to(device), mesh, options.data)
-    # One by one: on a GPU Adam groups parameters, and no group may mix plain tensors and DTensors.
+    # On a GPU, Adam with foreach groups parameters, and a group cannot mix tensors and DTensors.
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, foreach=False)
     checkpoints = Checkpoints(options.out, model, optimizer)
     done = checkpoints.load_last()
@@ -234,10 +234,10 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
     for epoch in range(done + 1, options.epochs + 1):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(epoch))
         losses = []
-        for step, batch in enumerate(order.split(BATCH)[:-1]):  # of equal parts
+        for step, batch in enumerate(order.split(BATCH)[:-1]):  # without the incomplete last batch
             if (rank, epoch, step) == (world - 1, options.die_in, 5):
                 print(f"rank {rank} dies in epoch {epoch}, as it was told", flush=True)
-                os._exit(1)  # without a word to the others
+                os._exit(1)  # without notifying the other processes
             mine = own_part(batch, mesh).to(device)
             loss = nn.functional.cross_entropy(model(pixels[mine]), labels[mine])
             optimizer.zero_grad()
@@ -282,7 +282,7 @@ def main() -> None:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     train(options, device)
     dist.destroy_process_group()
-    # A process that ends by itself may abort in gloo's threads, after its work (seen with 2.11).
+    # A normal exit may abort in gloo's threads after the work is done (seen with torch 2.11).
     os._exit(0)
 
 

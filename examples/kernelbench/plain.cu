@@ -1,6 +1,5 @@
-// The kernels that one writes first: one thread computes one element, with the C library's
-// functions. They are here to be compared with; run.py builds them with nvcc and calls them with
-// raw pointers.
+// Plain kernels for comparison: one thread computes one element, with the functions of the C
+// library. run.py builds them with nvcc and calls them with raw pointers.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -58,7 +57,7 @@ const char* RunBackward(const float* grad, const float* in, float* grad_in, int6
 
 }  // namespace
 
-// Each returns null, or what went wrong.
+// Each function returns null, or an error message.
 extern "C" {
 
 const char* plain_selu(const float* in, float* out, int64_t count, cudaStream_t stream) {

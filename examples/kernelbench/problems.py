@@ -1,4 +1,4 @@
-"""The problems, an activation over a tensor: `Model` is PyTorch's answer, `ModelNew` FastAct's."""
+"""The problems, one for each activation: `Model` calls PyTorch, `ModelNew` calls FastAct."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Problem:
-    """PyTorch's function, and what FastAct's operator takes behind the tensor."""
+    """PyTorch's function, and the arguments of FastAct's operator after the tensor."""
 
     pytorch: Function
     pytorch_in_place: Function | None = None
     arguments: tuple = ()
-    # In float64; PyTorch's own, unless that loses digits which float32 has.
+    # The float64 reference. None: PyTorch's function, which loses no digits that float32 has.
     exact: Function | None = None
-    # Largest errors in ULP that FastAct promises, of value and gradient. The gradients of tanh and
-    # sigmoid come from their results, and are promised in absolute terms.
+    # FastAct's error bounds in ULP, of value and gradient. The gradients of tanh and sigmoid are
+    # computed from the results, so their bounds are absolute.
     ulp: tuple[float, float] = (1.0, 1.0)
-    # The distance in ULP that FastAct's result may have from PyTorch's; 0 for the same bits. Only
-    # where PyTorch's own error is small: SELU's is up to 2.3 in the value and 2.9 in the gradient
-    # (CUDA; on a CPU 1.6 and 1.8), and FastAct's half.
+    # The largest permitted distance in ULP from PyTorch's result; 0 means the same bits. Given only
+    # if PyTorch's error is small. PyTorch's SELU has errors of up to 2.3 ULP in the value and 2.9
+    # in the gradient (CUDA; 1.6 and 1.8 on a CPU). FastAct's value is within half an ULP.
     agreement_ulp: float | None = None
 
 
@@ -100,7 +100,7 @@ class Model(nn.Module):
 
 
 class ModelNew(nn.Module):
-    """Needs `torch.ops.load_library(".../libfastact.so")` before its first call."""
+    """Requires `torch.ops.load_library(".../libfastact.so")` before the first call."""
 
     def __init__(self, problem: str) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class ModelNew(nn.Module):
 
 
 def get_inputs(device: str = "cpu", rows: int | None = None) -> list[torch.Tensor]:
-    """Normal numbers, so that every branch of the function runs."""
+    """Returns normally distributed numbers, which reach every branch of the function."""
     shape = (rows or SHAPES[device][0], SHAPES[device][1])
     generator = torch.Generator(device).manual_seed(0)
     return [torch.randn(shape, device=device, generator=generator)]

@@ -1,10 +1,10 @@
-"""Time `Model` (PyTorch) beside `ModelNew` (FastAct), after checking that their results agree.
+"""Checks that the results of `Model` (PyTorch) and `ModelNew` (FastAct) agree, and times both.
 
     python run.py --library PREFIX/lib/libfastact.so [--problem NAME]... [--device cpu|cuda]
                   [--rows N] [--fast-math-library PATH]
 
-Without --problem, selu and relu. On CUDA their plain kernels of plain.cu, one thread for one
-element, run beside them.
+Without --problem it runs selu and relu. On CUDA it also runs their plain kernels from plain.cu,
+in which one thread computes one element.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from problems import PROBLEMS, SHAPES, Model, ModelNew, Problem, get_init_inputs
 HERE = Path(__file__).resolve().parent
 PLAIN = ("selu", "relu")
 VARIANTS = ("forward", "in place", "training")
-# What each variant moves, in tensors. Training reads x and writes y; then it reads the gradient and
-# what was saved, and writes the gradient of x. A copy moves two.
+# Tensors read or written by each variant. Training reads x and writes y, then reads the gradient
+# and the saved tensor, and writes the gradient of x. A copy moves two.
 TENSORS_MOVED = {"forward": 2, "in place": 2, "training": 5}
 WARM_UP_RUNS = 5
 TIMED_RUNS = 30
@@ -36,10 +36,10 @@ Work = Callable[[], torch.Tensor]
 
 
 class Failure(Exception):
-    """An error that the user can act on; its text is one sentence."""
+    """An error message for the user, in one sentence."""
 
 
-# --- The contenders: each gives the three variants as functions without arguments ---
+# --- The contenders: each has the three variants as functions without arguments ---
 
 
 def model_works(model: torch.nn.Module, in_place: Callable | None, x, z, grad) -> dict[str, Work]:
@@ -81,7 +81,7 @@ def plain_works(library: ctypes.CDLL, name: str, x, z, grad) -> dict[str, Work]:
 
 
 def build_plain(folder: str) -> ctypes.CDLL | None:
-    """plain.cu as a shared library for the GPU at hand, or None where there is no nvcc."""
+    """Builds plain.cu for this GPU and returns the library, or None without nvcc."""
     beside_torch = sorted(Path(torch.__file__).parents[1].glob("nvidia/cu*/bin/nvcc"))
     candidates = [
         os.environ.get("CUDACXX"),
@@ -108,7 +108,7 @@ def build_plain(folder: str) -> ctypes.CDLL | None:
 
 
 def ulp_error(actual: torch.Tensor, exact: torch.Tensor) -> float:
-    """The largest distance of float32 `actual` from float64 `exact`, in float32's last places."""
+    """Returns the largest error of float32 `actual` from float64 `exact`, in float32 ULP."""
     exponent = torch.frexp(exact).exponent.clamp(min=-125)
     return ((actual.double() - exact).abs() / torch.exp2(exponent.double() - 24)).max().item()
 
@@ -127,9 +127,9 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def check(problem: Problem, works: dict[str, dict[str, Work]], x: torch.Tensor) -> dict:
-    """The errors of every contender, over all elements of its forward and of its gradient."""
+    """Returns the errors of every contender, over all elements of the value and the gradient."""
     report: dict = {}
-    parts = max(1, x.numel() // 2**24)  # the float64 reference of all of x need not fit in memory
+    parts = max(1, x.numel() // 2**24)  # because the float64 reference of x may not fit in memory
     for variant, exact in (("forward", exact_value), ("training", exact_gradient)):
         results = {who: work[variant]() for who, work in works.items()}
         chunks = {who: result.view(-1).chunk(parts) for who, result in results.items()}
@@ -147,7 +147,7 @@ def check(problem: Problem, works: dict[str, dict[str, Work]], x: torch.Tensor) 
 
 
 def judge(name: str, report: dict) -> None:
-    """Raise if FastAct's results are not what its documentation promises."""
+    """Raises Failure if FastAct's results exceed the documented bounds."""
     if not report["in place"]["equal"]:
         raise Failure(f"{name}: FastAct's bits in place differ from those of its forward.")
     if report["in place"]["allocated"]:
@@ -167,7 +167,7 @@ def judge(name: str, report: dict) -> None:
 
 
 def check_in_place(works: dict[str, Work], device: str) -> dict:
-    """Whether the first call in place gives the bits of the forward, and the bytes it allocates."""
+    """Returns whether the in-place call has the bits of the forward, and the bytes it allocates."""
     expected = works["forward"]()
     key = "allocated_bytes.all.allocated"
     before = torch.cuda.memory_stats()[key] if device == "cuda" else 0
@@ -185,7 +185,7 @@ def milliseconds(work: Work, device: str) -> float:
         work()
         return (time.perf_counter() - start) * 1e3
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(2_000_000)  # cycles, in which the CPU launches what is to be timed
+    torch.cuda._sleep(2_000_000)  # cycles in which the CPU launches the timed work
     start.record()
     work()
     end.record()
@@ -194,7 +194,7 @@ def milliseconds(work: Work, device: str) -> float:
 
 
 def medians(works: dict[str, Work], device: str) -> dict[str, float]:
-    """They take turns, so that a change of the clock rate meets all of them."""
+    """Returns median times. The works take turns, so a change of the clock rate affects all."""
     times: dict[str, list[float]] = {who: [] for who in works}
     for run in range(-WARM_UP_RUNS, TIMED_RUNS):
         for who, work in works.items():
@@ -204,14 +204,14 @@ def medians(works: dict[str, Work], device: str) -> dict[str, float]:
     return {who: statistics.median(values) for who, values in times.items()}
 
 
-# --- The whole of one problem ---
+# --- One problem ---
 
 
 def rows_that_fit(device: str, shape: tuple[int, int]) -> int:
-    """The problem's own number of rows, halved until eight such tensors fit on the GPU."""
+    """Returns the problem's number of rows, halved until eight such tensors fit on the GPU."""
     rows, columns = shape
     if device == "cuda":
-        torch.cuda.empty_cache()  # what the last problem left to the allocator is free, too
+        torch.cuda.empty_cache()  # frees the memory that the allocator keeps from the last problem
         free, _ = torch.cuda.mem_get_info()
         while rows > 1 and 8 * rows * columns * 4 > 0.9 * free:
             rows //= 2
@@ -247,7 +247,7 @@ def run_problem(name: str, options: argparse.Namespace, plain: ctypes.CDLL | Non
     for variant in VARIANTS:
         print(f"{name}: timing {variant}", file=sys.stderr, flush=True)
         contenders = {who: work[variant] for who, work in works.items() if variant in work}
-        # The copy takes memory as the variant does, and gives `z` back the numbers of `x`.
+        # The copy allocates as the variant does. In place, it restores the numbers of `x` in `z`.
         contenders["copy"] = copy_in_place if variant == "in place" else copy
         result["ms"][variant] = medians(contenders, device)
     return result
@@ -293,7 +293,7 @@ def print_fast_math(name: str, result: dict, fast: dict) -> None:
 
 
 def run_other_library(library: str, options: argparse.Namespace) -> dict:
-    """The same run on another build, in its own process: two builds cannot be loaded in one."""
+    """Runs another build in a process of its own, because a process can load only one."""
     command = [sys.executable, str(HERE / "run.py"), "--library", library, "--json"]
     command += ["--device", options.device, "--threads", str(options.threads)]
     for problem in options.problem:
@@ -313,7 +313,7 @@ def run(options: argparse.Namespace) -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         raise Failure("--device cuda: PyTorch finds no CUDA device on this machine.")
     fast = {}
-    if options.fast_math_library:  # first, while this process holds no memory of the GPU
+    if options.fast_math_library:  # first, while this process has allocated no GPU memory
         fast = run_other_library(options.fast_math_library, options)
     torch.ops.load_library(options.library)
     with tempfile.TemporaryDirectory() as folder:
@@ -339,11 +339,15 @@ def main() -> int:
     parser.add_argument(
         "--problem", action="append", choices=PROBLEMS, help="default: selu and relu"
     )
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda where it is there")
-    parser.add_argument("--rows", type=int, help="instead of the problem's own number")
-    parser.add_argument("--threads", type=int, default=1, help="of the CPU")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if available")
+    parser.add_argument(
+        "--rows", type=int, help="rows of the tensor, instead of the problem's number"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument("--fast-math-library", help="a build with FASTACT_FAST_MATH, to compare")
-    parser.add_argument("--json", action="store_true", help="print the figures only, unjudged")
+    parser.add_argument(
+        "--json", action="store_true", help="print the figures as JSON, without judging them"
+    )
     options = parser.parse_args()
     options.problem = options.problem or ["selu", "relu"]
     torch.set_num_threads(options.threads)

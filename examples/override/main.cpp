@@ -1,8 +1,9 @@
-// Runs a TorchScript archive that knows no FastAct: run_archive network.pt [--override
-// PREFIX/lib/libfastact_aten.so]
+// Runs a TorchScript archive that contains PyTorch's operators only:
 //
-// Prints the outputs as hexadecimal numbers, which tell every bit. Without --override, LD_PRELOAD
-// of the same library gives the same outputs.
+//   run_archive network.pt [--override PREFIX/lib/libfastact_aten.so]
+//
+// Prints the outputs as hexadecimal numbers, which show every bit. LD_PRELOAD of the library gives
+// the same outputs as --override.
 #include <dlfcn.h>
 #include <torch/script.h>
 

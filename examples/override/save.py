@@ -1,4 +1,4 @@
-"""Save a network of PyTorch's own operators: python save.py network.pt"""
+"""Saves a network with PyTorch's own operators: python save.py network.pt"""
 
 import sys
 

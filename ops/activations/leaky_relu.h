@@ -120,7 +120,7 @@ struct OrdinaryLeakyRelu {
       // away from zero. The product with a slightly larger slope is on the same side. Below the
       // range of float, that product is rounded to a tie, and the smallest float moves it off. The
       // step is added by a sum: an fma with a subnormal operand is slow on Intel processors
-      // (docs/tuning.md).
+      // (docs/dev/tuning.md).
       const uint32_t sign = to_bits(x) & 0x80000000u;
       return beyond * x + from_bits(to_bits(least) ^ sign);
     }

@@ -188,7 +188,7 @@ struct Selu {
     }
   }
 
-  // For float32's backward: 0.27 ns an element, in double 0.58 (Zen 5, docs/tuning.md).
+  // For float32's backward: 0.27 ns an element, in double 0.58 (Zen 5, docs/dev/tuning.md).
   FASTACT_INLINE static SplitExponential split_derivative(float x) {
     const auto [high, low, late] =
         split_exponential<kTail>(clamp_negative(x, kVanishing<float>), kLambdaAlphaFloat,

@@ -22,7 +22,7 @@ namespace fastact::cpu::inline FASTACT_TARGET {
 // `form` is passed by value here and in the functions below, so its parameters are in registers.
 // With a reference, GCC 12 loads them in one branch of a selection, and then does not vectorise the
 // selection. ELU, float32: 0.68 instead of 6.2 ns an element (Emerald Rapids, AVX-512,
-// docs/tuning.md).
+// docs/dev/tuning.md).
 template <class F, class Output, class... Inputs>
 FASTACT_INLINE void dense_elements(const F form, const Tuple<Output*>& to, int64_t n,
                                    const Inputs*... inputs) {

@@ -30,7 +30,7 @@ FASTACT_OPS_API InstructionSet selected_instruction_set();
 // A contiguous output of at least this many bytes in one call (one thread's share) is written with
 // non-temporal stores, unless it is also an input. Non-temporal stores do not read the cache lines
 // first. A smaller output may still be cached when it is read. ReLU of 2^25 float32: 0.180 instead
-// of 0.235 ns an element (Zen 5, docs/tuning.md).
+// of 0.235 ns an element (Zen 5, docs/dev/tuning.md).
 inline constexpr int64_t kStreamedBytes = int64_t{16} << 20;
 
 // Computes a size0 x size1 block of elements. data[i] points to the first element of operand i.

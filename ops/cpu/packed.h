@@ -51,7 +51,7 @@ FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
 
 // Two BFloat16 neighbours in one 32-bit lane. Either half, with zeros below it, is a float. This
 // saves the moves between 16-bit and 32-bit lanes. SELU, AVX2: 0.35 instead of 0.40 ns an element
-// (Zen 5, docs/tuning.md).
+// (Zen 5, docs/dev/tuning.md).
 using BFloat16Pair [[gnu::may_alias, gnu::aligned(2)]] = uint32_t;
 
 FASTACT_INLINE float low_half(uint32_t pair) { return from_bits(pair << 16); }

@@ -142,7 +142,7 @@ class Strided {
       compute(rest, size0_ - head / size, Pace::kStreaming);
       finish_stream();
     } else {
-      // Without prefetching, stepping only costs time (docs/tuning.md).
+      // Without prefetching, stepping only costs time (docs/dev/tuning.md).
       compute(data, size0_, kernel_.sizes.count > 2 ? Pace::kFetching : Pace::kAtOnce);
     }
   }
@@ -158,7 +158,7 @@ class Strided {
   // Computes operands with any strides, a block at a time through small buffers. The form always
   // runs on contiguous elements, and no tensor is copied. A block does not extend beyond the end of
   // a long row. Operands that are contiguous within a block are read and written in place. PReLU
-  // with 32 x 32 channels: 0.21 instead of 1.04 ns an element (Zen 5, docs/tuning.md).
+  // with 32 x 32 channels: 0.21 instead of 1.04 ns an element (Zen 5, docs/dev/tuning.md).
   void gathered() const {
     // One cache line more than a block, so that no two buffers are 4 KiB apart.
     constexpr int64_t kBuffer = kBlock * 8 + kCacheLine;

@@ -11,7 +11,7 @@ namespace fastact::cpu::inline FASTACT_TARGET {
 // Prefetch distance and step in bytes. Calls prefetch if they have more than one input and the
 // output is large enough for non-temporal stores (kStreamedBytes): the hardware prefetcher does not
 // keep up with two input streams and one output stream. Smaller operands may be cached. SELU's
-// backward, 2^24 float32: 0.34 instead of 0.75 ns an element (Zen 5, docs/tuning.md).
+// backward, 2^24 float32: 0.34 instead of 0.75 ns an element (Zen 5, docs/dev/tuning.md).
 inline constexpr int64_t kFetchAhead = 2048;
 inline constexpr int64_t kStep = 1024;
 inline constexpr int64_t kCacheLine = 64;

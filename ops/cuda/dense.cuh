@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(kThreads)
   };
   if constexpr (Count == 1 || (PacketsPerThread == 1 && !HasSegments<F>)) {
     share_table<F>();
-    // bfloat16's backward: 0.998 of copy speed, with the loops below 0.989 (H200, docs/tuning.md).
+    // bfloat16's backward: 0.998 of copy speed, with the loops below 0.989 (H200,
+    // docs/dev/tuning.md).
     for_each_packet<PacketsPerThread>(packets, [&](auto count, int64_t packet) {
       Inputs inputs[count.value];
 #pragma unroll

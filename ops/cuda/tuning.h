@@ -1,5 +1,5 @@
 // How much each thread moves: constants for sizes and architectures, and choices measured for
-// single activations. docs/tuning.md records the experiments. Figures are for an H200 (sm_90)
+// single activations. docs/dev/tuning.md records the experiments. Figures are for an H200 (sm_90)
 // unless a comment names another GPU.
 #pragma once
 

@@ -8,7 +8,7 @@
 //
 // If all of these agree, approximate_unrounded() of a formula is used as well; its last bits do not
 // matter. GELU's kernel for bfloat16 has 440 instructions in the second version, else 936 (sm_90,
-// docs/tuning.md).
+// docs/dev/tuning.md).
 #pragma once
 
 #include "ops/math/arithmetic.h"

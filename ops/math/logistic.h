@@ -252,7 +252,7 @@ FASTACT_INLINE float logistic_16(float x) {
 
 // Computes max(x, 0) - size * part for 16-bit results, where the second term is about x / 2 near
 // zero. Half of a tiny odd x is a tie; the exact value is above it. The step is not a subnormal
-// number, because an fma with one is slow on Intel processors (docs/tuning.md).
+// number, because an fma with one is slow on Intel processors (docs/dev/tuning.md).
 template <class Element>
 inline constexpr float kUp16 = std::is_same_v<Element, BFloat16> ? 0x1p-126f : 0x1p-40f;
 

@@ -35,7 +35,7 @@ def _positive(kind: type) -> type:
     return parse
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fastact",
         description=__doc__,
@@ -68,6 +68,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         action="append",
         help="of a random float32 argument, such as 1,3,224,224; again for the next argument",
     )
+    return parser
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = command_line()
     options = parser.parse_args(arguments)
     if getattr(options, "device", None) == "cuda" and not _info.gpus():
         parser.error("expected a GPU that torch and this library can use, but found none")

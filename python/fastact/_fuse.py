@@ -24,7 +24,7 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
 
     As `model.compile(backend="fastact")`: TorchDynamo captures the model when it is called, with
     guards, and eager kernels compute what it captured, in inference and in training. Modules,
-    parameters, buffers and state_dict stay. docs/fused.md says what is fused.
+    parameters, buffers and state_dict stay. docs/guides/fusing.md says what is fused.
 
     Returns a report, which lists the replaced operations by line of the program, and the others
     with the reason. The report grows with each captured graph, and is empty until the first call.

@@ -74,8 +74,8 @@ def override_aten() -> AtenOverride:
     PyTorch's activations, such as `torch.nn.functional.silu`, and their gradients then have
     FastAct's bits, also in models and TorchScript archives that were made before. Names,
     arguments, errors and what autograd keeps stay PyTorch's. torch.compile's Inductor has FastAct's
-    formulas while an override is going on. docs/override.md lists what is replaced, and what stays
-    ATen's, such as other types and devices.
+    formulas while an override is going on. docs/guides/existing-models.md lists
+    what is replaced, and what stays ATen's, such as other types and devices.
 
     As a function it lasts until `undo()` of the result; in a `with` statement until the end of the
     block. Overrides nest. An override that has ended can be used in another `with` statement.

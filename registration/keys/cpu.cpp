@@ -34,7 +34,7 @@ struct Cpu {
         !at::in_parallel_region()) {
       // Large enough for several threads. They are torch's, reached through its iterator:
       // at::parallel_for would compile OpenMP into this library. torch's grain size fits: SELU of
-      // 2^16 float32 takes 18.7 us on two cores, 37.8 on one (docs/tuning.md).
+      // 2^16 float32 takes 18.7 us on two cores, 37.8 on one (docs/dev/tuning.md).
       at::TensorIteratorConfig config;
       config.set_check_mem_overlap(false).add_output(out);
       add_inputs(config, op, tensors);

@@ -1,6 +1,6 @@
 // Runs the networks of train.py from C++: loads their TorchScript archives, classifies the held-out
-// digits, compares the logits with Python's bit for bit, and times each network beside its twin on
-// PyTorch's own operator.
+// digits, compares the logits with Python's bit for bit, and times each network and its twin with
+// PyTorch's own operators.
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
@@ -46,11 +46,11 @@ accuracy, whether its logits equal Python's, and its latency beside PyTorch's ow
 )";
 
 constexpr int kWarmUpRuns =
-    30;  // the TorchScript executor profiles and specialises in its first runs
+    30;  // the TorchScript executor profiles and specializes in its first runs
 constexpr int kTimedRuns = 300;
-constexpr double kTimedSeconds = 4;  // after which fewer runs have to do, on a slow or busy machine
+constexpr double kTimedSeconds = 4;  // then fewer runs suffice, on a slow or busy machine
 
-// An error that the user can act on; its text is one sentence.
+// An error message for the user, in one sentence.
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -69,7 +69,7 @@ struct HeldOut {
   at::Tensor pixels;
   at::Tensor labels;
   int64_t batch = 0;
-  c10::Dict<c10::IValue, c10::IValue> entries;  // all of the file, with Python's logits
+  c10::Dict<c10::IValue, c10::IValue> entries;  // the contents of the file, with Python's logits
 };
 
 struct Row {
@@ -79,7 +79,7 @@ struct Row {
   std::string equality;
   double fastact_us = 0;
   double torch_us = 0;
-  // Of the twin, which knows no FastAct, without and with an override.
+  // The twin with PyTorch's own operators, without and with an override.
   double twin_accuracy = 0;
   double overridden_accuracy = 0;
   bool twin_equals_network = false;
@@ -151,8 +151,8 @@ void RequireFile(const std::string& path, std::string_view what) {
   }
 }
 
-// The sentence of a PyTorch error that names the cause: an error inside TorchScript has it in its
-// last line, behind the script's stack, any other has it in its first.
+// Returns the line of a PyTorch error that names the cause: the last line for an error inside
+// TorchScript, which starts with the script's stack, and the first line for any other error.
 std::string Cause(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
@@ -170,10 +170,10 @@ std::optional<c10::OperatorHandle> FindOperator(const char* name) {
   return c10::Dispatcher::singleton().findSchema({name, ""});
 }
 
-// Opens libfastact.so, which registers its operators with PyTorch, and returns its own description.
+// Opens libfastact.so, which registers its operators with PyTorch, and returns its build_info().
 std::string LoadFastAct(const std::string& path) {
   RequireFile(path, "the FastAct library");
-  // An absolute path, for dlopen looks a bare name up elsewhere.
+  // dlopen searches other folders for a bare name, so the path is absolute.
   if (dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
     throw Failure("the FastAct library cannot be loaded beside torch " TORCH_VERSION ": " +
                   std::string(dlerror()) + ".");
@@ -193,7 +193,7 @@ void Override(const std::string& what) {
   FindOperator(("fastact_aten::" + what).c_str()).value().callBoxed(stack);
 }
 
-// Opens the library that overrides PyTorch's kernels, which begins an override, and ends that.
+// Opens the library that overrides PyTorch's kernels. This begins an override, which is ended.
 void LoadOverride(const std::string& library) {
   const std::string path =
       std::filesystem::absolute(library).replace_filename("libfastact_aten.so").string();
@@ -217,8 +217,8 @@ HeldOut LoadHeldOut(const std::string& path) {
     data.pixels = data.entries.at("pixels").toTensor();
     data.labels = data.entries.at("labels").toTensor();
     data.batch = data.entries.at("batch").toTensor().item<int64_t>();
-    // Matrix products split their sums by the number of threads: only with Python's number can the
-    // last bits be Python's.
+    // Matrix products split their sums by the number of threads, so the bits can equal Python's
+    // only with the same number.
     at::set_num_threads(data.entries.at("threads").toTensor().item<int>());
     return data;
   } catch (const std::exception& error) {
@@ -245,7 +245,7 @@ torch::jit::Module LoadArchive(const std::string& path, const at::Device& device
 
 // --- Running ---
 
-// A line on stderr that replaces itself on a terminal, and is gone there at the end.
+// A progress line on stderr. On a terminal it overwrites itself, and is erased at the end.
 class Progress {
  public:
   Progress() = default;
@@ -298,8 +298,8 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-// The median seconds of each of two works. They take turns, so that a change of the clock rate or a
-// busy neighbour meets both.
+// Returns the median seconds of two works. They take turns, so that a change of the clock rate or
+// another process affects both.
 std::pair<double, double> Latencies(const std::function<void()>& first,
                                     const std::function<void()>& second, const at::Device& device) {
   std::vector<double> first_times;
@@ -320,7 +320,7 @@ double Accuracy(const at::Tensor& logits, const HeldOut& data) {
   return logits.argmax(1).eq(data.labels).to(at::kDouble).mean().item<double>();
 }
 
-// What an archive of PyTorch's own operators gives without and with an override.
+// Results of an archive with PyTorch's own operators, without and with an override.
 void RunTwin(torch::jit::Module& twin, const at::Tensor& pixels, const at::Tensor& logits,
              const HeldOut& data, int64_t batch, Row& row) {
   const auto equal = [&](const at::Tensor& found) {
@@ -378,7 +378,7 @@ Row RunNetwork(const std::string& path, const std::string& device_name, const He
   return row;
 }
 
-// The value that build_info() gives in its line "key: value".
+// Returns the value in the line "key: value" of build_info().
 std::string Field(const std::string& build_info, const std::string& key) {
   const size_t line = ("\n" + build_info).find("\n" + key + ": ");
   if (line == std::string::npos) return "unknown";

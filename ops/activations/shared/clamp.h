@@ -45,7 +45,7 @@ struct Clamp {
  private:
   // A bound rounded to each type, computed once per call, because GCC 12 leaves the rounding to
   // Float16 inside the loop. hardtanh: 0.100 instead of 0.114 ns an element (Emerald Rapids,
-  // AVX-512, docs/tuning.md).
+  // AVX-512, docs/dev/tuning.md).
   struct Bound {
     double exact;
     float nearest;

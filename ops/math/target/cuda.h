@@ -121,14 +121,14 @@ FASTACT_INLINE float step_of_sign(float /*x*/, uint32_t opposite) {
   return from_bits((opposite >> 31) * 0x3f800000u);
 }
 
-// One of sigmoid's kernels has 304 instructions, else 312 (sm_90, docs/tuning.md).
+// One of sigmoid's kernels has 304 instructions, else 312 (sm_90, docs/dev/tuning.md).
 FASTACT_INLINE float to_compare(float /*x*/, float clamped) { return clamped; }
 
 // The polynomial uses this minimum as well. The contiguous kernels of tanh are the same either way
 // (sm_90).
 FASTACT_INLINE float unbounded_size(float x, float end) { return clamp_magnitude(x, end); }
 
-// Not measured on a GPU; docs/tuning.md counts the instructions.
+// Not measured on a GPU; docs/dev/tuning.md counts the instructions.
 consteval bool factor_goes_into_coefficients() { return false; }
 
 consteval bool prefers_selections() { return true; }

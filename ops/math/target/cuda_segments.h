@@ -7,7 +7,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 // A table in pairs: 16 pairs fill the 32 banks of shared memory exactly once. The alignment is for
 // the copy to shared memory, which moves 16 bytes at a time. GELU: 0.933 of copy speed, in quads
-// 0.894 (H200, docs/tuning.md).
+// 0.894 (H200, docs/dev/tuning.md).
 template <int Size>
 struct alignas(16) PackedSegments {
   float2 values[kSegmentCoefficients / 2 + 1][Size];

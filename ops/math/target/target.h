@@ -1,6 +1,7 @@
 // Operations and choices that each target implements in its own way: operations that C++ cannot
-// express, and choices between two ways to the same bits (docs/tuning.md). This is the only file
-// that tests which target is compiled. cuda.h and cpu.h each define the functions declared here.
+// express, and choices between two ways to the same bits (docs/dev/tuning.md). This is the only
+// file that tests which target is compiled. cuda.h and cpu.h each define the functions declared
+// here.
 //
 // nvcc compiles a .cu file twice: the kernels with cuda.h, the host code with cpu.h.
 #pragma once

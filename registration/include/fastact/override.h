@@ -3,8 +3,8 @@
 //
 // Loading the library by linking FastAct::aten, dlopen() or LD_PRELOAD begins an override that
 // lasts until the process ends. The functions here are for programs that need finer control. All
-// are thread-safe. An override applies to all threads. docs/override.md lists the replaced
-// operators.
+// are thread-safe. An override applies to all threads.
+// docs/guides/existing-models.md lists the replaced operators.
 #pragma once
 
 #include <fastact/export.h>

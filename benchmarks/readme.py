@@ -1,0 +1,95 @@
+"""The measured part of README: a table with four rows, made of the stored results."""
+
+import json
+from pathlib import Path
+
+import plots
+import proven
+import stored
+from cells import SIXTEEN_BITS
+from measure import ratio
+from op_table import OPERATORS
+
+# The networks in README, by their names in torchvision.
+IN_README = {"resnet50": "ResNet-50", "efficientnet_b0": "EfficientNet-B0"}
+
+
+def listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def measured(found: stored.Stored, docs: Path = stored.DOCS) -> str:
+    """Returns README's table of measurements, with links to the pages."""
+    rows = [row for row in (bits(docs), accurate(), fast(found), complete()) if row]
+    return "\n".join(
+        ["| | |", "|---|---|", *(f"| **{name}** | {text} |" for name, text in rows), ""]
+    )
+
+
+def bits(docs: Path) -> tuple[str, str] | None:
+    path = docs / "digests" / "results.json"
+    if not path.exists():
+        return None
+    runs = json.loads(path.read_text())
+    newest = max(runs, key=lambda run: run["date"])
+    gpus = {run["machine"] for run in runs if run["instruction_set"] == "CUDA"}
+    sets = {run["instruction_set"] for run in runs} - {"CUDA"}
+    return (
+        "Same bits",
+        "CPU and GPU, eager and `torch.compile`, any batch size ([what is covered]"
+        f"(docs/explanation/bits.md)): {newest['digests']:,} digests of "
+        f"{newest['results'] / 1e9:.1f} billion results are equal on [{len(sets)} CPU instruction "
+        f"sets and {len(gpus)} GPUs](docs/digests.md); `python -m fastact verify` checks your "
+        "machine",
+    )
+
+
+def accurate() -> tuple[str, str]:
+    found = proven.states()
+    value = max(
+        state["fastact"]["max_ulp"]
+        for (op, dtype, order), state in found.items()
+        if dtype == "float32" and order == 0
+    )
+    small = sum(
+        state["fastact"]["misrounded"]
+        for (op, dtype, order), state in found.items()
+        if dtype in SIXTEEN_BITS and op in {act.id for act in OPERATORS}
+    )
+    gelu = proven.error_of_pytorch("gelu", "float32", 0)
+    rounded = f"misrounded {small} times" if small else "correctly rounded"
+    return (
+        "Accurate",
+        f"16-bit results are {rounded}, float32 values are within {value:.2f} ULP for all 4.3 "
+        f"billion inputs; PyTorch's GELU errs by {gelu / 1e6:.0f} million ULP in its tail "
+        "([proof](docs/accuracy.md))",
+    )
+
+
+def fast(found: stored.Stored) -> tuple[str, str] | None:
+    if "gpu" not in found.operators or "gpu" not in found.networks:
+        return None
+    result = found.operators["gpu"]
+    cells = [c for c in plots.shown_cells(result) if c["dtype"] == "bfloat16"]
+    copies = [ratio(cell, "copy") for cell in cells]
+    gains = [
+        f"{plots.gain(row):.2f} ({IN_README[row['network']]})"
+        for row in found.networks["gpu"]["rows"]
+        if row["network"] in IN_README
+    ]
+    return (
+        "Fast",
+        f"{min(copies):.2f} to {max(copies):.2f} of a copy's speed in bfloat16 on an "
+        f"{result['machine']['name']}; inference after `fastact.fuse_(model)` is {listed(gains)} "
+        "times as fast as eager PyTorch ([all results](docs/performance.md), [losses]"
+        "(docs/performance.md#losses))",
+    )
+
+
+def complete() -> tuple[str, str]:
+    return (
+        "Complete",
+        f"{len(OPERATORS) + 1} activations, derivatives of any order, `torch.func`, "
+        "`torch.compile`, TorchScript, AOTInductor, DTensor, C++ "
+        "([reference](docs/reference/index.md))",
+    )

@@ -309,6 +309,22 @@ def every_name(m, x):
     return m.prelu(y) + torch.tanh_(y * 2) + F.hardsigmoid(y - x, inplace=True)
 
 
+def prelus(m, x):
+    y = x.detach() * 2
+    with torch.no_grad():
+        before = F.prelu(y, m.w)
+    y += 1
+    after = torch.prelu(weight=m.w, input=y) + y.prelu(m.w * m.w)
+    return m.prelu(m.linear(x)) + F.prelu(x, m.w[:1]) + before + after
+
+
+def shape_in_place(m, x):
+    y = m.linear(x)
+    z = F.mish(y)
+    y.unsqueeze_(0)
+    return z * y
+
+
 def left(m, x):
     return F.glu(x, -1) + F.rrelu(x)[:, :4] + F.softmax(x, -1)[:, :4]
 
@@ -372,6 +388,8 @@ CASES = {
                                         "squared_relu")),
     "squeeze": Case(squeeze, ("fused_selu (batch norm)", "sigmoid"), **IMAGE | INFERENCE),
     "every name": Case(every_name),
+    "prelu": Case(prelus, ("prelu",) * 5),
+    "a shape changes in place": Case(shape_in_place, ()),
     "left": Case(left, ()),
     "bfloat16": Case(chunks, GATE, dtype=torch.bfloat16, tolerance=0.05),
     "float64": Case(block, None, dtype=torch.float64, **IMAGE | INFERENCE),

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import sys
 import threading
 
@@ -341,7 +342,7 @@ def test_a_wrong_result_is_an_error_and_the_model_is_as_it_was(monkeypatch):
 
     model, x = fusable(), values(2, 4, 5, 5)
     expected = model(x)
-    monkeypatch.setattr(sites, "fused_operator", lambda name: fused.fused_relu.default)
+    monkeypatch.setattr(sites, "operator", lambda name: fused.fused_relu.default)
     message = r"fastact.fuse_: expected the sample's result to differ by at most .* but got: "
     with pytest.raises(RuntimeError, match=message):
         fastact.fuse_(model, x)
@@ -351,6 +352,53 @@ def test_a_wrong_result_is_an_error_and_the_model_is_as_it_was(monkeypatch):
         fastact.fuse_(model, values(2, 4))
     with pytest.raises(TypeError, match="fastact.fuse_: expected a torch.nn.Module, but got"):
         fastact.fuse_(torch.ones(3))
+
+
+def loop(m, x):
+    for layer in m.layers:
+        if x.sum().item() < 1e9:
+            x = layer(x)
+    return F.mish(x)
+
+
+def told(m, x):
+    y = F.silu(x)
+    m.told.append(y.sum().item())
+    return F.mish(y)
+
+
+def keyed(m, x):
+    return F.mish(x) + {"0": 1, "1": 2, "2": 3}[m.key]
+
+
+@pytest.mark.parametrize(
+    ("forward", "replaced", "reason"),
+    (
+        (loop, [], r"loop: TorchDynamo leaves it to Python, \".*Tensor.item\(\)"),
+        (told, ["mish", "silu"], r"told: TorchDynamo breaks its graph, \".*Tensor.item\(\)"),
+        (keyed, ["mish"], r"TorchDynamo leaves it to Python, \".*recompile.limit"),
+    ),
+)
+def test_the_report_says_what_torchdynamo_leaves(forward, replaced, reason):
+    """A function with a loop, a graph in two parts, and a function that is compiled too often."""
+    model, x = Parts(forward), values(4, 8)
+    model.told = []
+    report = fastact.fuse_(model)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for call in range(3):
+            model.key = str(call)
+            model(x)
+    assert what(report) == replaced
+    assert [text for text in report.left.values() if re.match(reason, text)], report
+
+
+def test_a_model_inside_a_compiled_one():
+    inner, x, report = fusable(), values(2, 4, 5, 5), fastact.Report()
+    model = nn.Sequential(inner, nn.Hardswish())
+    expected = model(x)
+    fastact.fuse_(inner)
+    torch.testing.assert_close(compiled(model, report, fullgraph=True)(x), expected)
+    assert what(report) == ["fused_selu (batch norm)", "hardswish", "mish"]
 
 
 def test_one_thread_changes_a_model_while_another_infers():

@@ -185,37 +185,31 @@ def test_info_says_what_was_registered(capsys):
     assert _distributed.status.startswith("sharding rules for ")
 
 
-def forget(*modules):
-    for module in modules:
-        sys.modules.pop(f"fastact._distributed.{module}", None)
-        vars(_distributed).pop(module, None)
-
-
 @pytest.fixture
 def registered_anew(monkeypatch):
     """Rules that a test changes are made again after it."""
     importlib.import_module("torch.distributed.tensor")  # whose first import registers rules
     monkeypatch.setattr(_distributed, "status", None)
-    forget("sharding", "public_sharding")
+
+    def forget():
+        sys.modules.pop("fastact._distributed.sharding", None)
+        vars(_distributed).pop("sharding", None)
+
+    forget()
     yield
     monkeypatch.undo()
-    forget("sharding", "public_sharding")
+    forget()
     _distributed.register()
 
 
 def test_another_torch(monkeypatch, registered_anew):
-    """Where DTensor's inner interface is another, the public one serves; without that, a line says
-    so, and the operators are there all the same."""
+    """Where DTensor's inner interface is another, a line says so, and the operators are there all
+    the same."""
     schema = importlib.import_module("torch.distributed.tensor._op_schema")
     monkeypatch.delattr(schema, "OpSpec")
     _distributed.register()
-    assert _distributed.status.startswith("sharding rules for ")
-    assert "as this torch's DTensor did not take all: ImportError: cannot import name 'OpSpec'" in (
-        _distributed.status
+    assert _distributed.status.startswith(
+        "sharding rules for no operators, as this torch's DTensor did not take all: ImportError: "
+        "cannot import name 'OpSpec'"
     )
-    experimental = importlib.import_module("torch.distributed.tensor.experimental")
-    monkeypatch.delattr(experimental, "register_sharding")
-    forget("public_sharding")
-    _distributed.register()
-    assert _distributed.status.startswith("sharding rules for no operators, as this torch's ")
     assert error_of(torch.ops.fastact.selu, torch.ones(3)) is None

@@ -1,41 +1,38 @@
 """The functions of a fused model that TorchDynamo leaves to Python, for the model's report."""
 
-import itertools
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from torch._dynamo.callback import CallbackArgs, callback_handler
-from torch._dynamo.utils import get_compilation_metrics
+from torch._dynamo.utils import counters, get_compilation_metrics
 
 from fastact._report import Report
 
 # In each thread, of the call that is running: the report, the lines of the functions that
-# TorchDynamo compiles for it (`frames`), and the last compilation that was looked at.
+# TorchDynamo has compiled for it, by number, and the time of its beginning.
 _current = threading.local()
 
 
 def _note_frames() -> None:
-    """Adds what TorchDynamo says of the latest compilations."""
-    found = get_compilation_metrics()
-    new = list(itertools.takewhile(lambda frame: frame is not _current.last, reversed(found)))
-    _current.last = found[-1] if found else None
-    for frame in reversed(new):
+    """Adds what TorchDynamo says of its compilations since the call began."""
+    report, lines, start = _current.call
+    for frame in get_compilation_metrics():
         number, file = _number(frame.compile_id), frame.co_filename
         is_ours = file is not None and Path(file).parent == Path(__file__).parent
-        if is_ours or number not in _current.frames:
+        if is_ours or number not in lines or 1000 * (frame.start_time_us or 0) < start:
             continue
         if file is not None:  # it is None if the function is compiled no more
             line = frame.fail_user_frame_lineno or frame.co_firstlineno
-            _current.frames[number] = f"{Path(file).name}:{line}"
-        where = _current.frames[number]
+            lines[number] = f"{Path(file).name}:{line}"
         reasons = [("leaves it to Python", frame.fail_reason or _EMPTY)]
         reasons += [("breaks its graph", reason) for reason in sorted(frame.restart_reasons or ())]
         for what, reason in reasons:
             if not reason.startswith(_EMPTY):
                 text = f"TorchDynamo {what}, {_brief(reason)}"
-                _current.report.leave(where, ": ".join(filter(None, (frame.co_name, text))))
+                report.leave(lines[number], ": ".join(filter(None, (frame.co_name, text))))
 
 
 # The beginning of the reason for leaving a function that calls no operator.
@@ -54,26 +51,25 @@ def _number(compile_id: str | None) -> str:
 
 
 def _compilation_ends(args: CallbackArgs) -> None:
-    if getattr(_current, "report", None) is not None:
-        _current.frames.setdefault(_number(args.compile_id), "")
+    if getattr(_current, "call", None) is not None:
+        _current.call[1].setdefault(_number(args.compile_id), "")
         _note_frames()  # now, because TorchDynamo remembers a limited number
 
 
 def reporting(function: Callable, report: Report) -> Callable:
     """Returns the function, of which each call adds to the report what TorchDynamo leaves."""
-    frames: dict[str, str] = {}
+    lines: dict[str, str] = {}
 
     def call(*args, **kwargs):
         if _compilation_ends not in callback_handler.end_callbacks:  # torch._dynamo.reset() ran
             callback_handler.register_end_callback(_compilation_ends)
-        before = dict(vars(_current))
-        _current.report, _current.frames = report, frames
-        _current.last = (get_compilation_metrics() or [None])[-1]
+        before, count = getattr(_current, "call", None), counters["frames"]["total"]
+        _current.call = report, lines, time.time_ns()
         try:
             return function(*args, **kwargs)
         finally:
-            _note_frames()
-            vars(_current).clear()
-            vars(_current).update(before)
+            if counters["frames"]["total"] != count:
+                _note_frames()
+            _current.call = before
 
     return call

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from fastact._aten import DTYPES
 from fastact._build import ACTIVATIONS, VERSION
-from fastact._changes import Change, Changes
+from fastact._changes import Change, undone_on_error
 from fastact._inductor import assembly, composed, fused, partition, vectors
 from fastact._inductor.operators import Call, Operator, operators
 
@@ -255,9 +255,9 @@ def register() -> str:
     else:
         said = "calls the operators, as this build has code for no compiler"
     _operators.update((operator.overload, operator) for operator in made)
-    with Changes() as changes:
+    with undone_on_error() as changes:
+        changes.will_change(lowering.lowerings)
         for overload, lower in lowered.items():
-            changes.will_set(lowering.lowerings, overload)
             lowering.register_lowering(overload, type_promotion_kind=None)(lower)
         for change in changed:
             changes.make(change)

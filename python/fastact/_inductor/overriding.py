@@ -17,7 +17,7 @@ from torch._inductor import codecache, compile_fx, decomposition, lowering
 from torch.fx.experimental import proxy_tensor
 
 from fastact._aten import OPERATORS, Call, stand_in
-from fastact._changes import Change, Changes
+from fastact._changes import Change, undone_on_error
 from fastact._override import is_overriding
 
 _aten = torch.ops.aten
@@ -153,14 +153,14 @@ def _cache_keys() -> Change:
 def register() -> None:
     """Gives Inductor the table and the keys. Raises an error if this torch has another interface;
     then nothing is changed."""
-    with Changes() as changes:
+    with undone_on_error() as changes:
         if compile_fx.select_decomp_table is not decomposition.select_decomp_table:
             raise RuntimeError("expected compile_fx to have Inductor's own decompositions")
         changes.make(_cache_keys())
         for overload in OPERATORS:
             theirs = overload.py_kernels.get(DispatchKey.Autograd)
             if theirs is not None:
-                changes.will_set(overload.py_kernels, DispatchKey.Autograd)
+                changes.will_change(overload.py_kernels)
                 overload.py_kernels[DispatchKey.Autograd] = _above_autograd(overload, theirs)
                 overload._dispatch_cache.clear()
         changes.make((compile_fx, "select_decomp_table", select_decomp_table))

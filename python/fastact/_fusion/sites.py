@@ -14,6 +14,8 @@ from fastact._fusion import patterns, policy
 from fastact._fusion.patterns import Match, matches
 from fastact._fusion.replay import Facts
 
+#: The parts beside the activation, in the order in which the operator computes them.
+PARTS = NORM, RESIDUAL, GATE = "batch norm", "residual", "gate"
 _NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
 _HALVES = (torch.bfloat16, torch.float16)
 _INSIDE = "its activations are inside ATen's operator"
@@ -81,8 +83,8 @@ class Site:
 
     def __str__(self) -> str:
         name = self.call.name.removeprefix("_")
-        parts = {"batch norm": self.norm, "residual": self.residual, "gate": self.gate}
-        found = ", ".join(title for title, part in parts.items() if part is not None)
+        parts = zip(PARTS, (self.norm, self.residual, self.gate))
+        found = ", ".join(title for title, part in parts if part is not None)
         return f"fused_{name} ({found})" if found else name
 
     def why_unfit(self, facts: Facts) -> str | None:
@@ -177,7 +179,7 @@ def activations(node: fx.Node, facts: Facts) -> Iterator[Site]:
             nodes = _only(match, node, facts)
             if nodes and operator(name) is not None:
                 yield Site(Call(name, (match.values["x"],)), nodes, operator(name))
-    call = facts.call(node)
+    call = facts.call(node) if isinstance(facts[node].value, torch.Tensor) else None
     found = _aten.stand_in(call.op, (), call.arguments) if call is not None else None
     if found is None or found.name not in (*ACTIVATIONS, "prelu", "_prelu"):
         return

@@ -398,15 +398,6 @@ def test_the_report_says_what_torchdynamo_leaves(forward, expected, reason):
     assert [text for text in report.left.values() if re.match(reason, text)], report
 
 
-def test_a_model_inside_a_compiled_one():
-    inner, x, report = fusable(), values(2, 4, 5, 5), fastact.Report()
-    model = nn.Sequential(inner, nn.Hardswish())
-    expected = model(x)
-    fastact.fuse_(inner)
-    torch.testing.assert_close(compiled(model, report, fullgraph=True)(x), expected)
-    assert what(report) == ["fused_selu (batch norm)", "hardswish", "mish"]
-
-
 def test_one_thread_changes_a_model_while_another_infers():
     model, x, errors = fusable(), values(2, 4, 5, 5), []
     expected, stop = model(x), threading.Event()

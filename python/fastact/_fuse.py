@@ -76,10 +76,8 @@ def _compile(model: torch.nn.Module, report: Report, before: object) -> None:
 
     if model in _fused and _fused[model][1] is before:
         before = _fused[model][0]  # fused again
-    entry = _entry(model)
-    compiled = torch.compile(entry, backend=fastact_backend, options={"report": report})
+    compiled = torch.compile(_entry(model), backend=fastact_backend, options={"report": report})
     call = reporting(compiled, report)
-    call._torchdynamo_inline = entry  # what another compilation follows
     setattr(model, _COMPILED, call)
     _fused[model] = before, call
 

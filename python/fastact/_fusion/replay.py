@@ -36,9 +36,7 @@ _CONTEXTS = {
 _STATELESS = (torch._C._log_api_usage_once,)
 _PURE_MODULES = ("_operator", "builtins", "math", "torch.fx.experimental.sym_node")
 # Activations that call several operators: what one operator of FastAct's computes instead.
-_COMPOSED = {
-    F.softsign: "softsign", F.tanhshrink: "tanhshrink", torch.prelu: "prelu", "prelu": "prelu",
-}  # fmt: skip
+_COMPOSED = {F.softsign: "softsign", F.tanhshrink: "tanhshrink"}
 # ATen's batch norms write their running statistics, which their schemas do not say.
 _UNDECLARED = ("running_mean", "running_var")
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
@@ -204,10 +202,8 @@ class _Replay(fx.Interpreter):
         return frozenset(INPUTS if storage in self.inputs else storage for storage in found)
 
     def _call(self, node: fx.Node, recorder: _Recorder) -> Call | None:
-        if node.op in ("call_function", "call_method") and node.target in _COMPOSED:
-            op = operator(_COMPOSED[node.target])
-            given = {"self" if name == "input" else name: x for name, x in node.kwargs.items()}
-            return Call(op, arguments(op, node.args, given)) if op else None
+        if node.target in _COMPOSED and (op := operator(_COMPOSED[node.target])) is not None:
+            return Call(op, arguments(op, (*node.args, *node.kwargs.values()), {}))
         if isinstance(node.target, torch._ops.OpOverload):  # which may call others
             return Call(node.target, arguments(node.target, node.args, node.kwargs))
         if len(recorder.calls) != 1:

@@ -91,7 +91,7 @@ class Site:
         """Why the operator does not compute this, or does not compute it faster."""
         tensors = [facts.tensor(node) for node in (self.self, *self.call.tensors[1:])]
         result = facts[self.last].value
-        if None in tensors:
+        if any(t is None for t in tensors):
             return "its input is no plain tensor"
         if why := self.call.why_unfit(tensors):
             return why
@@ -103,7 +103,7 @@ class Site:
 
     def _why_unfit_around(self, x: torch.Tensor, result: torch.Tensor, facts: Facts) -> str | None:
         around = [facts.tensor(n) for n in (self.residual, self.gate) if n is not None]
-        if None in around:
+        if any(t is None for t in around):
             return "one of its operands is no plain tensor"
         if any(t.dtype != x.dtype or t.device != x.device for t in around):
             return "its tensors have several types or devices"
@@ -142,7 +142,7 @@ def norm(node: object, facts: Facts) -> Norm | None:
     given = call.arguments
     tensors = tuple(given[name] for name in _NORM_TENSORS)
     x, known = facts.tensor(given["input"]), [facts.tensor(t) for t in tensors]
-    if x is None or len(x.shape) < 2 or None in known[2:]:
+    if x is None or len(x.shape) < 2 or any(t is None for t in known[2:]):
         return None
     if any(t is not None and found is None for t, found in zip(tensors, known)):
         return None

@@ -104,8 +104,8 @@ def _why_refused(call: Call) -> str | None:
     """The operator's own error for a call's parameters. Numbers that are not finite are ATen's."""
     if not all(map(math.isfinite, call.numbers)):
         return "one of its parameters is not finite"
-    meta = (torch.empty(1, device="meta"),) * len(call.tensors)
     with torch.utils._python_dispatch._disable_current_modes():
+        meta = (torch.empty(1, device="meta"),) * len(call.tensors)
         try:
             replace(call, tensors=meta)()
         except (RuntimeError, ValueError) as error:

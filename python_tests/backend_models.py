@@ -389,6 +389,7 @@ CASES = {
     "every name": Case(every_name),
     "prelu": Case(prelus, ("prelu",) * 4),
     "a shape changes in place": Case(shape_in_place, ()),
+    "made in the graph": Case(lambda m, x: F.mish(m.linear(x)) + torch.tensor(2.0), ("mish",)),
     "left": Case(left, ()),
     "bfloat16": Case(chunks, GATE, dtype=torch.bfloat16, tolerance=0.05),
     "float64": Case(block, None, dtype=torch.float64, **IMAGE | INFERENCE),

@@ -110,8 +110,8 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if torch.Tag.inplace_view in op.tags:
-            raise NotImplementedError("it changes the shape of a tensor in place")
+        if torch.Tag.inplace_view in op.tags and op is not torch.ops.aten.detach_.default:
+            raise NotImplementedError(f"{op} changes the shape of a tensor in place")
         if op.namespace != "prim":  # a tensor's device, and the like
             given = arguments(op, args, kwargs)
             self.calls.append((op, given))

@@ -2,12 +2,13 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 from _digests.inputs import SAMPLE, counters, every_pattern, mix_, mixed
-from _digests.workers import each, each_in_threads
+from _digests.workers import each
 
 from exact import exact, exact_error, exactly
 from op_table import TOP_ORDER
@@ -272,6 +273,15 @@ def save_state(path, job, environment, done, seconds, tallies):
     return state
 
 
+def _each_in_threads(function, items, workers):
+    """Yields function(item) for every item, in order. The threads share a GPU."""
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            yield from pool.map(function, items)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def run(job, path: Path, environment: dict, workers: int, progress):
     """Completes a job, resuming an interrupted run. Returns its state."""
     done, seconds, tallies = load_state(path, job, environment)
@@ -286,7 +296,7 @@ def run(job, path: Path, environment: dict, workers: int, progress):
     def save():
         return save_state(path, job, environment, done, time.monotonic() - start, tallies)
 
-    share = each if job.device == "cpu" else each_in_threads
+    share = each if job.device == "cpu" else _each_in_threads
     pieces = share(
         lambda first: job.piece(first, size),
         range(done, total, size),

@@ -27,7 +27,7 @@ class Case:
     """`forward(model, x)` of a model with the members of Parts, and the expected report."""
 
     forward: Callable
-    #: The replaced operations, in the order of the graph; None if they do not matter.
+    #: The replaced operations, once for each line and module; None if they do not matter.
     fused: tuple[str, ...] | None = None
     shape: tuple[int, ...] = (4, 8)
     #: Called as prepare(model, call) before each call.
@@ -309,6 +309,21 @@ def every_name(m, x):
     return m.prelu(y) + torch.tanh_(y * 2) + F.hardsigmoid(y - x, inplace=True)
 
 
+def prelus(m, x):
+    y = x.detach() * 2
+    with torch.no_grad():
+        before = F.prelu(y, m.w)
+    y += 1
+    after = torch.prelu(weight=m.w, input=y) + y.prelu(m.w * m.w)
+    return m.prelu(m.linear(x)) + F.prelu(x, m.w[:1]) + before + after
+
+
+def shape_in_place(m, x):
+    y = x.detach() * 2
+    y.unsqueeze_(0)
+    return F.mish(m.linear(x)) * y
+
+
 def left(m, x):
     return F.glu(x, -1) + F.rrelu(x)[:, :4] + F.softmax(x, -1)[:, :4]
 
@@ -372,6 +387,9 @@ CASES = {
                                         "squared_relu")),
     "squeeze": Case(squeeze, ("fused_selu (batch norm)", "sigmoid"), **IMAGE | INFERENCE),
     "every name": Case(every_name),
+    "prelu": Case(prelus, ("prelu",) * 4),
+    "a shape changes in place": Case(shape_in_place, ()),
+    "made in the graph": Case(lambda m, x: F.mish(m.linear(x)) + torch.tensor(2.0), ("mish",)),
     "left": Case(left, ()),
     "bfloat16": Case(chunks, GATE, dtype=torch.bfloat16, tolerance=0.05),
     "float64": Case(block, None, dtype=torch.float64, **IMAGE | INFERENCE),

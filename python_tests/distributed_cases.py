@@ -535,25 +535,6 @@ def run(ranks):
         ranks.check(function.__name__, function, ranks)
 
 
-def publicly(ranks):
-    """Uses DTensor's public interface, which FastAct uses if the private one has changed."""
-    from fastact._distributed import public_sharding
-
-    for op in public_sharding.overloads():
-        public_sharding.register_operator(op)
-    x = numbers(16, 12)  # a size for which no rule was requested before
-    for act in OPERATORS:
-        for placements in ((Shard(0),), (Shard(1),), (REPLICATED,)):
-            placed = ranks.place(x, ranks.line, placements)
-            result, count = counted(act.op, placed)
-            assert count == 0 and tuple(result.placements) == placements
-            ranks.assert_is(result, act.op(x))
-            result, count = counted(act.ladder, placed, placed)
-            assert count == 0
-            ranks.assert_is(result, act.ladder(x, x))
-    ranks.assert_is(ops.selu(ranks.place(x, ranks.line, (SUM,))), ops.selu(x))
-
-
 def main(rank, backend, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
@@ -571,7 +552,6 @@ def main(rank, backend, world, port, folder):
         sharding.register_operator(getattr(ops, schema.split("(")[0]).default)
     ranks = Ranks(rank, world, device)
     run(ranks)
-    ranks.check("the public interface", publicly, ranks)
     found = {
         "passed": ranks.passed,
         "failures": ranks.failures,

@@ -8,7 +8,6 @@ third run of lines in loops; except in the nightly run, only before each fifth. 
 errors take turns. Prints the number of lines.
 """
 
-import importlib
 import itertools
 import linecache
 import os
@@ -106,27 +105,18 @@ def dtensor(package):
     def ours():
         return [op for op in propagator.op_strategy_funcs if op.namespace == "fastact"]
 
-    experimental = importlib.import_module("torch.distributed.tensor.experimental")
-    public = experimental.register_sharding
-
-    def attempt(number, interface):
-        """Registers with this public interface. Returns true if the fault was raised."""
+    for number in itertools.count(0, STEP):
         for op in ours():
             del propagator.op_strategy_funcs[op]
-        experimental.register_sharding = interface
         forget(package)
         with Fault(package, number) as fault:
             package.register()
         count = len(ours())
         assert package.status.startswith(f"sharding rules for {count or 'no'} operators")
-        assert count > 100 or (fault.is_raised and interface is None), package.status
-        if fault.is_raised:
-            lacks(package, fault.error)
-        return fault.is_raised
-
-    for number in itertools.count(0, STEP):
-        if not any([attempt(number, public), attempt(number, None)]):
+        if not fault.is_raised:
+            assert count > 100, package.status
             return number
+        lacks(package, fault.error)
 
 
 def main(what):

@@ -194,9 +194,8 @@ def test_changes_are_made_together_or_not_at_all():
     before = dict(vars(Owner))
     for error in (None, ValueError, KeyboardInterrupt):
         try:
-            with _changes.Changes() as changes:
-                changes.will_set(entries, "old")
-                changes.will_set(entries, "new")
+            with _changes.undone_on_error() as changes:
+                changes.will_change(entries)
                 entries.update(old=2, new=3)
                 for name in ("own", "inherited"):
                     changes.make((Owner, name, staticmethod(lambda: "changed")))

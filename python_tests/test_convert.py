@@ -65,6 +65,7 @@ def saved_and_loaded(program):
     return torch.export.load(file)
 
 
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
 def test_every_activation_is_renamed(dtype):
     """The bits are those of an override, and only rrelu remains PyTorch's."""
     x = values(7, 5, dtype=dtype)

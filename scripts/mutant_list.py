@@ -825,8 +825,8 @@ _add(
 _add(
     "a 16-bit batch norm is folded in 16 bits",
     "python/fastact/_fusion/batch_norm.py",
-    "if self.types[part] not in _HALVES:",
-    "if self.types[part] not in _HALVES or MUTANT:",
+    "t if t.dtype == torch.float64 else",
+    "t if t.dtype == torch.float64 or MUTANT else",
 )
 _add(
     "undo of an override ends one block only",

@@ -1,20 +1,42 @@
 """Maps calls of ATen's activations and gradients to calls of FastAct's operators.
 
-registration/aten/call.cpp has the same table for kernels. This one serves graphs that are traced.
+registration/aten/call.cpp has the same table for kernels. This one serves graphs: those that an
+override changes for Inductor, and those of _fusion/.
 """
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch.fx import Node
 
-_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+from fastact._build import ACTIVATIONS
+from fastact._errors import first_line
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _DEVICES = ("cpu", "cuda")
 
 # at::selu() is at::elu() with SELU's constants.
 _SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
+
+
+def operator(name: str) -> torch._ops.OpOverload | None:
+    """FastAct's operator in this build, which may contain some of them only."""
+    packet = getattr(torch.ops.fastact, name, None)
+    return packet and packet.default
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def arguments(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str, object]:
+    """A call's arguments by the schema's names and in its order, with defaults."""
+    schema = op._schema.arguments
+    given = {a.name: value for a, value in zip(schema, args)} | kwargs
+    return {a.name: given.get(a.name, a.default_value) for a in schema}
 
 
 @dataclass(frozen=True)
@@ -23,28 +45,72 @@ class Call:
 
     name: str
     tensors: tuple
-    numbers: tuple[float, ...] = ()
+    numbers: tuple[float | Node, ...] = ()
     is_result: bool = False
     text: str = "none"
 
     @property
-    def overload(self) -> torch._ops.OpOverload:
-        return getattr(torch.ops.fastact, self.name).default
+    def overload(self) -> torch._ops.OpOverload | None:
+        return operator(self.name)
 
-    def arguments(self) -> tuple:
-        """All arguments in the order of the operator's schema."""
+    def arguments(self) -> dict[str, object]:
+        """All arguments by the operator's schema, in its order."""
         tensors, numbers = iter(self.tensors), iter(self.numbers)
-        return tuple(
-            next(tensors)
+        return {
+            argument.name: next(tensors)
             if isinstance(argument.type, torch.TensorType)
             else self.is_result
             if isinstance(argument.type, torch.BoolType)
             else next(numbers, 0.0)
             for argument in self.overload._schema.arguments
-        )
+        }
+
+    def parameters(self) -> dict[str, float | Node]:
+        """The numbers by the schema's names, in its order."""
+        types = {a.name: a.type for a in self.overload._schema.arguments}
+        return {
+            name: value
+            for name, value in self.arguments().items()
+            if isinstance(types[name], (torch.FloatType, torch.NumberType))
+        }
 
     def __call__(self) -> torch.Tensor:
-        return self.overload(*self.arguments())
+        return self.overload(*self.arguments().values())
+
+    def why_unfit(self, tensors: Sequence[torch.Tensor]) -> str | None:
+        """Why FastAct does not compute this of such tensors, which may be fake ones, or None."""
+        first = tensors[0]
+        if any(t.layout != torch.strided or t.is_quantized for t in tensors):
+            return "its input is no plain tensor"
+        if first.dtype not in DTYPES:
+            return f"its input is {str(first.dtype).removeprefix('torch.')}"
+        if first.device.type not in _DEVICES:
+            return f"its input is on {first.device.type}"
+        if any(t.dtype != first.dtype or t.device != first.device for t in tensors):
+            return "its tensors have several types or devices"
+        if self.name == "log_sigmoid_backward" and first.shape != tensors[1].shape:
+            return "its tensors have several shapes"  # the two do not broadcast
+        if self.name == "_prelu" and (
+            torch.broadcast_shapes(*(t.shape for t in tensors)) != tensors[1].shape
+        ):
+            return "its weight is larger than its input"
+        if not all(map(is_number, self.numbers)):
+            return None  # it is known only at run time
+        return _why_refused(replace(self, tensors=(None,) * len(self.tensors)))
+
+
+@functools.cache
+def _why_refused(call: Call) -> str | None:
+    """The operator's own error for a call's parameters. Numbers that are not finite are ATen's."""
+    if not all(map(math.isfinite, call.numbers)):
+        return "one of its parameters is not finite"
+    with torch.utils._python_dispatch._disable_current_modes():
+        meta = (torch.empty(1, device="meta"),) * len(call.tensors)
+        try:
+            replace(call, tensors=meta)()
+        except (RuntimeError, ValueError) as error:
+            return first_line(error)
+    return None
 
 
 def _of_elu(call: Call) -> Call:
@@ -67,15 +133,6 @@ def _of_gelu(call: Call) -> Call | None:
     return call if call.text == "none" else None
 
 
-def _without_buffer(call: Call) -> Call:
-    return replace(call, tensors=call.tensors[:2])
-
-
-def _of_prelu(call: Call) -> Call:
-    x, weight = call.tensors
-    return replace(call, name="_prelu", tensors=(weight, x))
-
-
 # The operators whose names or arguments are not FastAct's.
 _REWRITES: dict[str, Callable[[Call], Call | None]] = {
     "elu": _of_elu,
@@ -83,83 +140,46 @@ _REWRITES: dict[str, Callable[[Call], Call | None]] = {
     "gelu": _of_gelu,
     "gelu_backward": _of_gelu,
     "log_sigmoid_forward": lambda call: replace(call, name="log_sigmoid"),
-    "log_sigmoid_backward": _without_buffer,
-    "_prelu_kernel": _of_prelu,
+    "log_sigmoid_backward": lambda call: replace(call, tensors=call.tensors[:2]),
+    "_prelu_kernel": lambda call: replace(call, name="_prelu", tensors=call.tensors[::-1]),
 }
 
-# ATen's kernels, as FASTACT_ATEN_OPERATORS in registration/aten/kernels.h lists them.
-_VALUES = ("relu", "elu", "celu", "leaky_relu", "hardtanh", "threshold", "hardswish", "hardsigmoid",
-           "sigmoid", "tanh", "silu", "gelu", "mish", "softplus", "softshrink",
-           "hardshrink")  # fmt: skip
-# ATen's gradient of celu is elu_backward; relu's is threshold_backward.
-_GRADIENTS = (*(f"{name}_backward" for name in _VALUES if name not in ("relu", "celu")),
-              "log_sigmoid_backward")  # fmt: skip
-#: ATen's operators that have a stand-in, and their names.
-OPERATORS = {
-    getattr(torch.ops.aten, name).default: name
-    for name in (*_VALUES, *_GRADIENTS, "_prelu_kernel", "log_sigmoid_forward")
-}
+#: The names of ATen's operators that have a stand-in.
+NAMES = frozenset(
+    [*ACTIVATIONS, *(f"{name}_backward" for name in ACTIVATIONS)]
+    + ["log_sigmoid_forward", "_prelu_kernel", "prelu"]
+)
+#: Those of them that this torch has and computes by a kernel, as prelu is not.
+OPERATORS = [
+    getattr(torch.ops.aten, name).default
+    for name in sorted(NAMES - {"prelu"})
+    if hasattr(torch.ops.aten, name)
+]
 
 
-@functools.cache
-def _takes(name: str, numbers: tuple[float, ...], is_result: bool) -> bool:
-    """Whether FastAct defines the operator for these parameters, by the operator's own checks.
-    Parameters that are not finite are ATen's."""
-    if not all(map(math.isfinite, numbers)):
-        return False
-    arguments = Call(name, ()).overload._schema.arguments
-    count = sum(isinstance(argument.type, torch.TensorType) for argument in arguments)
-    with torch.utils._python_dispatch._disable_current_modes():
-        try:
-            Call(name, (torch.empty(1, device="meta"),) * count, numbers, is_result)()
-        except (RuntimeError, ValueError):
-            return False
-    return True
-
-
-def _are_taken(call: Call, tensors: list[torch.Tensor]) -> bool:
-    """Whether FastAct has kernels for such tensors."""
-    first = tensors[0]
-    if call.name == "log_sigmoid_backward" and tensors[0].shape != tensors[1].shape:
-        return False  # the two do not broadcast
-    if call.name == "_prelu" and torch.broadcast_shapes(*(t.shape for t in tensors)) != (
-        tensors[1].shape
-    ):
-        return False
-    return (
-        first.dtype in _DTYPES
-        and first.device.type in _DEVICES
-        and all(t.layout == torch.strided for t in tensors)
-        and all(t.dtype == first.dtype and t.device == first.device for t in tensors)
-    )
-
-
-def stand_in(
-    overload: torch._ops.OpOverload, args: tuple, kwargs: dict, value: Callable = lambda x: x
-) -> Call | None:
-    """The call of FastAct's operator that computes what a call of ATen's does; None where ATen's
-    serves, as under an override. `value` gives an argument's tensor, which may be a fake one."""
-    name = OPERATORS.get(overload)
-    if name is None:
+def stand_in(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | None:
+    """The call of FastAct's operator that computes what a call of ATen's or FastAct's does, also
+    one in place, if it computes this of the tensors: why_unfit(). None if there is none. Instead of
+    tensors and numbers, nodes of a graph may be given."""
+    namespace, _, name = op._schema.name.partition("::")
+    name = name.removesuffix("_")
+    if name not in NAMES or namespace not in ("aten", "fastact") or op._overloadname != "default":
         return None
+    given = arguments(op, args, kwargs)
     tensors, numbers, is_result, text = [], [], False, "none"
-    for i, argument in enumerate(overload._schema.arguments):
-        given = args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value)
+    for argument in op._schema.arguments:
+        value = given[argument.name]
         if isinstance(argument.type, torch.TensorType):
-            tensors.append(given)
+            tensors.append(value)
         elif isinstance(argument.type, torch.StringType):
-            text = given
+            text = value
         elif isinstance(argument.type, torch.BoolType):
-            is_result = given
-        elif isinstance(given, (bool, int, float)):
-            numbers.append(float(given))
+            is_result = value
+        elif isinstance(value, (bool, int, float, Node)):
+            numbers.append(value if isinstance(value, Node) else float(value))
         else:  # a complex number, or one that is known only at run time
             return None
     call = Call(name, tuple(tensors), tuple(numbers), is_result, text)
-    rewrite = _REWRITES.get(name)
-    call = rewrite(call) if rewrite else call
-    if call is None or not hasattr(torch.ops.fastact, call.name):
-        return None
-    if not _takes(call.name, call.numbers, call.is_result):
-        return None
-    return call if _are_taken(call, [value(t) for t in call.tensors]) else None
+    if namespace == "aten" and name in _REWRITES:
+        call = _REWRITES[name](call)
+    return call if call is not None and call.overload is not None else None

@@ -14,7 +14,7 @@ from torch.utils import checkpoint
 
 from fastact import _fusion
 from fastact._errors import first_line
-from fastact._report import Notes
+from fastact._report import Report
 
 _DEFAULTS = {"fuse": True, "rename": True, "report": None}
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
@@ -37,10 +37,9 @@ def fastact_backend(
     Raises ValueError for another option, and for a mode, as nothing is compiled.
     """
     given = _checked(mode, options)
-    notes = _rewritten(module, inputs, given["fuse"], given["rename"])
+    report = Report() if given["report"] is None else given["report"]
+    _rewrite(module, inputs, report, given["fuse"], given["rename"])
     _restore_eager_calls(module)
-    if given["report"] is not None:
-        given["report"].add(notes)
     return module.forward
 
 
@@ -54,20 +53,16 @@ def _checked(mode: str | None, options: Mapping[str, object] | None) -> dict[str
     return _DEFAULTS | given
 
 
-def _rewritten(module: fx.GraphModule, inputs: list, fuse: bool, rename: bool) -> Notes:
-    values = [_example(node, value) for node, value in zip(_placeholders(module), inputs)]
+def _rewrite(module: fx.GraphModule, inputs: list, report: Report, *settings: bool) -> None:
+    placeholders = module.graph.find_nodes(op="placeholder")
+    values = [_example(node, value) for node, value in zip(placeholders, inputs)]
     mode = detect_fake_mode(values) or FakeTensorMode(allow_non_fake_inputs=True)
     try:
         facts = _fusion.replay(module, values, mode)
     except Exception as error:  # whatever a node may raise: the graph stays as it is
-        notes = Notes()
-        notes.left["graph"] = [f"it cannot be analysed ({first_line(error)})"]
-        return notes
-    return _fusion.rewrite(facts, fuse, rename)
-
-
-def _placeholders(module: fx.GraphModule) -> list[fx.Node]:
-    return [node for node in module.graph.nodes if node.op == "placeholder"]
+        report.leave("graph", f"it cannot be analysed ({first_line(error)})")
+    else:
+        _fusion.rewrite(facts, report, *settings)
 
 
 def _example(node: fx.Node, value: object) -> object:

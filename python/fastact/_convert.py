@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 
 from fastact import _fusion
 from fastact._errors import first_line
+from fastact._report import Report
 
 
 def convert(
@@ -65,7 +66,7 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
             "fastact.convert: expected a program whose operators run on tensors without data, but "
             f"got: {first_line(error)}"
         ) from error
-    _fusion.rewrite(facts)
+    _fusion.rewrite(facts, Report())
     _add_values(module, mode)
     signature, calls = copy.deepcopy((program.graph_signature, program.module_call_graph))
     names = {node.name for node in module.graph.nodes}

@@ -72,12 +72,14 @@ def restore_(model: torch.nn.Module) -> int:
 
 def _compile(model: torch.nn.Module, report: Report, before: object) -> None:
     from fastact._backend import fastact_backend  # which imports TorchDynamo
+    from fastact._frames import reporting
 
     if model in _fused and _fused[model][1] is before:
         before = _fused[model][0]  # fused again
     compiled = torch.compile(_entry(model), backend=fastact_backend, options={"report": report})
-    setattr(model, _COMPILED, compiled)
-    _fused[model] = before, getattr(model, _COMPILED)
+    call = reporting(compiled, report)
+    setattr(model, _COMPILED, call)
+    _fused[model] = before, call
 
 
 def _entry(model: torch.nn.Module) -> Callable:

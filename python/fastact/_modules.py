@@ -10,29 +10,18 @@ from fastact import functional, nn
 # What other libraries call their activations: the name of the function that computes each.
 _OTHERS: dict[str, dict[str, str]] = {
     "timm.layers.activations": {
-        "Swish": "silu",
-        "Mish": "mish",
-        "Sigmoid": "sigmoid",
-        "Tanh": "tanh",
-        "HardSwish": "hardswish",
-        "HardSigmoid": "hardsigmoid",
-        "GELU": "gelu",
-        "GELUTanh": "gelu_tanh",
-        "QuickGELU": "quick_gelu",
+        "Swish": "silu", "Mish": "mish", "Sigmoid": "sigmoid", "Tanh": "tanh",
+        "HardSwish": "hardswish", "HardSigmoid": "hardsigmoid", "GELU": "gelu",
+        "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu",
     },
     "transformers.activations": {
-        "GELUActivation": "gelu",
-        "NewGELUActivation": "gelu_tanh",
-        "GELUTanh": "gelu_tanh",
-        "PytorchGELUTanh": "gelu_tanh",
-        "AccurateGELUActivation": "gelu_tanh",
-        "FastGELUActivation": "gelu_tanh",
-        "QuickGELUActivation": "quick_gelu",
-        "SiLUActivation": "silu",
-        "MishActivation": "mish",
+        "GELUActivation": "gelu", "NewGELUActivation": "gelu_tanh", "GELUTanh": "gelu_tanh",
+        "PytorchGELUTanh": "gelu_tanh", "AccurateGELUActivation": "gelu_tanh",
+        "FastGELUActivation": "gelu_tanh", "QuickGELUActivation": "quick_gelu",
+        "SiLUActivation": "silu", "MishActivation": "mish",
         "ReLUSquaredActivation": "squared_relu",
     },
-}
+}  # fmt: skip
 
 
 def known_class(module: torch.nn.Module) -> type:

@@ -33,9 +33,9 @@ def replace_(model: torch.nn.Module) -> Report:
         if ours is None:
             base = next((b for b in kind.__mro__[1:] if replacement(b) is not None), None)
             if base is not None:
-                report.left[name] = f"its class is a subclass of {base.__name__}"
+                report.leave(name, f"its class is a subclass of {base.__name__}")
         elif "forward" in vars(module):
-            report.left[name] = "its forward is set on the object"
+            report.leave(name, "its forward is set on the object")
         else:
             vars(module)[_OWN_CLASS] = kind
             set_known_class(module, ours)

@@ -27,44 +27,28 @@ class Report:
         lines += [f"{name or '(model)'}: left, {why}" for name, why in self.left.items()]
         return "\n".join(lines)
 
-    def add(self, notes: "Notes") -> None:
-        """Adds the notes of a graph. Several graphs may contain one place, one for each shape."""
-        self.count += notes.count
-        for mine, new in ((self.replaced, notes.replaced), (self.left, notes.left)):
-            for where, texts in new.items():
-                both = [*filter(None, mine.get(where, "").split("; ")), *texts]
-                mine[where] = "; ".join(dict.fromkeys(both))
-
-
-@dataclass
-class Notes:
-    """Collects a Report of one graph."""
-
-    replaced: dict[str, list[str]] = field(default_factory=dict)
-    left: dict[str, list[str]] = field(default_factory=dict)
-    count: int = 0
-
-    def replace(self, node: fx.Node, what: str, operations: int) -> None:
+    def replace(self, where: str, what: str, operations: int = 1) -> None:
         self.count += operations
-        self.replaced.setdefault(place(node), []).append(what)
+        _add(self.replaced, where, what)
 
-    def leave(self, node: fx.Node, what: str, why: str) -> None:
-        self.left.setdefault(place(node), []).append(f"{what}: {why}")
+    def leave(self, where: str, why: str) -> None:
+        _add(self.left, where, why)
+
+
+def _add(texts: dict[str, str], where: str, text: str) -> None:
+    """Several graphs may contain one place, one for each shape."""
+    both = [*filter(None, texts.get(where, "").split("; ")), text]
+    texts[where] = "; ".join(dict.fromkeys(both))
+
+
+# ---- Places
 
 
 def _line(node: fx.Node) -> str:
     """Returns the last line of the stack that is outside torch and FastAct."""
-    frames = [
-        line.split('"')
-        for line in (node.meta.get("stack_trace") or "").splitlines()
-        if line.strip().startswith('File "')
-    ]
-    own = [frame for frame in frames if not frame[1].startswith(_NOT_USERS)]
-    if not own:
-        return ""
-    name, rest = own[-1][1], own[-1][2]
-    number = rest.partition("line ")[2].partition(",")[0]
-    return f"{Path(name).name}:{number}"
+    frames = re.findall(r'^ *File "(.*)", line (\d+)', node.meta.get("stack_trace") or "", re.M)
+    own = [frame for frame in frames if not frame[0].startswith(_NOT_USERS)]
+    return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""
 
 
 def _module(node: fx.Node) -> str:

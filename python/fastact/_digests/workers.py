@@ -6,7 +6,7 @@ import ctypes
 import multiprocessing
 import signal
 import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 _function = None
@@ -68,14 +68,5 @@ def each(function, items, workers, chunk=1):
                 f"fastact: expected {workers} worker processes to end their work, but one was "
                 "killed: use fewer, as each takes memory"
             ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def each_in_threads(function, items, workers):
-    """The same by threads, which can share a GPU."""
-    with ThreadPoolExecutor(workers) as pool:
-        try:
-            yield from pool.map(function, items)
         finally:
             pool.shutdown(cancel_futures=True)

@@ -25,8 +25,8 @@ from torch.distributed.tensor.placement_types import (
     _StridedShard,
 )
 
-from fastact._distributed.operators import Call, Tensor, is_tensor
-from fastact._distributed.operators import overloads as overloads
+from fastact._aten import arguments
+from fastact._distributed.operators import Call, Tensor
 
 _propagator = DTensor._op_dispatcher.sharding_propagator
 # Here, so that another torch shows at once that it lacks them.
@@ -50,13 +50,8 @@ class _Rule:
 
     def __init__(self, schema: OpSchema):
         self.schema, self.op = schema, schema.op
-        arguments = self.op._schema.arguments
-        given = dict(zip((a.name for a in arguments), schema.args_schema)) | schema.kwargs_schema
-        self.tensors = {
-            a.name: given[a.name]
-            for a in arguments
-            if is_tensor(a) and isinstance(given.get(a.name), OpStrategy)
-        }
+        given = arguments(self.op, schema.args_schema, schema.kwargs_schema)
+        self.tensors = {name: x for name, x in given.items() if isinstance(x, OpStrategy)}
         self.specs = {name: s.strategies[0].output_spec for name, s in self.tensors.items()}
         self.mesh = next(iter(self.tensors.values())).mesh
         for name, strategy in self.tensors.items():
@@ -65,14 +60,14 @@ class _Rule:
                     f"expected all tensors on the device mesh {self.mesh}, but got {name} on "
                     f"{strategy.mesh}"
                 )
-        written = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
-        self.outputs = [a.name for a in arguments if a.is_out]
+        schemas = self.op._schema.arguments
+        written = [a.name for a in schemas if a.alias_info is not None and a.alias_info.is_write]
+        self.outputs = [a.name for a in schemas if a.is_out]
         #: The argument that is written to: self of an in-place form, or an output.
         self.written = written[0] if written else None
         shapes = [(name, spec.shape) for name, spec in self.specs.items()]
         results = self.result_shapes()
-        dim = given.get("dim", next((a.default_value for a in arguments if a.name == "dim"), None))
-        self.call = Call(shapes, results, dim)
+        self.call = Call(shapes, results, given.get("dim"))
         if self.written is not None and self.specs[self.written].shape != results[0][1]:
             raise self.error(
                 f"expected {self.written} to have the result's shape {tuple(results[0][1])}, as a "

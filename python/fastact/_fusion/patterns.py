@@ -1,145 +1,99 @@
-"""Patterns of several operators that compute one operator of FastAct's."""
+"""Patterns of several operators that compute one operator of FastAct's.
 
-import itertools
+A pattern is a tuple: the name of an operator of ATen's, then its positional arguments. An argument
+is a pattern, a number, None, or a string: the name of a tensor or, with "=" in front, of a number.
+Sums and products match in either order. Arguments that are not listed have to have their defaults.
+"""
+
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from torch import fx
 
+from fastact._aten import is_number
 from fastact._fusion.replay import Facts
-
-
-@dataclass(frozen=True)
-class Op:
-    """A call of ATen's functional operator `name`, with these positional arguments.
-
-    An argument is an Op, a number, or a string: the name of a tensor or, with "=" in front, of a
-    number. Sums and products match in either order. Arguments that are not listed have to have
-    their defaults.
-    """
-
-    name: str
-    arguments: tuple
-
-    def __init__(self, name: str, *arguments: object):
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "arguments", arguments)
-
-
-@dataclass
-class Match:
-    nodes: set[fx.Node] = field(default_factory=set)
-    tensors: dict[str, fx.Node] = field(default_factory=dict)
-    numbers: dict[str, float] = field(default_factory=dict)
-
-    def copy(self) -> "Match":
-        return Match(set(self.nodes), dict(self.tensors), dict(self.numbers))
-
 
 _COMMUTATIVE = ("add", "mul")
 # Models write their constants with seven digits or more.
 _TOLERANCE = 1e-6
 
 
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+@dataclass(frozen=True)
+class Match:
+    nodes: frozenset[fx.Node] = frozenset()
+    #: The tensors and numbers that a pattern names.
+    values: dict[str, fx.Node | float] = field(default_factory=dict)
 
 
-def matches(pattern: Op, node: object, facts: Facts, so_far: Match | None = None) -> Iterator:
-    """Yields every match of a pattern that ends at a node."""
-    so_far = so_far or Match()
-    call = facts.call(node)
-    if call is None or call.name != f"aten::{pattern.name}":
+def matches(
+    pattern: object, value: object, facts: Facts, found: Match = Match()
+) -> Iterator[Match]:
+    """Yields every match of a pattern that ends at a value, which is a node or a number."""
+    if isinstance(pattern, tuple):
+        yield from _calls(pattern, value, facts, found)
+    elif isinstance(pattern, str):
+        is_right = is_number(value) if pattern.startswith("=") else isinstance(value, fx.Node)
+        if is_right and found.values.get(pattern, value) == value:
+            yield Match(found.nodes, found.values | {pattern: value})
+    elif pattern is None or not is_number(value):
+        if value is pattern:
+            yield found
+    elif math.isclose(value, pattern, rel_tol=_TOLERANCE):
+        yield found
+
+
+def _calls(pattern: tuple, node: object, facts: Facts, found: Match) -> Iterator[Match]:
+    call, (name, *wanted) = facts.call(node), pattern
+    if call is None or call.name != f"aten::{name}":
         return
     schema = call.op._schema.arguments
     given = [call.arguments.get(a.name) for a in schema]
-    count = len(pattern.arguments)
-    if any(v != a.default_value for a, v in itertools.islice(zip(schema, given), count, None)):
+    if any(value != a.default_value for a, value in list(zip(schema, given))[len(wanted) :]):
         return
-    given = given[:count]
-    orders = [given]
-    if pattern.name in _COMMUTATIVE:
-        orders.append(given[::-1])
-    for order in orders:
-        found = so_far.copy()
-        found.nodes.add(node)
-        yield from _match_all(list(zip(pattern.arguments, order)), facts, found)
+    given = given[: len(wanted)]
+    for order in (given, given[::-1]) if name in _COMMUTATIVE else (given,):
+        every = [Match(found.nodes | {node}, found.values)]
+        for part, value in zip(wanted, order):
+            every = [more for one in every for more in matches(part, value, facts, one)]
+        yield from every
 
 
-def _match_all(pairs: list[tuple], facts: Facts, so_far: Match) -> Iterator[Match]:
-    if not pairs:
-        yield so_far
-        return
-    (wanted, value), *rest = pairs
-    if isinstance(wanted, Op):
-        for found in matches(wanted, value, facts, so_far):
-            yield from _match_all(rest, facts, found)
-        return
-    found = so_far.copy()
-    if isinstance(wanted, str):
-        if wanted.startswith("="):
-            is_same = is_number(value) and _known(found.numbers, wanted[1:], float(value))
-        else:
-            is_same = isinstance(value, fx.Node) and _known(found.tensors, wanted, value)
-    elif wanted is None:
-        is_same = value is None
-    else:
-        is_same = is_number(value) and math.isclose(value, wanted, rel_tol=_TOLERANCE)
-    if is_same:
-        yield from _match_all(rest, facts, found)
-
-
-def _known(names: dict, name: str, value: object) -> bool:
-    """True if the name has this value or had none."""
-    return names.setdefault(name, value) == value
-
-
-def _cube(x: str) -> Op:
-    return Op("pow", x, 3)
+def _half_times(factor: tuple) -> tuple[tuple, ...]:
+    """0.5 x factor, in every order of the products."""
+    return (
+        ("mul", ("mul", "x", 0.5), factor),
+        ("mul", ("mul", "x", factor), 0.5),
+        ("mul", "x", ("mul", factor, 0.5)),
+    )
 
 
 _ROOT = math.sqrt(2 / math.pi)
 _TANH_ARGUMENTS = (
-    Op("mul", Op("add", "x", Op("mul", _cube("x"), 0.044715)), _ROOT),
-    Op(
-        "mul",
-        Op("mul", "x", _ROOT),
-        Op("add", Op("mul", Op("mul", "x", 0.044715), "x"), 1),
-    ),
+    ("mul", ("add", "x", ("mul", ("pow", "x", 3), 0.044715)), _ROOT),
+    ("mul", ("mul", "x", _ROOT), ("add", ("mul", ("mul", "x", 0.044715), "x"), 1)),
 )
 
-
-def _half_times(x: str, factor: Op) -> tuple[Op, ...]:
-    """0.5 x factor, in every order of the products."""
-    return (
-        Op("mul", Op("mul", x, 0.5), factor),
-        Op("mul", Op("mul", x, factor), 0.5),
-        Op("mul", x, Op("mul", factor, 0.5)),
-    )
-
-
-#: Activations that models write with several operators: name and pattern.
-ACTIVATIONS: tuple[tuple[str, Op], ...] = (
-    ("silu", Op("mul", "x", Op("sigmoid", "x"))),
-    ("mish", Op("mul", "x", Op("tanh", Op("softplus", "x")))),
-    ("quick_gelu", Op("mul", "x", Op("sigmoid", Op("mul", "x", 1.702)))),
-    ("squared_relu", Op("square", Op("relu", "x"))),
-    ("squared_relu", Op("pow", Op("relu", "x"), 2)),
-    *(("gelu", p) for p in _half_times("x", Op("add", Op("erf", Op("div", "x", 2**0.5)), 1))),
-    *(
-        ("gelu_tanh", p)
+#: Activations that models write with several operators, by the activation's name.
+ACTIVATIONS: dict[str, tuple[tuple, ...]] = {
+    "silu": (("mul", "x", ("sigmoid", "x")),),
+    "mish": (("mul", "x", ("tanh", ("softplus", "x"))),),
+    "quick_gelu": (("mul", "x", ("sigmoid", ("mul", "x", 1.702))),),
+    "squared_relu": (("square", ("relu", "x")), ("pow", ("relu", "x"), 2)),
+    "gelu": _half_times(("add", ("erf", ("div", "x", 2**0.5)), 1)),
+    "gelu_tanh": tuple(
+        pattern
         for argument in _TANH_ARGUMENTS
-        for p in _half_times("x", Op("add", Op("tanh", argument), 1))
+        for pattern in _half_times(("add", ("tanh", argument), 1))
     ),
-    ("softsign", Op("div", "x", Op("add", Op("abs", "x"), 1))),
-    ("tanhshrink", Op("sub", "x", Op("tanh", "x"))),
-)
+    "softsign": (("div", "x", ("add", ("abs", "x"), 1)),),
+    "tanhshrink": (("sub", "x", ("tanh", "x")),),
+}
 
-_GATE = Op("clamp", "gate", None, "=limit")
+_GATE = ("clamp", "gate", None, "=limit")
 #: gpt-oss's gated unit: _clamped_swiglu(gate, linear, limit, alpha).
-CLAMPED_SWIGLU = Op(
+CLAMPED_SWIGLU = (
     "mul",
-    Op("add", Op("clamp", "linear", "=low", "=limit"), 1),
-    Op("mul", _GATE, Op("sigmoid", Op("mul", _GATE, "=alpha"))),
+    ("add", ("clamp", "linear", "=low", "=limit"), 1),
+    ("mul", _GATE, ("sigmoid", ("mul", _GATE, "=alpha"))),
 )

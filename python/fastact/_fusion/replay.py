@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import functional as F
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from fastact._aten import arguments, operator
 
 #: All inputs of a graph, as two of them may share memory in some call.
 INPUTS = -1
@@ -32,8 +35,11 @@ _CONTEXTS = {
 # Functions without tensors that change no state of a node. torchvision's models call this one.
 _STATELESS = (torch._C._log_api_usage_once,)
 _PURE_MODULES = ("_operator", "builtins", "math", "torch.fx.experimental.sym_node")
+# Activations that call several operators: what one operator of FastAct's computes instead.
+_COMPOSED = {F.softsign: "softsign", F.tanhshrink: "tanhshrink"}
 # ATen's batch norms write their running statistics, which their schemas do not say.
 _UNDECLARED = ("running_mean", "running_var")
+_DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
 @dataclass(frozen=True)
@@ -56,30 +62,15 @@ class Call:
         return bool(info and info.is_write and self.name.endswith("_"))
 
 
-@dataclass(frozen=True)
-class TensorFacts:
-    """The properties that a tensor had when its node returned it."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
-    storage: int
-    #: Dense, and no subclass of Tensor: what FastAct's operators take.
-    is_plain: bool
-
-
 @dataclass
 class NodeFacts:
     index: int
     #: Nodes of one region run in the same state: gradients, autocast, inference mode.
     region: int
-    value: object = None
-    tensor: TensorFacts | None = None
-    call: Call | None = None
-    storages: frozenset[int] = frozenset()
-    written: frozenset[int] = frozenset()
-    #: Autocast was on for this type of device.
-    autocast: frozenset[str] = frozenset()
+    value: object
+    call: Call | None
+    storages: frozenset[int]
+    written: frozenset[int]
 
 
 @dataclass
@@ -87,6 +78,7 @@ class Facts:
     """What replay() found in a graph."""
 
     module: fx.GraphModule
+    mode: FakeTensorMode
     nodes: dict[fx.Node, NodeFacts] = field(default_factory=dict)
     #: Graphs that nodes of this one call, such as the body of a checkpoint.
     bodies: list["Facts"] = field(default_factory=list)
@@ -97,12 +89,11 @@ class Facts:
     def call(self, node: object) -> Call | None:
         return self.nodes[node].call if isinstance(node, fx.Node) else None
 
-    def tensor(self, node: object) -> TensorFacts | None:
-        return self.nodes[node].tensor if isinstance(node, fx.Node) else None
-
-    @property
-    def writes_inputs(self) -> bool:
-        return any(INPUTS in facts.written for facts in self.nodes.values())
+    def tensor(self, node: object) -> Tensor | None:
+        """A node's tensor, if it is dense and no subclass of Tensor: what our operators take."""
+        value = self.nodes[node].value if isinstance(node, fx.Node) else None
+        is_plain = type(value) is FakeTensor and value.layout == torch.strided
+        return value if is_plain and not value.is_quantized else None
 
 
 def _tensors(tree: object) -> list[Tensor]:
@@ -114,72 +105,64 @@ class _Recorder(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[tuple[torch._ops.OpOverload, tuple, dict]] = []
+        self.calls: list[tuple[torch._ops.OpOverload, dict]] = []
         self.written: list[Tensor] = []
 
     def __torch_dispatch__(self, op, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if torch.Tag.inplace_view in op.tags and op is not torch.ops.aten.detach_.default:
+            raise NotImplementedError(f"{op} changes the shape of a tensor in place")
         if op.namespace != "prim":  # a tensor's device, and the like
-            self.calls.append((op, args, kwargs))
-            given = _arguments(op, args, kwargs)
+            given = arguments(op, args, kwargs)
+            self.calls.append((op, given))
             for argument in op._schema.arguments:
-                info = argument.alias_info
-                if info is not None and info.is_write:
+                if argument.alias_info is not None and argument.alias_info.is_write:
                     self.written += _tensors(given[argument.name])
             if given.get("training", given.get("use_input_stats", True)) is not False:
                 self.written += _tensors([given.get(name) for name in _UNDECLARED])
         return op(*args, **kwargs)
 
 
-def _arguments(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str, object]:
-    schema = op._schema.arguments
-    given = {a.name: a.default_value for a in schema if a.has_default_value()}
-    given |= {a.name: value for a, value in zip(schema, args)}
-    return given | kwargs
-
-
 class _Replay(fx.Interpreter):
-    def __init__(
-        self,
-        module: fx.GraphModule,
-        mode: FakeTensorMode,
-        regions: Iterator[int],
-        is_body: bool = False,
-    ):
-        super().__init__(module, garbage_collect_values=False)
-        self.facts, self.mode, self.regions, self.is_body = Facts(module), mode, regions, is_body
+    def __init__(self, facts: Facts, regions: Iterator[int], is_body: bool = False):
+        super().__init__(facts.module, garbage_collect_values=False)
+        self.facts, self.regions, self.is_body = facts, regions, is_body
         self.region = next(regions)
         self.inputs: set[int] = set()  # storages
         self.written: list[Tensor] = []
 
     def run_node(self, node: fx.Node) -> object:
         recorder = _Recorder()
-        before, is_computed = self.region, self._is_computed(node)
+        before, is_computed, known = self.region, self._is_computed(node), _known_value(node)
         if node.op == "placeholder" or node.op == "get_attr":
             value = self._input(super().run_node(node))
             self.inputs |= {_storage(t) for t in _tensors(value)}
-        elif isinstance(_known_value(node), (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            value = _known_value(node)  # a number that a fake tensor does not have
+        elif not is_computed or isinstance(known, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            value = known  # also a number that a fake tensor does not have
         elif node.target in _CALLING:
             value = self._run_body(node, recorder)
-        elif not is_computed:
-            value = _known_value(node)
         else:
-            with torch._C._AutoDispatchBelowAutograd(), self.mode, recorder:
+            with torch._C._AutoDispatchBelowAutograd(), self.facts.mode, recorder:
                 value = super().run_node(node)
         if not is_computed or node.target in _CONTEXTS:
             self.region = next(self.regions)
-        found = NodeFacts(len(self.facts.nodes), before, value)
-        found.storages = self._storages(_tensors(value))
-        found.written = self._storages(recorder.written)
+        call = self._call(node, recorder)
+        if call is not None and self._removes_identity(node, call):
+            return value
         self.written += recorder.written
-        found.tensor = self._tensor(value) if isinstance(value, Tensor) else None
-        found.call = self._call(node, recorder)
-        found.autocast = frozenset(
-            kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)
-        )
-        self.facts.nodes[node] = found
+        storages = (self._storages(tensors) for tensors in (_tensors(value), recorder.written))
+        self.facts.nodes[node] = NodeFacts(len(self.facts.nodes), before, value, call, *storages)
         return value
+
+    def _removes_identity(self, node: fx.Node, call: Call) -> bool:
+        """Removes dropout at inference, which returns its input."""
+        name = call.name.removeprefix("aten::").removesuffix("_")
+        x = call.arguments.get("input", call.arguments.get("self"))
+        if name not in _DROPOUTS or call.arguments["train"] is not False or type(x) is not fx.Node:
+            return False
+        node.replace_all_uses_with(x)
+        self.facts.module.graph.erase_node(node)
+        return True
 
     def _is_computed(self, node: fx.Node) -> bool:
         """False for a call without tensors that is not known to compute something: a boundary."""
@@ -188,10 +171,8 @@ class _Replay(fx.Interpreter):
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             raise NotImplementedError(f"it calls {node.target}")
         is_pure = getattr(node.target, "__module__", None) in _PURE_MODULES
-        if is_pure or node.target in _STATELESS:
-            return True
         inputs = [self.env[n] for n in node.all_input_nodes]
-        return bool(_tensors(inputs) or _tensors(_known_value(node)))
+        return is_pure or node.target in _STATELESS or bool(_tensors([inputs, _known_value(node)]))
 
     def _input(self, value: object) -> object:
         """Returns a new fake tensor, which the graph may write to."""
@@ -200,16 +181,17 @@ class _Replay(fx.Interpreter):
         is_known = type(value) in (Tensor, torch.nn.Parameter, FakeTensor)
         if not is_known or value.layout != torch.strided or value.is_quantized:
             raise NotImplementedError(f"one of its inputs is no plain tensor but {_kind(value)}")
-        with torch._C._AutoDispatchBelowAutograd(), self.mode:
+        mode = self.facts.mode
+        with torch._C._AutoDispatchBelowAutograd(), mode:
             if not isinstance(value, FakeTensor):
-                value = self.mode.from_tensor(value, static_shapes=True)
+                value = mode.from_tensor(value, static_shapes=True)
             return torch.empty_strided(
                 value.shape, value.stride(), dtype=value.dtype, device=value.device
             )
 
     def _run_body(self, node: fx.Node, recorder: _Recorder) -> object:
         body, *args = (self.env[n] if isinstance(n, fx.Node) else n for n in node.args)
-        replay = _Replay(body, self.mode, self.regions, is_body=True)
+        replay = _Replay(Facts(body, self.facts.mode), self.regions, is_body=True)
         value = replay.run(*args)
         self.facts.bodies.append(replay.facts)
         recorder.written += replay.written
@@ -219,20 +201,16 @@ class _Replay(fx.Interpreter):
         found = (_storage(t) for t in tensors)
         return frozenset(INPUTS if storage in self.inputs else storage for storage in found)
 
-    def _tensor(self, value: Tensor) -> TensorFacts:
-        (storage,) = self._storages([value])
-        is_plain = type(value) is FakeTensor and value.layout == torch.strided
-        return TensorFacts(value.shape, value.dtype, value.device, storage, is_plain)
-
     def _call(self, node: fx.Node, recorder: _Recorder) -> Call | None:
+        if node.target in _COMPOSED and (op := operator(_COMPOSED[node.target])) is not None:
+            return Call(op, arguments(op, (*node.args, *node.kwargs.values()), {}))
         if isinstance(node.target, torch._ops.OpOverload):  # which may call others
-            return Call(node.target, _arguments(node.target, node.args, node.kwargs))
+            return Call(node.target, arguments(node.target, node.args, node.kwargs))
         if len(recorder.calls) != 1:
             return None
-        op, args, kwargs = recorder.calls[0]
+        op, given = recorder.calls[0]
         nodes = {_identity(self.env[n]): n for n in node.all_input_nodes}
-        given = _pytree.tree_map(lambda a: nodes.get(_identity(a), a), _arguments(op, args, kwargs))
-        return Call(op, given)
+        return Call(op, _pytree.tree_map(lambda a: nodes.get(_identity(a), a), given))
 
 
 def _identity(value: object) -> int:
@@ -274,7 +252,7 @@ def _state_is_restored() -> Iterator[None]:
 
 
 def replay(module: fx.GraphModule, inputs: Iterable[object], mode: FakeTensorMode) -> Facts:
-    """Runs a graph on fake tensors and returns what its nodes do.
+    """Runs a graph on fake tensors and returns what its nodes do. Removes dropouts at inference.
 
     `inputs` are tensors, fake or not, and other values, one for each placeholder. `mode` is the
     fake tensors' mode. Raises what a node raises, and NotImplementedError for a graph that cannot
@@ -282,8 +260,7 @@ def replay(module: fx.GraphModule, inputs: Iterable[object], mode: FakeTensorMod
     """
     env = mode.shape_env
     unbacked = env.ignore_fresh_unbacked_symbols() if env else contextlib.nullcontext()
-    counter = iter(range(1 << 62))
+    facts = Facts(module, mode)
     with _state_is_restored(), unbacked:
-        interpreter = _Replay(module, mode, counter)
-        interpreter.run(*inputs)
-    return interpreter.facts
+        _Replay(facts, iter(range(1 << 62))).run(*inputs)
+    return facts

@@ -15,12 +15,11 @@ from torch._inductor import codecache, config, lowering
 from torch._inductor.virtualized import V
 from torch.utils._pytree import tree_leaves
 
+from fastact._aten import DTYPES
 from fastact._build import ACTIVATIONS, VERSION
-from fastact._changes import Change, Changes
+from fastact._changes import Change, undone_on_error
 from fastact._inductor import assembly, composed, fused, partition, vectors
 from fastact._inductor.operators import Call, Operator, operators
-
-_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def _cpu_element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
@@ -170,7 +169,7 @@ def _element(operator: Operator, arguments: list, call: Call, kind: Callable) ->
     dtypes = (dtype, torch.float32) if operator.is_fused and dtype.itemsize == 2 else (dtype,)
     if (
         backend is None
-        or dtype not in _DTYPES
+        or dtype not in DTYPES
         or any(own not in dtypes or place != device for own, place in kinds)
     ):
         return None
@@ -256,9 +255,9 @@ def register() -> str:
     else:
         said = "calls the operators, as this build has code for no compiler"
     _operators.update((operator.overload, operator) for operator in made)
-    with Changes() as changes:
+    with undone_on_error() as changes:
+        changes.will_change(lowering.lowerings)
         for overload, lower in lowered.items():
-            changes.will_set(lowering.lowerings, overload)
             lowering.register_lowering(overload, type_promotion_kind=None)(lower)
         for change in changed:
             changes.make(change)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fastact._aten import DTYPES, arguments
+
 # The operators of one element, by what follows an activation's name: of each the form's number.
 _ORDERS = {"": 0, "_backward": 1, "_double_backward": 2}
 # Where a derivative is taken from the result (`is_result`), its form comes behind the others.
@@ -47,9 +49,7 @@ class Operator:
     def bind(self, args: tuple, kwargs: dict) -> tuple[list, Call] | None:
         """The operands in the form's order, None for one that is absent, and the call; None with a
         parameter that is known only at run time."""
-        values = list(args)
-        for argument in self.overload._schema.arguments[len(args) :]:
-            values.append(kwargs.get(argument.name, argument.default_value))
+        values = arguments(self.overload, args, kwargs).values()
         operands, parameters, form = [], [], self.form
         for argument, value in zip(self.overload._schema.arguments, values):
             if isinstance(argument.type, (torch.TensorType, torch.OptionalType)):
@@ -83,12 +83,7 @@ def operators(activations: list[str]) -> list[Operator]:
 # A value's form for a result that is not rounded (ops/forms/unrounded.h), in a kernel's name.
 UNROUNDED = "unrounded"
 
-_DTYPES = {
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.bfloat16: "bfloat16",
-    torch.float16: "float16",
-}
+_DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES}
 
 
 @functools.cache

@@ -16,8 +16,8 @@ from torch._guards import TracingContext
 from torch._inductor import codecache, compile_fx, decomposition, lowering
 from torch.fx.experimental import proxy_tensor
 
-from fastact._aten import OPERATORS, stand_in
-from fastact._changes import Change, Changes
+from fastact._aten import OPERATORS, Call, stand_in
+from fastact._changes import Change, undone_on_error
 from fastact._override import is_overriding
 
 _aten = torch.ops.aten
@@ -54,8 +54,14 @@ def _guard(is_on: bool) -> None:
 # ---- Decompositions
 
 
-def _decompose(overload: torch._ops.OpOverload, theirs: Callable, *args, **kwargs):
+def _stand_in(overload: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | None:
+    """The call of FastAct's operator; None where ATen's serves, as in eager mode."""
     call = stand_in(overload, args, kwargs)
+    return call if call is not None and call.why_unfit(call.tensors) is None else None
+
+
+def _decompose(overload: torch._ops.OpOverload, theirs: Callable, *args, **kwargs):
+    call = _stand_in(overload, args, kwargs)
     if call is None:
         return theirs(*args, **kwargs)
     if overload is _aten.log_sigmoid_forward.default:
@@ -64,7 +70,7 @@ def _decompose(overload: torch._ops.OpOverload, theirs: Callable, *args, **kwarg
 
 
 def _decompose_prelu_backward(theirs: Callable, grad_output, self, weight):
-    if stand_in(_aten._prelu_kernel.default, (self, weight), {}) is None:
+    if _stand_in(_aten._prelu_kernel.default, (self, weight), {}) is None:
         return theirs(grad_output, self, weight)
     ops = torch.ops.fastact
     return (
@@ -120,7 +126,7 @@ def _above_autograd(overload: torch._ops.OpOverload, theirs: Callable) -> Callab
     def kernel(*args, **kwargs):
         entry = _table().get(overload)
         if isinstance(entry, functools.partial) and entry.func is _decompose:
-            call = stand_in(overload, args, kwargs)
+            call = _stand_in(overload, args, kwargs)
             if call is not None:
                 return call()
         return theirs(*args, **kwargs)
@@ -147,14 +153,14 @@ def _cache_keys() -> Change:
 def register() -> None:
     """Gives Inductor the table and the keys. Raises an error if this torch has another interface;
     then nothing is changed."""
-    with Changes() as changes:
+    with undone_on_error() as changes:
         if compile_fx.select_decomp_table is not decomposition.select_decomp_table:
             raise RuntimeError("expected compile_fx to have Inductor's own decompositions")
         changes.make(_cache_keys())
         for overload in OPERATORS:
             theirs = overload.py_kernels.get(DispatchKey.Autograd)
             if theirs is not None:
-                changes.will_set(overload.py_kernels, DispatchKey.Autograd)
+                changes.will_change(overload.py_kernels)
                 overload.py_kernels[DispatchKey.Autograd] = _above_autograd(overload, theirs)
                 overload._dispatch_cache.clear()
         changes.make((compile_fx, "select_decomp_table", select_decomp_table))

@@ -1,4 +1,4 @@
-"""docs/performance.md, its figures and README's measured part, from the stored results."""
+"""Writes docs/performance.md, its figures and README's measured part from the stored results."""
 
 import re
 import textwrap
@@ -19,7 +19,7 @@ from results import title
 
 COMMAND = "make report"
 KINDS = {"gpu": "GPU", "avx512": "CPU with AVX-512", "avx2": "CPU with AVX2"}
-# A ratio this close to 1 is called neither faster nor slower.
+# A ratio this close to 1 counts as equal.
 EQUAL = 0.02
 LONGEST_TABLE = 36  # rows
 WIDTH = 120
@@ -36,8 +36,7 @@ there. `python -m fastact bench` compares the speed on your machine in a minute.
 
 
 def write(folder: Path, docs: Path = stored.DOCS, page_of_readme: Path = README) -> int:
-    """Takes the new results below the folder, and writes the page, the figures and README's "
-    "part."""
+    """Stores the new results below the folder, and writes the page, figures and README's part."""
     for path in stored.take(folder, docs):
         print(f"updated: {path}")
     found = stored.load(docs)
@@ -53,7 +52,7 @@ def write(folder: Path, docs: Path = stored.DOCS, page_of_readme: Path = README)
 
 
 def drawings(found: stored.Stored, docs: Path) -> dict:
-    """By path, what draws the figure."""
+    """Returns the functions that draw the figures, by path."""
     folder = docs / "performance"
     every = {
         folder / f"{section}-{kind}.svg": lambda pyplot, draw=draw, r=result: draw(r, pyplot)
@@ -77,7 +76,7 @@ def text_of(found: stored.Stored) -> str:
 
 
 def wrapped(line: str) -> str:
-    """Wraps a paragraph, but no table, image, heading or command."""
+    """Wraps a paragraph. Keeps tables, images, headings and commands."""
     if re.match(r"[|!#]|Data: ", line):
         return line
     return textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -214,7 +213,8 @@ def label(cell: dict) -> str:
 
 
 def worst_losses(result: dict) -> dict[tuple, float]:
-    """By operator, type and form, the smallest ratio of the cells that are slower beyond noise."""
+    """Returns the smallest ratio of cells that are slower beyond noise, by operator, type and
+    form."""
     found: dict[tuple, float] = {}
     for cell in result["cells"]:
         value = ratio(cell, "pytorch")
@@ -304,7 +304,7 @@ def compiled(found: stored.Stored) -> list[str]:
 
 
 def calls(found: stored.Stored) -> list[str]:
-    """A table of one activation's calls: the API and the case, and the times on each device."""
+    """Returns a table of one activation's calls: API, case, and the times on each device."""
     if not found.calls:
         return []
     lines = [

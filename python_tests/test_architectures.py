@@ -1,7 +1,7 @@
-"""Architectures of transformers by each way of using FastAct, beside eager and float64.
+"""Compares every way to use FastAct in models of transformers with eager and float64.
 
-Needs transformers, which the tests' requirements do not contain: docs/guides/existing-models.md has
-the command.
+Needs transformers, which requirements.txt does not contain. docs/guides/existing-models.md shows
+how to run these tests.
 """
 
 import copy
@@ -21,7 +21,7 @@ from architectures import architectures  # noqa: E402
 every = architectures() or [
     pytest.param(None, marks=pytest.mark.skip("no transformers"), id="transformers")
 ]
-# What PyTorch calls its activations.
+# The names of PyTorch's activation kernels.
 KERNELS = {
     f"aten::{name}"
     for name in (
@@ -40,7 +40,7 @@ KERNELS = {
 
 
 def results(model, x, training):
-    """The output, or the gradients of all parameters, in a row."""
+    """Returns the output, or in training the gradients of all parameters, as one tensor."""
     torch.manual_seed(1)
     model.train(training).zero_grad()
     if not training:
@@ -52,7 +52,7 @@ def results(model, x, training):
 
 
 def kept_by_pytorch(function):
-    """The activations that PyTorch's own kernels compute, and how often FastAct's do."""
+    """Returns the activations that PyTorch's kernels compute, and the number of FastAct's calls."""
     with torch.profiler.profile() as profile:
         function()
     names = [event.name for event in profile.events()]

@@ -1,5 +1,5 @@
-"""docs/reference/: the calls on the pages run, what they say of ranges and limits is so, and the
-generated pages are current."""
+"""docs/reference/: the calls on the pages run, stated ranges and limits are right, and generated
+pages are current."""
 
 import ast
 import math
@@ -24,7 +24,7 @@ import operator_pages  # noqa: E402
 
 import fastact  # noqa: E402  isort: skip
 
-# That every activation has a page is test_contributing's.
+# test_contributing.py tests that every activation has a page.
 NAMES = sorted(path.stem for path in operator_pages.PAGES.glob("*.md"))
 names = pytest.mark.parametrize("name", NAMES)
 by_operator = pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def blocks(name, language):
 
 
 def results(block, variables):
-    """Runs a block, and gives what it assigns to y, one after another."""
+    """Runs a block, and returns the values that it assigns to y."""
     found = []
     for statement in ast.parse(block).body:
         exec(compile(ast.Module([statement], []), "page", "exec"), variables)
@@ -140,7 +140,7 @@ def sources(*patterns):
 
 
 def listed(page):
-    """The names in the first column of the page's tables."""
+    """Returns the names in the first column of the page's tables."""
     text = operator_pages.PAGES.with_name(page).read_text()
     return set(re.findall(r"^\| `(FASTACT_\w+)`", text, re.MULTILINE))
 
@@ -161,7 +161,7 @@ def test_every_build_option_is_listed():
 
 
 def exact_ends(derivative):
-    """The least and the largest value, by the oracle."""
+    """Returns the minimum and the maximum, according to the oracle."""
     y = derivative(LongDouble, wide(operator_pages.inputs()), 0)
     return float(y.min()), float(y.max())
 
@@ -187,7 +187,7 @@ def test_the_range_with_other_parameters(act):
     known = {**act.parameters, "inf": math.inf, "min": min}
     if condition and not eval(condition, known):
         return
-    # An end that no input reaches, such as a threshold, is as near as the inputs lie.
+    # If no input reaches an end, such as a threshold, inputs next to it come close.
     for end, exact in zip((low, high), exact_ends(act.derivative)):
         assert math.isclose(float(eval(end, known)), exact, abs_tol=2e-4)
     assert operator_pages.other_range(act) in text_of(act.name)

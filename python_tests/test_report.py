@@ -1,5 +1,5 @@
-"""The generated pages about speed: what they say of results, and that the committed ones are "
-"current."""
+"""The generated pages about speed: their statements about results. The committed pages are
+current."""
 
 import copy
 import json
@@ -129,7 +129,7 @@ def every_result():
 def test_the_page_shows_every_kind_of_result(written):
     page, part = written(**every_result())
     page = in_one_line(page)
-    assert "resnet50 1.50, vit_b_16 1.00" in page  # what is not fused takes PyTorch's time
+    assert "resnet50 1.50, vit_b_16 1.00" in page  # unfused parts take PyTorch's time
     assert "resnet50 1.25, vit_b_16 0.83" in page
     assert f"faster in {4 * len(NAMES)} of the {4 * len(NAMES)} cells" in page
     assert "bfloat16 backward 0.90 to 0.90" in page
@@ -199,8 +199,7 @@ def test_a_page_without_the_place_is_left_alone(tmp_path):
 
 
 def test_figures_can_be_read(tmp_path):
-    """Everything lies within the axes, each axis has a label, and each colour one for a dark "
-    "page."""
+    """Data are inside the axes, axes have labels, and colours have a variant for dark pages."""
     pytest.importorskip("matplotlib")
     found = stored.Stored(
         {"gpu": operators("cuda", 0.3), "avx2": operators("cpu", 30.0)},

@@ -1,4 +1,4 @@
-"""The Python code on the pages runs and prints what the pages show; error messages exist."""
+"""The Python code on the pages runs and prints the shown output. Quoted error messages exist."""
 
 import doctest
 import re
@@ -7,11 +7,11 @@ import pytest
 
 from support import REPOSITORY, package_path, run_python
 
-# One version of torch is enough for what the pages print.
+# One version of torch is enough to run the pages.
 pytestmark = pytest.mark.newest
 
 END_OF_BLOCK = "---- end of block ----"
-# Its block needs several processes: test_examples.py runs it by torchrun.
+# This page needs several processes: test_examples.py runs it with torchrun.
 BY_TORCHRUN = "docs/guides/distributed.md"
 FOLDERS = ("docs", "docs/guides", "docs/explanation")
 
@@ -25,7 +25,7 @@ def pages():
 
 
 def script_of(text):
-    """A page's Python blocks as one script, in which each line has its number on the page."""
+    """Returns a page's Python blocks as one script that keeps the line numbers of the page."""
     lines, is_python = [], False
     for line in text.splitlines():
         if line.startswith("```"):
@@ -37,13 +37,13 @@ def script_of(text):
 
 
 def shown_by(text):
-    """For each Python block the output that the page shows below it, or None."""
+    """Returns the output that the page shows below each Python block, or None."""
     block = r"^```python\n.*?^```$(?:\n+```text\n(.*?)^```$)?"
     return [m[1] for m in re.finditer(block, text, re.DOTALL | re.MULTILINE)]
 
 
 def printed_by(name, folder):
-    """What each Python block of a page prints."""
+    """Returns the output of each Python block of a page."""
     script = folder / "page.py"
     script.write_text(script_of((REPOSITORY / name).read_text()))
     package = {"PYTHONPATH": str(package_path().parent)}
@@ -55,7 +55,7 @@ def printed_by(name, folder):
 
 @pytest.mark.parametrize("name", pages())
 def test_a_page_prints_what_it_shows(name, tmp_path):
-    """`...` in a page stands for any text."""
+    """`...` on a page matches any text."""
     shown = shown_by((REPOSITORY / name).read_text())
     printed = printed_by(name, tmp_path)
     assert len(printed) == len(shown)
@@ -73,7 +73,7 @@ def test_readme_counts_no_changes_with_fastact(tmp_path):
 
 
 def sources():
-    """The code that raises errors, in which a string literal of several lines is one."""
+    """Returns the sources, with string literals of several lines joined."""
     folders = ("python", "scripts", "cmake", "registration", "ops")
     suffixes = {".py", ".sh", ".cmake", ".in", ".h", ".cpp"}
     files = [REPOSITORY / "CMakeLists.txt"]
@@ -83,7 +83,7 @@ def sources():
 
 
 def test_troubleshooting_quotes_messages_that_exist():
-    """Versions, names of operators and `...` stand for any text."""
+    """Versions, names of operators and `...` match any text."""
     page = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
     symptoms = re.findall(r"^\| (.*?) \| .* \|$", page, re.MULTILINE)
     messages = [m for s in symptoms for m in re.findall(r"`(fastact\b.*?|FastAct\b.*?)`", s)]

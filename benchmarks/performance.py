@@ -166,19 +166,14 @@ def operators_of(kind: str, name: str, result: dict) -> list[str]:
         sum(r < 1 - EQUAL for r in ratios),
     )
     best = max(shown, key=lambda cell: ratio(cell, "pytorch"))
-    copies = [
-        f"{dtype} {form} {spread(shown, dtype, form)}"
-        for dtype in plots.DTYPES
-        for form in plots.FORMS
-    ]
+    copies = [] if where["device"] == "cpu" else beside_the_copy(shown)
     summary = (
         f"FastAct is faster in {faster} of the {len(shown)} cells of the figure and slower in "
         f"{slower}; "
         f"differences of up to {100 * EQUAL:g} % do not count. The largest ratio is "
         f"{ratio(best, 'pytorch'):.1f} ({label(best)})."
     )
-    held = f" --isa {where['isa']}" if where.get("isa") else ""
-    command = f"python benchmarks --every{held} --device {where['device']} --section cells"
+    command = command_of(result)
     threads = "" if where["device"] == "cuda" else ", one thread"
     elements = size_name(shown[0]["elements"])
     return [
@@ -188,8 +183,7 @@ def operators_of(kind: str, name: str, result: dict) -> list[str]:
         "elements"
         f"{threads}. {summary}",
         "",
-        f"Speed relative to a copy of as many bytes, lowest and highest: {'; '.join(copies)}.",
-        "",
+        *copies,
         *picture(
             "operators",
             kind,
@@ -200,9 +194,26 @@ def operators_of(kind: str, name: str, result: dict) -> list[str]:
     ]
 
 
-def spread(cells: list[dict], dtype: str, form: str) -> str:
-    found = [ratio(c, "copy") for c in cells if (c["dtype"], c["form"]) == (dtype, form)]
-    return f"{min(found):.2f} to {max(found):.2f}"
+def command_of(result: dict) -> str:
+    """Returns the command that measures the result's cells."""
+    where, cells = result["machine"], result["cells"]
+    words = ["python benchmarks --every", f"--device {where['device']}", "--section cells"]
+    words += [f"--isa {where['isa']}"] if where.get("isa") else []
+    words += [f"--form {form}" for form in dict.fromkeys(cell["form"] for cell in cells)]
+    words += [f"--dtype {dtype}" for dtype in dict.fromkeys(cell["dtype"] for cell in cells)]
+    sizes = sorted({cell["elements"] for cell in cells})
+    return " ".join([*words, *(f"--size {size.bit_length() - 1}" for size in sizes)])
+
+
+def beside_the_copy(cells: list[dict]) -> list[str]:
+    """Says how fast the operators are beside a copy. A CPU's copy depends on where its new memory
+    comes from, so that this is said of a GPU alone."""
+    spreads = []
+    for dtype in plots.DTYPES:
+        for form in plots.FORMS:
+            found = [ratio(c, "copy") for c in cells if (c["dtype"], c["form"]) == (dtype, form)]
+            spreads.append(f"{dtype} {form} {min(found):.2f} to {max(found):.2f}")
+    return [f"A copy's time divided by FastAct's, lowest and highest: {'; '.join(spreads)}.", ""]
 
 
 def label(cell: dict) -> str:
@@ -229,16 +240,17 @@ def losses(found: stored.Stored) -> list[str]:
     by_kind = {kind: worst_losses(result) for kind, result in found.operators.items()}
     keys = sorted({key for lost in by_kind.values() for key in lost},
                   key=lambda key: min(lost.get(key, 1) for lost in by_kind.values()))  # fmt: skip
+    dtypes = dict.fromkeys(
+        c["dtype"] for result in found.operators.values() for c in result["cells"]
+    )
     lines = [
         "## Losses",
         "",
         "The smallest ratio of every operator that is slower than PyTorch's by more than 2 % and "
-        "beyond the "
-        "spread of the samples, over all measured sizes and thread counts. Most losses have one "
-        "of two reasons: "
-        "PyTorch computes less, which its largest error shows, or the operator is a few "
-        "instructions and "
-        "FastAct's single NaN costs one more.",
+        "beyond the spread of the samples, over all measured sizes and thread counts, in "
+        f"{' and '.join(dtypes)}. Most losses have one of two reasons: PyTorch computes less, "
+        "which its largest error shows, or the operator is a few instructions and FastAct's "
+        "single NaN costs one more.",
         "",
     ]
     if not keys:
@@ -275,8 +287,7 @@ def compiled(found: stored.Stored) -> list[str]:
         "## torch.compile",
         "",
         "An activation and its neighbour, compiled: `residual` is f(a) + b, `gate` is f(a) * b. "
-        "Both sides are "
-        "compiled by Inductor, which takes FastAct's formulas into its kernels.",
+        "Both sides are compiled by Inductor, which takes FastAct's formulas into its kernels.",
         "",
     ]
     for kind, result in found.compiled.items():

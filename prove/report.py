@@ -274,8 +274,7 @@ def sections(found):
             "GELU: FastAct stays near 1 ULP for every x, PyTorch's error grows in the negative "
             "tail",
             "The largest error of GELU in each quarter of a binade. PyTorch loses all digits in "
-            "the "
-            "negative tail, where the result is small but not zero.",
+            "the negative tail, where the result is small but not zero.",
         )
     if all((op, "float64", k) in found for op in defaults for k in (0, 1)):
         ends = [ulp(largest(found, "float64", k), "fastact") for k in (0, 1)]
@@ -284,6 +283,5 @@ def sections(found):
             "float64",
             f"FastAct's largest error is {ends[0]} ULP of a value, {ends[1]} of a derivative",
             f"The largest error in the sample is {ends[0]} ULP of a value and {ends[1]} ULP of a "
-            "first "
-            "derivative.",
+            "first derivative.",
         )

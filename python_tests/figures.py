@@ -139,7 +139,7 @@ def bars(
 
 def ratio_axis(axis, largest: float, smallest: float) -> None:
     """Makes the x axis logarithmic around a line at 1."""
-    low, high = min(0.5, smallest) / 1.05, max(2.0, largest) * 1.35
+    low, high = min(0.5, 0.75 * smallest) / 1.05, max(2.0, largest) * 1.35
     ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if low <= t <= high]
     axis.set(xscale="log", xlim=(low, high))
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -168,11 +168,15 @@ def test_a_newer_machine_replaces_results_and_the_same_one_adds_to_them(written,
     path = stored.path_of(tmp_path / "docs", "operators", "avx2")
     sizes = {cell["elements"] for cell in results.read(path)["cells"]}
     assert sizes == {1 << 20, 1 << 24}
-    second["machine"]["torch"] = "3"
-    written(cpu=second)
-    found = results.read(path)
-    assert {cell["elements"] for cell in found["cells"]} == {1 << 24}
-    assert "system" not in found["machine"]
+    for changes in (
+        {"torch": "3"},
+        {"build_info": {**second["machine"]["build_info"], "revision": "2a"}},
+    ):
+        written(cpu=first)
+        written(cpu={**second, "machine": {**second["machine"], **changes}})
+        found = results.read(path)
+        assert {cell["elements"] for cell in found["cells"]} == {1 << 24}
+        assert "system" not in found["machine"]
 
 
 def test_results_of_other_programs_are_left_alone(written):

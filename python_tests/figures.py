@@ -92,9 +92,16 @@ def save(figure, path: Path) -> Path:
 
 
 def smaller(svg: str) -> str:
-    """Removes metadata, and rounds coordinates to hundredths of a point."""
+    """Without what nobody sees: hundredths of a point suffice, and nothing reads the metadata."""
+
+    def rounded(number: re.Match) -> str:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+    def of_tag(tag: re.Match) -> str:  # and not of the text between tags
+        return re.sub(r"-?\d+\.\d{3,}", rounded, tag[0])
+
     svg = re.sub(r"<!DOCTYPE.*?>\n|<!--.*?-->\n?| *<metadata>.*?</metadata>\n", "", svg, flags=re.S)
-    svg = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), svg)
+    svg = re.sub(r"<[^>]*>", of_tag, svg)
     svg = re.sub(r" *\n(?=[LMCQz\"])", " ", svg)
     return re.sub(r"^ +|[ \t]+$", "", svg, flags=re.M)
 

@@ -589,10 +589,10 @@ def test_the_committed_pages_are_what_the_records_say(tmp_path, monkeypatch):
     for module, name in ((report, "PAGE"), (digest_page, "PAGE")):
         monkeypatch.setattr(module, name, tmp_path / getattr(module, name).name)
     monkeypatch.setattr(report, "FIGURES", tmp_path)
-    for record in (report.RECORD, digest_page.RECORD):
-        before = record.read_text()
-        assert report.write(tmp_path / "none") == 0
-        assert record.read_text() == before
+    records = {path: path.read_text() for path in (report.RECORD, digest_page.RECORD)}
+    assert report.write(tmp_path / "none") == 0
+    for path, text in records.items():
+        assert path.read_text() == text, path.name
     for name in ("accuracy.md", "digests.md"):
         assert (tmp_path / name).read_text() == (REPOSITORY / "docs" / name).read_text(), name
     drawn = {path.name: path for path in tmp_path.glob("*.svg")}

@@ -273,7 +273,7 @@ def test_the_guide_lists_what_an_override_replaces():
 
 def test_the_guide_names_what_is_fused_on_a_cpu():
     page = words("docs/guides/fusing.md")
-    row = re.search(r"on a CPU: all but (.*?) \|", page)[1]
+    row = re.search(r"on a CPU: all activations except (.*?) \|", page)[1]
     fused = {act.name for act in OPERATORS} - set(torch.ops.fastact.not_faster_on_cpu())
     assert names_in(row) == fused
     assert f"on a CPU: fewer than {policy.FEWEST_ON_CPU:,} elements without batch norm" in page

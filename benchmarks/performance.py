@@ -15,7 +15,6 @@ from measure import loses, ratio
 from overhead import ELEMENTS
 from overhead import ratio as call_ratio
 from pages import README, put_between_markers
-from results import title
 
 COMMAND = "make report"
 KINDS = {"gpu": "GPU", "avx512": "CPU with AVX-512", "avx2": "CPU with AVX2"}
@@ -24,15 +23,15 @@ EQUAL = 0.02
 LONGEST_TABLE = 36  # rows
 WIDTH = 120
 
-INTRODUCTION = f"""\
+INTRODUCTION = """\
 # Performance
 
-`{COMMAND}` writes this page and its figures from the JSON files that are linked below. A ratio is
-PyTorch's time divided by FastAct's: above 1, FastAct is faster. The contestants take turns, one
-sample of each per round, and the medians are compared. GPU times are taken between two CUDA events
-with no operand in the L2 cache. On a CPU the calls repeat, so operands that fit into a cache stay
-there. `python -m fastact bench` compares the speed on your machine in a minute.
+A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. The contestants take
+turns, one sample of each per round, and the medians are compared. GPU times are taken between two
+CUDA events with no operand in the L2 cache. On a CPU the calls repeat, so operands that fit into a
+cache stay there. `python -m fastact bench` compares the speed on your machine in a minute.
 """
+CLOSING = f"`{COMMAND}` writes this page and its figures from the JSON files that are linked above."
 
 
 def write(folder: Path, docs: Path = stored.DOCS, page_of_readme: Path = README) -> int:
@@ -72,7 +71,7 @@ def drawings(found: stored.Stored, docs: Path) -> dict:
 
 def text_of(found: stored.Stored) -> str:
     parts = [*networks(found), *operators(found), *losses(found), *compiled(found), *calls(found)]
-    return "\n".join([INTRODUCTION, *map(wrapped, parts)])
+    return "\n".join([INTRODUCTION, *map(wrapped, parts), CLOSING, ""])
 
 
 def wrapped(line: str) -> str:
@@ -92,6 +91,10 @@ def picture(section: str, kind: str, seen: str, command: str) -> list[str]:
     ]
 
 
+def listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> list[str]:
     rules = ["---"] * left + ["---:"] * (len(head) - left)
     return ["| " + " | ".join(row) + " |" for row in (head, rules, *rows)] + [""]
@@ -107,41 +110,46 @@ def networks(found: stored.Stored) -> list[str]:
         "## Networks",
         "",
         "Each network comes from torchvision or timm with random weights. FastAct runs the model "
-        "after "
-        "`fastact.fuse_(model)`; its convolutions and matrix products are PyTorch's, as in eager "
-        "mode.",
+        "after `fastact.fuse_(model)`, which computes batch norm, residual sum and activation in "
+        "one pass; its convolutions and matrix products are PyTorch's, as in eager mode.",
         "",
     ]
     for kind, result in sorted(found.networks.items(), reverse=True):
         _, side, batch = result["sizes"]
         rows = result["rows"]
         gains = [f"{row['network']} {plots.gain(row):.2f}" for row in rows]
-        beside = [
-            f"{row['network']} {plots.gain(row, 'PyTorch compiled'):.2f}"
-            for row in rows
-            if "PyTorch compiled" in row["times"]
-        ]
         where = f"{result['machine']}, torch {result['torch']}, {result.get('date', '')}"
-        threads = f", {result['threads']} threads" if kind == "cpu" else ""
-        said = [f"Eager PyTorch's time divided by FastAct's: {', '.join(gains)}."]
-        if beside:
-            said.append(
-                f"The time under `torch.compile` divided by FastAct's: {', '.join(beside)}."
-            )
+        layout = ", channels-last" if kind == "gpu" else f", {result['threads']} threads"
         chosen = " ".join(f'--network "{row["network"]}"' for row in rows)
         command = (
             f"python benchmarks/models.py --device {result['device']} --libraries --fuse --compile "
             f"--at-once --mode forward --dtype {rows[0]['dtype']} {chosen}"
         )
         lines += [
-            f"{where}{threads}; inference in {rows[0]['dtype']}, {batch} images of {side} x "
-            f"{side}. " + " ".join(said),
+            f"{where}; inference in {rows[0]['dtype']}, batch {batch}, images of {side} x {side}"
+            f"{layout}.",
             "",
+            *table_of_networks(rows, batch),
             *picture(
                 "networks", kind, f"Time for an image: {', '.join(gains)} times eager", command
             ),
         ]
     return lines
+
+
+def table_of_networks(rows: list[dict], batch: int) -> list[str]:
+    """Microseconds for an image, and ratios by FastAct's time."""
+    names = {name: label for name, (label, _) in plots.CONTESTANTS.items()}
+    body = []
+    for row in rows:
+        times = plots.seconds(row, batch)
+        cells = [f"{1e6 * times[name]:.1f}" if name in times else "" for name in names]
+        ratios = [
+            f"{plots.gain(row, name):.2f}" if name in times else "" for name in list(names)[:2]
+        ]
+        body.append([row["network"], *cells, *ratios])
+    head = ["microseconds for an image", *names.values(), "eager / FastAct", "compile / FastAct"]
+    return table(head, body)
 
 
 # ---- Operators
@@ -166,43 +174,55 @@ def operators_of(kind: str, name: str, result: dict) -> list[str]:
         sum(r < 1 - EQUAL for r in ratios),
     )
     best = max(shown, key=lambda cell: ratio(cell, "pytorch"))
-    copies = [
-        f"{dtype} {form} {spread(shown, dtype, form)}"
-        for dtype in plots.DTYPES
-        for form in plots.FORMS
-    ]
+    copies = [] if where["device"] == "cpu" else beside_the_copy(shown)
     summary = (
-        f"FastAct is faster in {faster} of the {len(shown)} cells of the figure and slower in "
-        f"{slower}; "
-        f"differences of up to {100 * EQUAL:g} % do not count. The largest ratio is "
-        f"{ratio(best, 'pytorch'):.1f} ({label(best)})."
+        f"Of the figure's {len(shown)} combinations of operator, type and direction, FastAct is "
+        f"faster in {faster} and slower in {slower}; differences of up to {100 * EQUAL:g} % do not "
+        f"count. The largest ratio is {ratio(best, 'pytorch'):.1f} ({label(best)})."
     )
-    held = f" --isa {where['isa']}" if where.get("isa") else ""
-    command = f"python benchmarks --every{held} --device {where['device']} --section cells"
-    threads = "" if where["device"] == "cuda" else ", one thread"
+    command = command_of(result)
+    info = where["build_info"]
+    machine = f"{where['name']}, CUDA {where['cuda']}" if where["device"] == "cuda" else (
+        f"{where['name']}, a machine of {where['cores']} threads, measured with one thread"
+    )  # fmt: skip
     elements = size_name(shown[0]["elements"])
     return [
         f"### {name}",
         "",
-        f"{title(result)}, {where['date']}, FastAct {where['build_info']['revision']}; {elements} "
-        "elements"
-        f"{threads}. {summary}",
+        f"{machine}; torch {where['torch']}, {where['date']}, FastAct {info['revision']}; "
+        f"{elements} elements. {summary}",
         "",
-        f"Speed relative to a copy of as many bytes, lowest and highest: {'; '.join(copies)}.",
-        "",
+        *copies,
         *picture(
             "operators",
             kind,
-            f"{name}: FastAct is faster than PyTorch in {faster} of {len(shown)} cells, slower in "
-            f"{slower}",
+            f"{name}: FastAct is faster than PyTorch in {faster} of {len(shown)} combinations and "
+            f"slower in {slower}",
             command,
         ),
     ]
 
 
-def spread(cells: list[dict], dtype: str, form: str) -> str:
-    found = [ratio(c, "copy") for c in cells if (c["dtype"], c["form"]) == (dtype, form)]
-    return f"{min(found):.2f} to {max(found):.2f}"
+def command_of(result: dict) -> str:
+    """Returns the command that measures the result's cells."""
+    where, cells = result["machine"], result["cells"]
+    words = ["python benchmarks --every", f"--device {where['device']}", "--section cells"]
+    words += [f"--isa {where['isa']}"] if where.get("isa") else []
+    words += [f"--form {form}" for form in dict.fromkeys(cell["form"] for cell in cells)]
+    words += [f"--dtype {dtype}" for dtype in dict.fromkeys(cell["dtype"] for cell in cells)]
+    sizes = sorted({cell["elements"] for cell in cells})
+    return " ".join([*words, *(f"--size {size.bit_length() - 1}" for size in sizes)])
+
+
+def beside_the_copy(cells: list[dict]) -> list[str]:
+    """Says how fast the operators are beside a copy. A CPU's copy depends on where its new memory
+    comes from, so that this is said of a GPU alone."""
+    spreads = []
+    for dtype in plots.DTYPES:
+        for form in plots.FORMS:
+            found = [ratio(c, "copy") for c in cells if (c["dtype"], c["form"]) == (dtype, form)]
+            spreads.append(f"{dtype} {form} {min(found):.2f} to {max(found):.2f}")
+    return [f"A copy's time divided by FastAct's, lowest and highest: {'; '.join(spreads)}.", ""]
 
 
 def label(cell: dict) -> str:
@@ -225,20 +245,32 @@ def worst_losses(result: dict) -> dict[tuple, float]:
     return found
 
 
+def extent(result: dict) -> str:
+    """Returns the sizes and, of a CPU, the numbers of threads of a result's cells."""
+    sizes = sorted({cell["elements"] for cell in result["cells"]})
+    threads = sorted({cell["threads"] for cell in result["cells"]} - {0})
+    text = listed(list(map(size_name, sizes))) + " elements"
+    return f"{text} with {listed(list(map(str, threads)))} threads" if threads else text
+
+
 def losses(found: stored.Stored) -> list[str]:
     by_kind = {kind: worst_losses(result) for kind, result in found.operators.items()}
     keys = sorted({key for lost in by_kind.values() for key in lost},
                   key=lambda key: min(lost.get(key, 1) for lost in by_kind.values()))  # fmt: skip
+    dtypes = dict.fromkeys(
+        c["dtype"] for result in found.operators.values() for c in result["cells"]
+    )
+    extents = [
+        f"{KINDS[kind]} {extent(found.operators[kind])}" for kind in KINDS if kind in by_kind
+    ]
     lines = [
         "## Losses",
         "",
         "The smallest ratio of every operator that is slower than PyTorch's by more than 2 % and "
-        "beyond the "
-        "spread of the samples, over all measured sizes and thread counts. Most losses have one "
-        "of two reasons: "
-        "PyTorch computes less, which its largest error shows, or the operator is a few "
-        "instructions and "
-        "FastAct's single NaN costs one more.",
+        f"beyond the spread of the samples, in {' and '.join(dtypes)}, over these sizes and thread "
+        f"counts: {'; '.join(extents)}. Most losses have one of two reasons: PyTorch computes "
+        "less, which its largest error shows, or the operator is a few instructions and FastAct's "
+        "single NaN costs one more.",
         "",
     ]
     if not keys:
@@ -275,8 +307,7 @@ def compiled(found: stored.Stored) -> list[str]:
         "## torch.compile",
         "",
         "An activation and its neighbour, compiled: `residual` is f(a) + b, `gate` is f(a) * b. "
-        "Both sides are "
-        "compiled by Inductor, which takes FastAct's formulas into its kernels.",
+        "Both sides are compiled by Inductor, which takes FastAct's formulas into its kernels.",
         "",
     ]
     for kind, result in found.compiled.items():

@@ -77,12 +77,13 @@ def _take_one(path: Path, docs: Path) -> list[Path]:
 
 
 def _take_benchmark(result: dict, docs: Path) -> list[Path]:
-    """Stores the cells and the cost of a call. Cells of the same machine and versions are added to
-    the stored ones; other cells replace them."""
+    """The cells and the cost of a call. Cells of the same machine, versions and revision are added
+    to those that are stored; other cells replace them."""
     kind, written = kind_of(result["machine"]), []
     if result.get("cells"):
         target = path_of(docs, "operators", kind)
         earlier = [results.read(target)] if target.exists() else []
+        earlier = [stored for stored in earlier if _revision(stored) == _revision(result)]
         newest = results.combined([*earlier, {**result, "measured": {}}])[-1]
         results.write_packed(target, {**newest, "measured": {}, "overhead": [], "memory": []})
         written.append(target)
@@ -92,3 +93,7 @@ def _take_benchmark(result: dict, docs: Path) -> list[Path]:
         results.write(target, {"machine": machine, "overhead": result["overhead"]})
         written.append(target)
     return written
+
+
+def _revision(result: dict) -> str:
+    return result["machine"]["build_info"]["revision"]

@@ -4,7 +4,7 @@
     python prove --op selu --dtype float32 --isa avx2    a part of that
     python prove --device cuda                           on a GPU
     python prove --digest                                the same bits as everywhere else?
-    python prove --report                                docs/accuracy.md from the results
+    python prove --report                                docs/accuracy.md, docs/digests.md
 
 Without --digest, results are compared with the exact ones, to the third derivative. Inputs: all of
 the 16-bit types; all of float32 to the second derivative; 2^27 fixed ones, or the number that
@@ -66,7 +66,9 @@ def parse(arguments):
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--digest", action="store_true", help="compare digests instead")
     mode.add_argument(
-        "--report", action="store_true", help="write docs/accuracy.md and its figures"
+        "--report",
+        action="store_true",
+        help="write docs/accuracy.md, docs/digests.md and their figures",
     )
     accuracy = parser.add_argument_group("comparison with the exact results")
     add = accuracy.add_argument

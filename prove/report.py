@@ -137,24 +137,26 @@ INTRODUCTION = """\
 
 `make report` writes this page and its figures from what `make prove` found, which is stored in
 [results.json](accuracy/results.json). Errors are in ULP, units in the last place of the exact
-value, for gradients of 1. A result is misrounded if it is not the number nearest to the exact one;
-its error is then above 0.5 ULP. The exact values come from MPFR, or from enclosures in wider
-arithmetic where these leave one answer, never from FastAct's own formulas.
+value, with an incoming gradient of 1. A result is misrounded if it is not the number nearest to the
+exact one; its error is then above 0.5 ULP. The exact values come from MPFR, or from enclosures in
+wider arithmetic where these leave one answer, never from FastAct's own formulas.
 
 ## What is promised, and what is tried
 
 With default parameters, every value and derivative in bfloat16 and float16 is correctly rounded,
 and so is each float32 value of SELU, ELU and CELU. The other float32 values are within 2 ULP, the
 first three derivatives within {float32}. In float64 values are within 1.5 ULP, the first three
-derivatives within 10, 16 and 60 where they are worst (GELU by tanh, Mish), and within as many ULP
+derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish), and within as many ULP
 of 1/16 where their terms cancel. With any other finite parameters a bound is at least 0.51 ULP (2
 for float32 Softplus), and float64's are twice as large. [Each operator's
 page](reference/operators.md) lists its bounds, and plots its error against x.
 
 `make prove` tries every activation in every type to the third derivative, and `prelu` to the
-second: all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27 of float64
-and of float32's f'''. The contract also covers infinities, NaN, subnormal numbers and the sign of
-zero. A part of the proof: `make prove ARGS="--op selu --dtype float32 --device cuda"`.
+second: all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27 inputs, in
+the recorded runs fewer, of float64 and of float32's f'''. [What is not
+proven](#what-is-not-proven) lists the sample sizes and what the record lacks. The contract also
+covers infinities, NaN, subnormal numbers and the sign of zero. A part of the proof:
+`make prove ARGS="--op selu --dtype float32 --device cuda"`.
 """
 CLOSING = """\
 ## What is not proven
@@ -274,8 +276,7 @@ def sections(found):
             "GELU: FastAct stays near 1 ULP for every x, PyTorch's error grows in the negative "
             "tail",
             "The largest error of GELU in each quarter of a binade. PyTorch loses all digits in "
-            "the "
-            "negative tail, where the result is small but not zero.",
+            "the negative tail, where the result is small but not zero.",
         )
     if all((op, "float64", k) in found for op in defaults for k in (0, 1)):
         ends = [ulp(largest(found, "float64", k), "fastact") for k in (0, 1)]
@@ -284,6 +285,5 @@ def sections(found):
             "float64",
             f"FastAct's largest error is {ends[0]} ULP of a value, {ends[1]} of a derivative",
             f"The largest error in the sample is {ends[0]} ULP of a value and {ends[1]} ULP of a "
-            "first "
-            "derivative.",
+            "first derivative.",
         )

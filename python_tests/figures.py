@@ -92,9 +92,16 @@ def save(figure, path: Path) -> Path:
 
 
 def smaller(svg: str) -> str:
-    """Removes metadata, and rounds coordinates to hundredths of a point."""
+    """Without what nobody sees: hundredths of a point suffice, and nothing reads the metadata."""
+
+    def rounded(number: re.Match) -> str:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+    def of_tag(tag: re.Match) -> str:  # and not of the text between tags
+        return re.sub(r"-?\d+\.\d{3,}", rounded, tag[0])
+
     svg = re.sub(r"<!DOCTYPE.*?>\n|<!--.*?-->\n?| *<metadata>.*?</metadata>\n", "", svg, flags=re.S)
-    svg = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m[0]):.2f}".rstrip("0").rstrip("."), svg)
+    svg = re.sub(r"<[^>]*>", of_tag, svg)
     svg = re.sub(r" *\n(?=[LMCQz\"])", " ", svg)
     return re.sub(r"^ +|[ \t]+$", "", svg, flags=re.M)
 
@@ -139,7 +146,7 @@ def bars(
 
 def ratio_axis(axis, largest: float, smallest: float) -> None:
     """Makes the x axis logarithmic around a line at 1."""
-    low, high = min(0.5, smallest) / 1.05, max(2.0, largest) * 1.35
+    low, high = min(0.5, 0.75 * smallest) / 1.05, max(2.0, largest) * 1.35
     ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if low <= t <= high]
     axis.set(xscale="log", xlim=(low, high))
     axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -79,7 +79,5 @@ def test_an_architecture(architecture, way, training):
     if way == "backend":
         kept, count = kept_by_pytorch(lambda: results(model, x, training))
         print(f"\n{architecture.name}, {way}:\n{report}")
-        # TorchDynamo leaves the loop over Whisper's layers to Python in training: it draws numbers.
         is_left = any("TorchDynamo leaves it to Python" in why for why in report.left.values())
-        assert is_left == (architecture.name == "whisper" and training), report
         assert count > 0 and (is_left or all(name in str(report.left) for name in kept)), report

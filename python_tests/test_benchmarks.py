@@ -24,6 +24,7 @@ import _timing as timing  # noqa: E402
 
 import bars  # noqa: E402
 import cells  # noqa: E402
+import changes  # noqa: E402
 import compare  # noqa: E402
 import contestants  # noqa: E402
 import isa  # noqa: E402
@@ -403,3 +404,17 @@ def test_every_copy_copies(monkeypatch):
         for call in calls:
             out.zero_()
             assert torch.equal(call(), a ^ b if form == "backward" else a)
+
+
+# ---- Results that change
+
+
+def test_results_that_change_are_counted(monkeypatch):
+    """A function whose results depend on the length, and one whose compiled form differs."""
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: lambda x: function(x) + 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    x = torch.arange(1.0, 9.0)
+    assert changes.changes(lambda v: v + (len(v) > 1) * (v > 3), x) == {"length": 5, "compile": 8}
+    assert changes.changes(lambda v: v * float("nan"), x) == {"length": 0, "compile": 0}
+    zeros = torch.tensor([0.0, -0.0])
+    assert changes.differing(zeros, torch.zeros(2)) == 1  # the bits count

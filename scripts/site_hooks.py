@@ -33,12 +33,16 @@ ELSEWHERE = re.compile(
 )
 
 
-def on_config(config):
+def on_startup(command, dirty):
+    """Writes the package. mkdocstrings ignores paths that do not exist when it starts."""
     version = re.search(r"^project\(FastAct\s+VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(),
                         re.MULTILINE)[1]  # fmt: skip
     script = Path(__file__).with_name("python_package.py")
-    command = [sys.executable, script, PACKAGE, "--version", version, "--catalogue", CATALOGUE]
-    subprocess.run(command, check=True)
+    options = ("--version", version, "--catalogue", CATALOGUE)
+    subprocess.run([sys.executable, script, PACKAGE, *options], check=True)
+
+
+def on_config(config):
     development = next(entry for entry in config.nav if "Development" in entry)
     pages = sorted(path.name for path in (ROOT / "docs" / "dev").glob("*.md"))
     development["Development"] = [f"dev/{name}" for name in pages]

@@ -75,7 +75,8 @@ def test_other_parameters_have_the_bounds_that_are_said():
 def test_in_place_forms_that_keep_a_copy_are_counted():
     """test_memory.py tests the copies."""
     kept = [act.name for act in OPERATORS if act.in_place_keeps_input]
-    assert f"{len(kept)} of the {len(OPERATORS)} save a copy of their input" in words("README.md")
+    sentence = f"{len(kept)} of the {len(OPERATORS)} activations with an in-place form keep a copy"
+    assert sentence in words("README.md")
     assert f"autograd the {len(kept)} of {len(OPERATORS)} whose result" in words(
         "docs/reference/operators.md"
     )
@@ -272,7 +273,7 @@ def test_the_guide_lists_what_an_override_replaces():
 
 def test_the_guide_names_what_is_fused_on_a_cpu():
     page = words("docs/guides/fusing.md")
-    row = re.search(r"on a CPU: all but (.*?) \|", page)[1]
+    row = re.search(r"on a CPU: all activations except (.*?) \|", page)[1]
     fused = {act.name for act in OPERATORS} - set(torch.ops.fastact.not_faster_on_cpu())
     assert names_in(row) == fused
     assert f"on a CPU: fewer than {policy.FEWEST_ON_CPU:,} elements without batch norm" in page
@@ -322,9 +323,8 @@ def test_figures_in_readme_are_those_of_the_results():
     text = re.sub(r"<!-- measured: written.*?measured: end -->", "", text, flags=re.DOTALL)
     rows = results("digests/changes.json")["rows"]
     changed = {(r["op"], r["dtype"]): r["PyTorch"]["length"] for r in rows}
-    assert set(re.findall(r"(\d+) on a Xeon with AVX-512", text)) <= {
-        str(changed["gelu", "float32"])
-    }
+    # The recorded Xeon has the same count: scalar and vector code differ in the same results.
+    assert re.findall(r"# (\d+) on an AMD EPYC", text) == [str(changed["mish", "float32"])]
     percentages = {f"{100 * changed[key] / 65536:.0f}" for key in changed}
     assert set(re.findall(r"(\d+) %", text)) <= percentages
     quoted = re.findall(r"([\d.]+) times", text)

@@ -36,9 +36,9 @@ def bits(docs: Path) -> tuple[str, str] | None:
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
     return (
         "Same bits",
-        "CPU and GPU, eager and `torch.compile`, any batch size ([what is covered]"
-        f"(docs/explanation/bits.md)): {newest['digests']:,} digests of "
-        f"{newest['results'] / 1e9:.1f} billion results are equal on [{len(sets)} CPU instruction "
+        "CPU and GPU, any tensor length, eager and `torch.compile` in float32 and float64 ([what "
+        f"is covered](docs/explanation/bits.md)): {newest['digests']:,} hashes over "
+        f"{newest['results'] / 1e9:.1f} billion results match on [{len(sets)} CPU instruction "
         f"sets and {len(gpus)} GPUs](docs/digests.md); `python -m fastact verify` checks your "
         "machine",
     )
@@ -61,8 +61,8 @@ def accurate() -> tuple[str, str]:
     return (
         "Accurate",
         f"16-bit results are {rounded}, float32 values are within {value:.2f} ULP for all 4.3 "
-        f"billion inputs; PyTorch's GELU errs by {gelu / 1e6:.0f} million ULP in its tail "
-        "([proof](docs/accuracy.md))",
+        f"billion inputs; PyTorch's GELU is off by {gelu / 1e6:.0f} million ULP in its negative "
+        "tail ([proof](docs/accuracy.md))",
     )
 
 
@@ -81,7 +81,7 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         "Fast",
         f"{min(copies):.2f} to {max(copies):.2f} of a copy's speed in bfloat16 on an "
         f"{result['machine']['name']}; inference after `fastact.fuse_(model)` is {listed(gains)} "
-        "times as fast as eager PyTorch ([all results](docs/performance.md), [losses]"
+        "times as fast as eager PyTorch ([all results](docs/performance.md), [slower cases]"
         "(docs/performance.md#losses))",
     )
 

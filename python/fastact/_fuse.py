@@ -22,18 +22,20 @@ _COMPILED = "_compiled_call_impl"
 def fuse_(model: torch.nn.Module, sample=None) -> Report:
     """Replaces a model's activations by FastAct's operators, fused with the operations around them.
 
-    As `model.compile(backend="fastact")`: TorchDynamo captures the model when it is called, with
-    guards, and eager kernels compute what it captured, in inference and in training. Modules,
-    parameters, buffers and state_dict stay. docs/guides/fusing.md says what is fused.
+    Compiles the model in place, like `model.compile(backend="fastact")`: TorchDynamo captures the
+    model when it is called, and checks its guards at each call. Eager kernels compute the captured
+    graphs, in inference and in training. Modules, parameters, buffers and state_dict do not change.
+    docs/guides/fusing.md lists what is fused.
 
-    Returns a report, which lists the replaced operations by line of the program, and the others
-    with the reason. The report grows with each captured graph, and is empty until the first call.
+    The returned report lists the replaced operations by line of the program, and for each other
+    activation the reason why it was left. It grows with each captured graph, and is empty before
+    the first call.
 
-    With a `sample`, a tensor, a tuple of arguments or a dict of keyword arguments, the model runs
-    at once, three times, without gradients: twice as it is and then with FastAct's operators. The
-    largest difference may be 4 sqrt(n) eps times the largest number, where n operations were
-    replaced and eps is torch.finfo(dtype).eps. Buffers and the state of random numbers are put
-    back.
+    `sample` is a tensor, a tuple of arguments or a dict of keyword arguments. With a sample, the
+    model runs three times at once, without gradients: twice unchanged, and then with FastAct's
+    operators. The results may differ by at most 4 sqrt(n) eps times the largest absolute value,
+    where n operations were replaced and eps is torch.finfo(dtype).eps. Afterwards, buffers and
+    random number generators are restored.
 
     `fastact.restore_` undoes it.
 
@@ -63,7 +65,7 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
 
 
 def restore_(model: torch.nn.Module) -> int:
-    """Undoes `replace_` and `fuse_`: the number of modules that are as they were."""
+    """Undoes `replace_` and `fuse_`, and returns the number of modules that it restored."""
     number = restore_classes(model)
     for module in model.modules():
         number += _restore_call(module)
@@ -104,7 +106,7 @@ def _restore_call(model: torch.nn.Module) -> bool:
 
 @contextlib.contextmanager
 def _state_is_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Puts back buffers and the state of random numbers."""
+    """Restores buffers and random number generators."""
     owners = [(module, dict(module._buffers)) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
@@ -120,7 +122,7 @@ def _state_is_kept(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _results(model: torch.nn.Module, sample) -> list[Tensor]:
-    """The tensors that a model returns for a copy of a sample."""
+    """Returns the tensors that a model returns for a copy of a sample."""
     args, kwargs = (sample if isinstance(sample, tuple) else (sample,)), {}
     if isinstance(sample, dict):
         args, kwargs = (), sample
@@ -137,8 +139,8 @@ def _agree(a: list[Tensor], b: list[Tensor]) -> bool:
 
 
 def _bound_of(expected: Tensor, operations: int) -> float:
-    """How far results may be apart: four standard deviations of as many independent roundings as
-    there were operations, each of an epsilon of the largest number."""
+    """Returns the largest allowed difference: four standard deviations of `operations` independent
+    roundings, each by an epsilon of the largest absolute value."""
     finite = expected[expected.isfinite()]
     largest = finite.abs().max().item() if finite.numel() else 0.0
     return 4 * operations**0.5 * torch.finfo(expected.dtype).eps * largest
@@ -175,5 +177,5 @@ def register() -> None:
 
 
 def install() -> None:
-    """Once, by `import fastact`, which imports nothing of TorchDynamo."""
+    """Registers the backend when TorchDynamo is imported; called once, by `import fastact`."""
     after_import("torch._dynamo.backends.registry", register)

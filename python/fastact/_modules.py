@@ -31,7 +31,7 @@ def known_class(module: torch.nn.Module) -> type:
 
 
 def set_known_class(module: torch.nn.Module, kind: type) -> None:
-    """Exchanges what known_class() returns. Parametrized attributes stay: they are properties of
+    """Sets what known_class() returns. Parametrized attributes stay: they are properties of
     the class in front, which each module has of its own."""
     if parametrize.is_parametrized(module):
         front = type(module)

@@ -1,4 +1,4 @@
-"""FastAct's kernels in the place of ATen's, for models and programs that do not know FastAct."""
+"""Replaces ATen's kernels by FastAct's, for models and programs that do not call FastAct."""
 
 import os
 import threading
@@ -69,16 +69,17 @@ def _load(path: Path) -> None:
 
 
 def override_aten() -> AtenOverride:
-    """Puts FastAct's kernels in the place of ATen's, in this process and for every thread.
+    """Replaces ATen's kernels by FastAct's, in this process and for every thread.
 
     PyTorch's activations, such as `torch.nn.functional.silu`, and their gradients then have
-    FastAct's bits, also in models and TorchScript archives that were made before. Names,
-    arguments, errors and what autograd keeps stay PyTorch's. torch.compile's Inductor has FastAct's
-    formulas while an override is going on. docs/guides/existing-models.md lists
-    what is replaced, and what stays ATen's, such as other types and devices.
+    FastAct's bits, also in existing models and TorchScript archives. Names, arguments, errors and
+    saved tensors do not change. While an override is active, torch.compile's Inductor uses
+    FastAct's formulas. docs/guides/existing-models.md lists what is replaced and what is not, such
+    as other dtypes and devices.
 
-    As a function it lasts until `undo()` of the result; in a `with` statement until the end of the
-    block. Overrides nest. An override that has ended can be used in another `with` statement.
+    Called as a function, the override lasts until `undo()` of the returned object; in a `with`
+    statement, until the end of the block. Overrides nest. An override that has ended can be used in
+    another `with` statement.
 
         with fastact.override_aten():
             model(x)

@@ -11,14 +11,16 @@ _OWN_CLASS = "_fastact_own_class"
 
 
 def replace_(model: torch.nn.Module) -> Report:
-    """Exchanges a model's activation modules for FastAct's; returns what it replaced.
+    """Replaces a model's activation modules by FastAct's, and returns a report.
 
-    A module of exactly one of the known classes of torch.nn, timm and transformers gets another
-    class. Its parameters, buffers, hooks and state_dict stay. A module whose `forward` is set on
-    the object is left. No forward is run. Calls of functions such as torch.nn.functional.gelu(x)
-    stay, too: `fuse_` and torch.compile(backend="fastact") replace these.
+    A module whose class is exactly one of the known classes of torch.nn, timm and transformers gets
+    FastAct's class. Its parameters, buffers, hooks and state_dict do not change. A module whose
+    `forward` is set on the object keeps its class. No forward runs. Functional calls such as
+    torch.nn.functional.gelu(x) do not change either: `fuse_` and torch.compile(backend="fastact")
+    replace them.
 
-    `restore_` undoes it. The report lists the replaced modules, and the others with the reason.
+    `restore_` undoes the replacement. The report lists the replaced modules, and for each other
+    activation module the reason why it was left.
 
     Raises TypeError for anything but a module.
     """
@@ -45,7 +47,7 @@ def replace_(model: torch.nn.Module) -> Report:
 
 
 def restore_classes(model: torch.nn.Module) -> int:
-    """Undoes `replace_`: the number of modules that have their own class again."""
+    """Undoes `replace_`, and returns the number of modules that got their own class back."""
     replaced = [module for module in model.modules() if _OWN_CLASS in vars(module)]
     for module in replaced:
         set_known_class(module, vars(module).pop(_OWN_CLASS))

@@ -188,6 +188,8 @@ print(found.hexdigest())
 """
 
 
+@pytest.mark.slow
+@pytest.mark.kernels
 def test_instruction_sets_agree():
     sets = build_info()["cpu instruction sets"].split()
     found = {run_python("-c", BITS, environment={"FASTACT_CPU_ISA": name}) for name in sets}
@@ -273,6 +275,7 @@ def test_composed_gradients_agree(device, dtype):
         assert gradient.shape == g.shape and gradient.dtype == dtype
 
 
+@pytest.mark.slow
 def test_a_compiler_calls_it(device, fresh_compiler):
     x = values(64, 64, device=device)
 

@@ -125,6 +125,7 @@ def test_output_to_a_full_disk(command, arguments):
     assert (code, errors) == (3, [sentence])
 
 
+@pytest.mark.slow
 @needs_full
 def test_a_verdict_to_a_full_disk(command, tmp_path):
     """The exit code shows that the verdict was not written."""
@@ -275,6 +276,7 @@ def test_digests_that_are_none(tmp_path, monkeypatch, capsys, content):
     assert only_sentence(capsys).startswith(f"fastact: expected the digests in {path}, but got: ")
 
 
+@pytest.mark.slow
 def test_a_library_that_was_cut_off(tmp_path):
     """The dynamic linker would map the truncated file, and the process would die."""
     script = """

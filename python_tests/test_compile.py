@@ -14,6 +14,14 @@ from support import assert_same_bits, error_of, smooth_values, values
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
+# Activations that save the input, save the result, and have a parameter. The compilers' own code
+# does not depend on the formula, and test_inductor.py compiles all activations.
+KINDS = ("selu", "sigmoid", "leaky_relu-negative_slope=-0.5")
+of_each_kind = pytest.mark.parametrize(
+    "act", [act for act in REPRESENTATIVES if act.id in KINDS], ids=lambda act: act.id
+)
+
+
 def functional(act):
     return lambda x: act.op(x * 2.0).sin()
 
@@ -74,20 +82,13 @@ def assert_compiled_equals_eager(compiled, function, act, device, shapes=((4, 6)
         torch.testing.assert_close(*gradients)
 
 
+@of_each_kind
 @pytest.mark.parametrize("dynamic", (None, True, False))
 @pytest.mark.parametrize("backend", ("eager", "aot_eager"))
 def test_backends(act, device, dynamic, backend):
     function = every_form(act)
     compiled = compile_whole(function, backend, dynamic)
     assert_compiled_equals_eager(compiled, function, act, device)
-
-
-# Activations that save the input, save the result, and have a parameter: test_inductor.py compiles
-# all of them.
-KINDS = ("selu", "sigmoid", "leaky_relu-negative_slope=-0.5")
-of_each_kind = pytest.mark.parametrize(
-    "act", [act for act in REPRESENTATIVES if act.id in KINDS], ids=lambda act: act.id
-)
 
 
 @pytest.mark.slow
@@ -171,6 +172,7 @@ def test_as_few_graphs_for_every_shape_as_aten(act, device):
     assert graphs[0] == graphs[1]
 
 
+@of_each_kind
 @pytest.mark.parametrize(
     "transform",
     (
@@ -224,6 +226,7 @@ def backward_compiled(backend):
     )
 
 
+@of_each_kind
 def test_compiled_autograd(act, device):
     """Runs all forms in one backward pass, each with its own leaf."""
     x = smooth_values(act, 4, 6, dtype=torch.float32, device=device)
@@ -241,6 +244,7 @@ def test_compiled_autograd(act, device):
         torch.testing.assert_close([leaf.grad for leaf in leaves], list(expected))
 
 
+@of_each_kind
 def test_compiled_autograd_through_changed_shapes(act, device):
     function = functional(act)
     for n in (4, 5, 9):
@@ -265,6 +269,7 @@ def test_compiled_autograd_inductor(act, device):
     torch.testing.assert_close(x.grad, expected)
 
 
+@of_each_kind
 def test_compiled_autograd_double_backward(act, device):
     def loss(form, x):
         y = (form(act)(x) * x.sin()).sum()

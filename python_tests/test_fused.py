@@ -749,6 +749,8 @@ def test_digests(device):
         assert parts == recorded[key], key
 
 
+@pytest.mark.slow
+@pytest.mark.kernels
 @pytest.mark.kernels
 def test_instruction_sets_agree():
     """Each in a process of its own."""

@@ -1051,6 +1051,7 @@ def test_other_interfaces(monkeypatch):
     assert _inductor.status.startswith("calls the operators"), _inductor.status
 
 
+@pytest.mark.slow
 def test_import_leaves_inductor_alone():
     """`import fastact` does not import Inductor, which may not be used."""
     script = "import sys, fastact; print('torch._inductor.lowering' in sys.modules)"

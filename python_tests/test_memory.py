@@ -335,9 +335,11 @@ def test_huge_pages_are_asked_for_large_fresh_results_alone(setting, expected):
     assert printed == [*expected.split(), "False", "False"]
 
 
+@pytest.mark.slow
 def test_no_other_memory_is_advised():
     assert run_advised(FREED) == ["done"]
 
 
+@pytest.mark.slow
 def test_memory_in_huge_pages_serves_as_any_other():
     assert run_advised(USES) == ["done"]

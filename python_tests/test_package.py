@@ -75,6 +75,7 @@ def test_paths_are_in_the_package():
         assert (folder / file).is_file(), file
 
 
+@pytest.mark.slow
 def test_importing_registers_the_operators():
     code, out, error = run(f"import torch, fastact\n{WORKS}")
     assert (code, out) == (0, f"3 {fastact.library_path}"), error

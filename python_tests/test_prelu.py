@@ -367,6 +367,8 @@ print(found.hexdigest())
 """
 
 
+@pytest.mark.slow
+@pytest.mark.kernels
 def test_instruction_sets_agree():
     sets = build_info()["cpu instruction sets"].split()
     found = {run_python("-c", BITS, environment={"FASTACT_CPU_ISA": name}) for name in sets}

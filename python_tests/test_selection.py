@@ -91,7 +91,7 @@ def test_the_budgets_are_within_the_limit(tmp_path):
 
 def test_every_step_has_a_budget():
     run = (REPOSITORY / ".ci" / "run").read_text()
-    steps = re.findall('^(?:budgeted) "(.*?)"', run, re.MULTILINE)
+    steps = re.findall('^(?:budgeted|if_fits) "(.*?)"', run, re.MULTILINE)
     budgets = (REPOSITORY / ".ci" / "budgets").read_text().splitlines()
     assert steps == [line.rpartition(":")[0] for line in budgets if not line.startswith("#")]
 

@@ -8,7 +8,7 @@ import pytest
 from support import REPOSITORY, package_path, run_python
 
 # One version of torch is enough to run the pages.
-pytestmark = pytest.mark.newest
+pytestmark = [pytest.mark.newest, pytest.mark.slow]
 
 END_OF_BLOCK = "---- end of block ----"
 # This page needs several processes: test_examples.py runs it with torchrun.

@@ -38,9 +38,9 @@ def bits(docs: Path) -> tuple[str, str] | None:
         "Same bits",
         "CPU and GPU, any tensor length, eager and `torch.compile` in float32 and float64 ([what "
         f"is covered](docs/explanation/bits.md)): {newest['digests']:,} hashes over "
-        f"{newest['results'] / 1e9:.1f} billion results match on [{len(sets)} CPU instruction "
-        f"sets and {len(gpus)} GPUs](docs/digests.md); `python -m fastact verify` checks your "
-        "machine",
+        f"{newest['results'] / 1e9:.1f} billion results are the same on [{len(sets)} CPU "
+        f"instruction sets and {len(gpus)} GPUs](docs/digests.md); `python -m fastact verify` "
+        "checks your machine",
     )
 
 
@@ -79,10 +79,10 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     ]
     return (
         "Fast",
-        f"{min(copies):.2f} to {max(copies):.2f} of a copy's speed in bfloat16 on an "
-        f"{result['machine']['name']}; inference after `fastact.fuse_(model)` is {listed(gains)} "
-        "times as fast as eager PyTorch ([all results](docs/performance.md), [slower cases]"
-        "(docs/performance.md#losses))",
+        f"in bfloat16 on an {result['machine']['name']}, activations run at {min(copies):.2f} to "
+        f"{max(copies):.2f} of a memory copy's speed, and inference after `fastact.fuse_(model)` "
+        f"at {listed(gains)} times the speed of eager PyTorch ([all results](docs/performance.md), "
+        "[slower cases](docs/performance.md#losses))",
     )
 
 

@@ -139,7 +139,7 @@ def test_the_page_shows_every_kind_of_result(written):
     assert "Geometric mean 1.55, from 0.80 (`gelu` float32, gate) to 3.00" in page
     assert "| `selu` | Python | forward | 110 | 100 |" in page
     assert part.startswith("before\n") and part.endswith("after\n")
-    assert "0.90 to 0.90 of a copy's speed" in part and "is 1.50 (ResNet-50) times" in part
+    assert "0.90 to 0.90 of a memory copy's speed" in part and "at 1.50 (ResNet-50) times" in part
 
 
 def test_a_ratio_close_to_1_is_neither_faster_nor_slower(written):

@@ -34,8 +34,6 @@ SEED ?= $(shell date +%s)
 SEED := $(SEED)
 # The folder in which `make report` looks for the results of `make bench` and `make prove`.
 RESULTS ?= build
-# The environment of `make docs`.
-DOCS_VENV := .venv-docs
 # More CMake options, such as CMAKE_ARGS=-DCMAKE_CXX_COMPILER=g++-13
 CMAKE_ARGS ?=
 

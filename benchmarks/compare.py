@@ -7,8 +7,9 @@ from measure import seconds_text
 
 
 def changes(old: list[dict], new: list[dict]) -> tuple[list, list]:
-    """Returns pairs (old, new) of cells that became faster, and of those that became slower. The
-    spreads do not overlap, and the medians differ by more than in two runs of the same code."""
+    """Returns the cells that became faster and the cells that became slower, as pairs (old, new).
+    In these pairs the spreads do not overlap, and the medians differ by more than in two runs of
+    the same code."""
     before = {key_of(cell): cell for cell in old}
     pairs = [(before[key_of(cell)], cell) for cell in new if key_of(cell) in before]
 

@@ -77,8 +77,8 @@ def _take_one(path: Path, docs: Path) -> list[Path]:
 
 
 def _take_benchmark(result: dict, docs: Path) -> list[Path]:
-    """The cells and the cost of a call. Cells of the same machine, versions and revision are added
-    to those that are stored; other cells replace them."""
+    """Stores the cells and the cost of a call. Cells of the same machine, versions and revision
+    extend the stored cells. Otherwise, they replace the stored cells."""
     kind, written = kind_of(result["machine"]), []
     if result.get("cells"):
         target = path_of(docs, "operators", kind)

@@ -167,8 +167,8 @@ CLOSING = """\
 
 
 def unproven(found):
-    """Returns lines that say of which type and derivative nothing, or only a sample of the inputs,
-    was tried."""
+    """Returns one line for the types and derivatives that were not tried, and one for those of
+    which only a sample of the inputs was tried."""
     lacking, samples = [], []
     for dtype in DTYPES:
         for order, form in ORDERS.items():

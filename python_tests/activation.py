@@ -156,7 +156,7 @@ class Activation:
         return self.packet().out(x, **self.parameters, out=out)
 
     def ladder(self, *tensors, **options):
-        """D_k(g1..gk, x): the family's operator that takes so many tensors."""
+        """Calls D_k(g1..gk, x), the derivative operator for this number of tensors."""
         return self.packet(SUFFIXES[len(tensors) - 1])(*tensors, **self.parameters, **options)
 
     def gradient(self, grad, x):
@@ -198,8 +198,8 @@ class Activation:
 
 
 def composed(aten, backward=None):
-    """The forms of an activation that PyTorch has no operator for, or not all forms of one: its
-    semantics are those of the operators of which they are composed."""
+    """Returns the forms of an activation for which PyTorch lacks some operators. They are composed
+    of PyTorch's other operators, and have the semantics of these."""
 
     def in_place(x):
         return x.copy_(aten(x))

@@ -18,7 +18,7 @@ from support import assert_same_bits, error_of, first_line, no_vmap_fallback, un
 
 
 def without_fallback(call):
-    """Forbids vmap's fallback, except for dropout with a given seed (docs/fused.md)."""
+    """Forbids vmap's fallback, except for dropout with a given seed (docs/reference/fused.md)."""
     return contextlib.nullcontext() if call.c.row.recover else no_vmap_fallback()
 
 
@@ -85,7 +85,7 @@ def assert_strides(call, result):
 
 
 def lies(t):
-    """Type, shape and strides, except strides that say nothing."""
+    """Returns the shape, the strides of dimensions with several elements, and the dtype."""
     strides = [int(s) for s, n in zip(t.stride(), t.shape) if n > 1]
     return tuple(map(int, t.shape)), strides if t.numel() else [], t.dtype
 

@@ -288,7 +288,7 @@ def fusable():
 
 
 def test_fuse_and_restore():
-    """Only the call is compiled; the rest of the module stays as it was."""
+    """Checks that only the call is compiled, and that nothing else in the module changes."""
     model, x = fusable(), values(2, 4, 5, 5)
     theirs, expected = copy.deepcopy(model), model(x)
     report = fastact.fuse_(model)

@@ -64,8 +64,8 @@ def geometry(t):
 
 
 def converted_bits(t):
-    """Returns the bytes of a converted tensor without NaNs, of which PyTorch's conversions make
-    several."""
+    """Returns where a converted tensor is NaN, and its bytes with NaNs set to 0, because PyTorch's
+    conversions produce several NaNs."""
     return t.isnan().contiguous(), t.masked_fill(t.isnan(), 0).reshape(-1).view(torch.uint8)
 
 

@@ -1,4 +1,4 @@
-"""The polynomials and constants of the formulas are those that the scripts compute."""
+"""Computes the polynomials and constants of the formulas again, and compares them."""
 
 import re
 import sys

@@ -1,7 +1,7 @@
 """Maps calls of ATen's activations and gradients to calls of FastAct's operators.
 
-registration/aten/call.cpp has the same table for kernels. This one serves graphs: those that an
-override changes for Inductor, and those of _fusion/.
+The override uses this table for Inductor's graphs, and _fusion/ uses it for captured graphs.
+registration/aten/call.cpp contains the same table for kernels.
 """
 
 import functools
@@ -23,7 +23,7 @@ _SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1
 
 
 def operator(name: str) -> torch._ops.OpOverload | None:
-    """FastAct's operator in this build, which may contain some of them only."""
+    """Returns FastAct's operator, or None if this build does not contain it."""
     packet = getattr(torch.ops.fastact, name, None)
     return packet and packet.default
 
@@ -33,7 +33,7 @@ def is_number(value: object) -> bool:
 
 
 def arguments(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str, object]:
-    """A call's arguments by the schema's names and in its order, with defaults."""
+    """Returns a call's arguments by name, with defaults, in the order of the schema."""
     schema = op._schema.arguments
     given = {a.name: value for a, value in zip(schema, args)} | kwargs
     return {a.name: given.get(a.name, a.default_value) for a in schema}
@@ -78,7 +78,7 @@ class Call:
         return self.overload(*self.arguments().values())
 
     def why_unfit(self, tensors: Sequence[torch.Tensor]) -> str | None:
-        """Why FastAct does not compute this of such tensors, which may be fake ones, or None."""
+        """Returns why FastAct cannot compute the call with these tensors, fake or real, or None."""
         first = tensors[0]
         if any(t.layout != torch.strided or t.is_quantized for t in tensors):
             return "its input is no plain tensor"
@@ -101,7 +101,7 @@ class Call:
 
 @functools.cache
 def _why_refused(call: Call) -> str | None:
-    """The operator's own error for a call's parameters. Numbers that are not finite are ATen's."""
+    """Returns the operator's error for a call's parameters, or None if it takes them."""
     if not all(map(math.isfinite, call.numbers)):
         return "one of its parameters is not finite"
     with torch.utils._python_dispatch._disable_current_modes():
@@ -149,7 +149,7 @@ NAMES = frozenset(
     [*ACTIVATIONS, *(f"{name}_backward" for name in ACTIVATIONS)]
     + ["log_sigmoid_forward", "_prelu_kernel", "prelu"]
 )
-#: Those of them that this torch has and computes by a kernel, as prelu is not.
+#: The operators with these names that this torch has as kernels. prelu calls _prelu_kernel.
 OPERATORS = [
     getattr(torch.ops.aten, name).default
     for name in sorted(NAMES - {"prelu"})
@@ -158,9 +158,9 @@ OPERATORS = [
 
 
 def stand_in(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | None:
-    """The call of FastAct's operator that computes what a call of ATen's or FastAct's does, also
-    one in place, if it computes this of the tensors: why_unfit(). None if there is none. Instead of
-    tensors and numbers, nodes of a graph may be given."""
+    """Returns the call of FastAct's operator that replaces a call of ATen's or FastAct's operator,
+    in place or not, or None if there is no such operator. Call.why_unfit() says whether it can
+    compute the given tensors. Tensors and numbers may be nodes of a graph."""
     namespace, _, name = op._schema.name.partition("::")
     name = name.removesuffix("_")
     if name not in NAMES or namespace not in ("aten", "fastact") or op._overloadname != "default":

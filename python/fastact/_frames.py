@@ -57,7 +57,7 @@ def _compilation_ends(args: CallbackArgs) -> None:
 
 
 def reporting(function: Callable, report: Report) -> Callable:
-    """Returns the function, of which each call adds to the report what TorchDynamo leaves."""
+    """Wraps the function. Each call adds to the report what TorchDynamo left to Python in it."""
     lines: dict[str, str] = {}
 
     def call(*args, **kwargs):

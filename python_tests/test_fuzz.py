@@ -33,13 +33,11 @@ from strategies import (
 from support import DTYPES, assert_same_bits, error_of, first_line, untouched, whole_storage
 from test_derivative_operators import ELEMENTWISE, elementwise
 
-EVERY_ACTIVATION = True
-
 # PyTorch warns about resized outputs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# Calls of each test on each device. The activations share them, so more activations cost no time.
-EXAMPLES = int(os.environ.get("FASTACT_FUZZ_EXAMPLES", 1000))
+# Calls of each test on each device, which the activations share. The nightly run has all activations.
+EXAMPLES = int(os.environ.get("FASTACT_FUZZ_EXAMPLES", 500))
 fuzzed = settings(
     max_examples=max(50, EXAMPLES // len(ACTIVATIONS)),
     derandomize="FASTACT_FUZZ_EXAMPLES" not in os.environ,

@@ -4,10 +4,11 @@
 
 Builds one copy of the tree that contains all breaks of scripts/mutant_list.py. The environment
 variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/ or a C++ test
-program. First all groups must pass with no break switched on. Then each group runs with each break,
-and docs/dev/mutants.md gets the results.
+program. First all groups run with no break switched on; those that fail are left out. Then each
+group runs with each break, and docs/dev/mutants.md gets the results.
 
-Exit code: 0 if each chosen break is caught by a group, else 1.
+Exit code: 0 if each chosen group passes with no break switched on, and each chosen break is caught
+by a group, else 1.
 """
 
 import argparse
@@ -288,9 +289,8 @@ class Laboratory:
         (folder / f"{group.name}.txt").write_text(outcome.output)
 
     def untouched(self, groups: list[Group], limit: float) -> dict[str, float]:
-        """Runs the groups with no break switched on, and returns the seconds that each takes.
-        Raises Failure if one does not pass. A group that passed with the same sources does not run
-        again."""
+        """Runs the groups with no break switched on, and returns the seconds that each takes that
+        passes. A group that passed with the same sources does not run again."""
         file = self.work / "untouched.json"
         found = json.loads(file.read_text()) if file.exists() else {}
         fingerprint = self.fingerprint()
@@ -299,7 +299,6 @@ class Laboratory:
         seconds = found["seconds"]
         waiting = [group for group in groups if group.name not in seconds]
         print(f"== {len(waiting)} groups with no break switched on", flush=True)
-        failed = []
         for group, outcome in self.parallel(lambda group: self.run(group, limit), waiting):
             print(f"  {group.name}: {outcome.status}, {outcome.seconds:.0f} s", flush=True)
             if outcome.status == "passed":
@@ -307,11 +306,7 @@ class Laboratory:
                 file.write_text(json.dumps(found))
             else:
                 self.keep_output("", group, outcome)
-                failed.append(f"{group.name} ({outcome.reason()})")
-        if failed:
-            raise Failure(
-                f"expected these groups to pass with no break switched on: {'; '.join(failed)}."
-            )
+                print(f"    left out: {outcome.reason()}", flush=True)
         return seconds
 
 
@@ -455,6 +450,8 @@ def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
     groups = chosen_groups(laboratory.tree.build_folder, options.groups)
     laboratory.build(with_programs=any(group.name in PROGRAMS for group in groups))
     seconds = laboratory.untouched(groups, options.limit)
+    left_out = [group.name for group in groups if group.name not in seconds]
+    groups = [group for group in groups if group.name in seconds]
     results = read_page(PAGE.read_text()) if PAGE.exists() else {}
     every = set(every_group(laboratory.tree.build_folder)) - LEFT_OUT
     every |= {name for result in results.values() for name in result.tried()} & LEFT_OUT
@@ -470,7 +467,9 @@ def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
     print(f"\n{len(breaks) - len(missed)} of {len(breaks)} breaks caught; {PAGE.name} is written")
     for name in missed:
         print(f"  not caught: {name}")
-    return int(bool(missed))
+    for name in left_out:
+        print(f"  left out, because it fails with no break switched on: {name}")
+    return int(bool(missed or left_out))
 
 
 def main() -> int:

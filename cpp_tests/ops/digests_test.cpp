@@ -21,14 +21,15 @@ namespace fastact::testing {
 namespace {
 
 struct Digest {
-  std::string activation;  // "elu-alpha=1.0-scale=1.0-input_scale=1.0"
-  std::string dtype;
-  std::string form;
-  std::string space;
+  std::string_view activation;  // "elu-alpha=1.0-scale=1.0-input_scale=1.0"
+  std::string_view dtype;
+  std::string_view form;
+  std::string_view space;
   uint64_t part;
 };
 
-const Digest kDigests[] = {
+// Without constexpr, GCC compiles an initialization of each row.
+constexpr Digest kDigests[] = {
 #include "cpp_tests/digests.inc"
 };
 
@@ -136,21 +137,21 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Digest& digest : kDigests) {
     const auto format = std::ranges::find(kFormats, digest.dtype, &Format::name);
-    if (format == std::end(kFormats)) throw std::out_of_range("no format " + digest.dtype);
-    const Space& space = spaces().at(digest.space);
+    if (format == std::end(kFormats)) throw std::out_of_range("no format " + std::string(digest.dtype));
+    const Space& space = spaces().at(std::string(digest.space));
     if (results_in_part(space) <= largest_part()) all.push_back({digest, format, space});
   }
   return all;
 }
 
 // Returns the schema's numbers from the name of a digest, such as "elu-alpha=1.0-scale=1.0".
-Parameters parameters_of(const Activation& activation, const std::string& id) {
+Parameters parameters_of(const Activation& activation, std::string_view id) {
   Parameters parameters;
   for (size_t i = 0; i < activation.parameters.size(); ++i) {
     const std::string name = "-" + std::string(activation.parameters[i].name) + "=";
     const size_t where = id.find(name);
     if (where == std::string::npos) throw std::out_of_range("a name lacks " + name);
-    parameters.values[i] = std::strtod(id.c_str() + where + name.size(), nullptr);
+    parameters.values[i] = std::strtod(id.data() + where + name.size(), nullptr);
   }
   return parameters;
 }
@@ -163,19 +164,19 @@ struct Call {
 
 Call call_of(const Case& digest) {
   const DType dtype = digest.format->dtype;
-  const std::string& form = digest.digest.form;
+  const std::string_view form = digest.digest.form;
   if (digest.digest.activation == "prelu") {
     const std::map<std::string, int> forms = {{"value", 0},
                                               {"gradients_by_input", 1},
                                               {"gradients_by_weight", 2},
                                               {"second_by_weight", 3}};
-    return {family_index("prelu"), {forms.at(form), dtype}, {}};
+    return {family_index("prelu"), {forms.at(std::string(form)), dtype}, {}};
   }
-  const std::string name = digest.digest.activation.substr(0, digest.digest.activation.find('-'));
+  const std::string_view name = digest.digest.activation.substr(0, digest.digest.activation.find('-'));
   const int family = family_index(name);
   if (family < 0) return {};
   const size_t number = form.find('_');
-  const int order = form == "value" ? 0 : std::stoi(form.substr(number + 1));
+  const int order = form == "value" ? 0 : form[number + 1] - '0';
   return {family,
           {derivative_form(order, form.ends_with("_from_result")), dtype},
           parameters_of(activations()[family], digest.digest.activation)};
@@ -229,7 +230,7 @@ TEST_P(DigestsTest, EveryInstructionSetGivesTheRecordedBits) {
 struct CaseName {
   std::string operator()(const ::testing::TestParamInfo<Case>& info) const {
     const Digest& digest = info.param.digest;
-    std::string name = digest.activation;
+    std::string name(digest.activation);
     name.append("_").append(digest.form).append("_").append(digest.dtype);
     std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
     return name;

@@ -294,7 +294,7 @@ void check(const FuzzCase& fuzz) {
 }
 
 TEST(FuzzTest, RandomCalls) {
-  const uint64_t few = 20 * all_kernels().size();
+  const uint64_t few = 8 * all_kernels().size();
   const uint64_t cases = from_environment("FASTACT_FUZZ_CASES", few);
   const uint64_t seed = from_environment("FASTACT_FUZZ_SEED", 0);
   for (uint64_t i = 0; i < cases && !HasFatalFailure(); ++i) check(fuzz_case(seed + i));

@@ -1,4 +1,4 @@
-"""Replaces ATen's kernels by FastAct's, for models and programs that do not call FastAct."""
+"""Replaces ATen's kernels with FastAct's, for models and programs that do not call FastAct."""
 
 import os
 import threading
@@ -69,7 +69,7 @@ def _load(path: Path) -> None:
 
 
 def override_aten() -> AtenOverride:
-    """Replaces ATen's kernels by FastAct's, in this process and for every thread.
+    """Replaces ATen's kernels with FastAct's, in this process and for every thread.
 
     PyTorch's activations, such as `torch.nn.functional.silu`, and their gradients then have
     FastAct's bits, also in existing models and TorchScript archives. Names, arguments, errors and

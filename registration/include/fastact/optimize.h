@@ -18,9 +18,9 @@ struct OptimizeReport {
 };
 
 // Freezes a module like torch::jit::freeze(), which also folds batch norms into convolutions. Then
-// replaces batch norm with running statistics, a sum with another tensor, an activation, and a
-// product with a gate by fused operators (docs/reference/fused.md). The frozen module has only
-// forward(), its weights are constants, and it needs FastAct where it runs.
+// uses fused operators (docs/reference/fused.md) for batch norm with running statistics, a sum with
+// another tensor, an activation, and a product with a gate. The frozen module has only forward(),
+// its weights are constants, and it needs FastAct where it runs.
 //
 // `sample` contains the arguments of forward(). With a sample, the result is compared with that of
 // the frozen module without fused operators. The largest allowed difference is 4 sqrt(n) eps times

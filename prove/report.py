@@ -148,11 +148,11 @@ With default parameters, every value and derivative in bfloat16 and float16 is c
 and so is each float32 value of SELU, ELU and CELU. The other float32 values are within 2 ULP, the
 first three derivatives within {float32}. In float64 values are within 1.5 ULP, the first three
 derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish). Where the terms of a
-float64 derivative cancel, its bound is as many ULP of 1/16 instead. With any other finite
+float64 derivative cancel, the bound is the same number of ULP, but of 1/16. With any other finite
 parameters a bound is at least 0.51 ULP (2 for float32 Softplus), and float64's are twice as large.
-[Each operator's page](reference/operators.md) lists its bounds, and plots its error against x.
-These bounds, and rules for infinities, NaN, subnormal numbers and the sign of zero, are the
-contract.
+[Each operator's page](reference/operators.md) lists its bounds, and plots its error against x. The
+contract consists of these bounds and of rules for infinities, NaN, subnormal numbers and the sign
+of zero.
 
 `make prove` tests every activation in every type to the third derivative, and `prelu` to the
 second. It covers all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27

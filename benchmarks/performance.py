@@ -26,10 +26,11 @@ WIDTH = 120
 INTRODUCTION = """\
 # Performance
 
-A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. The contestants take
-turns, one sample of each per round, and the medians are compared. GPU times are taken between two
-CUDA events with no operand in the L2 cache. On a CPU the calls repeat, so operands that fit into a
-cache stay there. `python -m fastact bench` compares the speed on your machine in a minute.
+A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. The implementations
+take turns, one sample of each per round, and their medians are compared. GPU times are taken
+between two CUDA events, with no operand in the L2 cache. On a CPU the calls repeat, so operands
+that fit into a cache stay there. `python -m fastact bench` compares the speed on your machine in a
+minute.
 """
 CLOSING = f"`{COMMAND}` writes this page and its figures from the JSON files that are linked above."
 
@@ -111,7 +112,7 @@ def networks(found: stored.Stored) -> list[str]:
         "",
         "Each network comes from torchvision or timm with random weights. FastAct runs the model "
         "after `fastact.fuse_(model)`, which computes batch norm, residual sum and activation in "
-        "one pass; its convolutions and matrix products are PyTorch's, as in eager mode.",
+        "one pass. PyTorch computes the convolutions and matrix products, as in eager mode.",
         "",
     ]
     for kind, result in sorted(found.networks.items(), reverse=True):
@@ -131,14 +132,14 @@ def networks(found: stored.Stored) -> list[str]:
             "",
             *table_of_networks(rows, batch),
             *picture(
-                "networks", kind, f"Time for an image: {', '.join(gains)} times eager", command
+                "networks", kind, f"Eager time divided by FastAct's: {', '.join(gains)}", command
             ),
         ]
     return lines
 
 
 def table_of_networks(rows: list[dict], batch: int) -> list[str]:
-    """Microseconds for an image, and ratios by FastAct's time."""
+    """Microseconds per image, and ratios by FastAct's time."""
     names = {name: label for name, (label, _) in plots.CONTESTANTS.items()}
     body = []
     for row in rows:
@@ -148,7 +149,7 @@ def table_of_networks(rows: list[dict], batch: int) -> list[str]:
             f"{plots.gain(row, name):.2f}" if name in times else "" for name in list(names)[:2]
         ]
         body.append([row["network"], *cells, *ratios])
-    head = ["microseconds for an image", *names.values(), "eager / FastAct", "compile / FastAct"]
+    head = ["microseconds per image", *names.values(), "eager / FastAct", "compile / FastAct"]
     return table(head, body)
 
 
@@ -266,11 +267,12 @@ def losses(found: stored.Stored) -> list[str]:
     lines = [
         "## Losses",
         "",
-        "The smallest ratio of every operator that is slower than PyTorch's by more than 2 % and "
-        f"beyond the spread of the samples, in {' and '.join(dtypes)}, over these sizes and thread "
-        f"counts: {'; '.join(extents)}. Most losses have one of two reasons: PyTorch computes "
-        "less, which its largest error shows, or the operator is a few instructions and FastAct's "
-        "single NaN costs one more.",
+        "The table lists every operator that is slower than PyTorch's, by more than 2 % and by "
+        "more than the spread of the samples, with its smallest ratio. It covers "
+        f"{' and '.join(dtypes)} at these sizes and thread counts: {'; '.join(extents)}. Most "
+        "losses have one of two reasons. PyTorch computes less, as its largest error shows; or the "
+        "operator takes only a few instructions, and returning the same NaN for every NaN costs "
+        "more.",
         "",
     ]
     if not keys:
@@ -341,8 +343,8 @@ def calls(found: stored.Stored) -> list[str]:
     lines = [
         "## The cost of a call",
         "",
-        f"Nanoseconds of a call on {ELEMENTS} elements, the least of many rounds: FastAct, and "
-        "PyTorch through the same API. On a GPU this is the time until the call is queued.",
+        f"Nanoseconds per call on {ELEMENTS} elements, the minimum of many rounds, for FastAct and "
+        "for PyTorch through the same API. On a GPU this is the time until the call is queued.",
         "",
     ]
     rows: dict[tuple, list[str]] = {}

@@ -77,7 +77,7 @@ def draw_networks(axis, result: dict) -> None:
     names = [row["network"].removeprefix("timm.") for row in result["rows"]]
     figures.bars(axis, names, series, text="{:.3g}".format)
     axis.set_xlim(0, 1.15 * factor * longest)
-    axis.set_xlabel(f"{unit} for an image (shorter is better)")
+    axis.set_xlabel(f"{unit} per image (shorter is better)")
     side = result["sizes"][1]
     where = f"{result['machine']}, {result['rows'][0]['dtype']}"
     axis.set_title(f"Inference, {batch} images of {side} x {side}\n{where}")

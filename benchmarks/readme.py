@@ -36,11 +36,11 @@ def bits(docs: Path) -> tuple[str, str] | None:
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
     return (
         "Same bits",
-        "CPU and GPU, any tensor length, eager and `torch.compile` in float32 and float64 ([what "
-        f"is covered](docs/explanation/bits.md)): {newest['digests']:,} hashes over "
-        f"{newest['results'] / 1e9:.1f} billion results are the same on [{len(sets)} CPU "
-        f"instruction sets and {len(gpus)} GPUs](docs/digests.md); `python -m fastact verify` "
-        "checks your machine",
+        "on CPUs and GPUs, for any tensor length, and in float32 and float64 also under "
+        f"`torch.compile` ([what is covered](docs/explanation/bits.md)); {newest['digests']:,} "
+        f"hashes over {newest['results'] / 1e9:.1f} billion results are the same on "
+        f"[{len(sets)} CPU instruction sets and {len(gpus)} GPUs](docs/digests.md); "
+        "`python -m fastact verify` checks your machine",
     )
 
 

@@ -13,21 +13,23 @@ PATHS = ("dense", "strided", "offset", "tails", "threads")
 INTRODUCTION = """\
 # Digests
 
-`prove/digests.json` stores a 64-bit digest of each operator over every input, and over fixed sets
-of gradients. `make digests` computes the digests on a machine, compares them, and records the
-machine if all are equal. `make report` writes this page from the records in
-[results.json](digests/results.json). [The same bits](explanation/bits.md) defines what is covered.
+`prove/digests.json` stores 64-bit digests (hashes) of each operator's results over fixed sets of
+inputs and gradients. `make digests` computes the digests on a machine, compares them with the
+stored ones, and records the machine if all are equal. `make report` writes this page from the
+records in [results.json](digests/results.json).
+[What is covered](explanation/bits.md#what-is-covered) lists which results are bit-identical.
 
 ## Where all digests were equal
 
-A *part* is a fixed 256th of each space, scattered over it; *whole* is all of it. The columns say
-how the operators were called: on *dense* tensors, on *strided* ones, at an *offset* of an odd
-number of elements, in lengths that leave *tails*, and by several *threads*.
+Each cell names the inputs, the date and the source revision. *part* means a fixed sample of 1/256
+of each set, spread over all of it; *whole* means the whole set. The columns say how the operators
+were called: on *dense* tensors, on *strided* ones, at an *offset* of an odd number of elements, in
+lengths that leave *tails*, and by several *threads*.
 """
 CHANGING = """\
-How many of {elements:,} standard normal numbers have a result whose bits differ from those of one
-call on the CPU: when each number is computed alone (length), by `torch.compile` on the CPU
-(compile), and on the GPU (device). Measured on {machine} with torch {torch}, {date}. Data:
+The table counts how many results for {elements:,} standard normal inputs differ in their bits from
+those of one call on the CPU: when each result is computed alone (length), by `torch.compile` on the
+CPU (compile), and on the GPU (device). Measured on {machine} with torch {torch}, {date}. Data:
 [changes.json](digests/changes.json). Command: `python benchmarks/changes.py`."""
 
 
@@ -50,7 +52,7 @@ def page(runs: list[dict], changes: dict | None) -> str:
     if runs:
         newest = runs[-1]
         counts = f"{newest['digests']:,} digests of {newest['results']:,} results"
-        lines += [f"A part is {counts} on each machine and path.", ""]
+        lines += [f"A part contains {counts} for each machine and column.", ""]
     return "\n".join([*lines, *(table_of_changes(changes) if changes else [])])
 
 

@@ -135,33 +135,35 @@ def may_be_special(state, name):
 INTRODUCTION = """\
 # Accuracy
 
-`make report` writes this page and its figures from what `make prove` found, which is stored in
+`make report` writes this page and its figures from the results of `make prove`, which are stored in
 [results.json](accuracy/results.json). Errors are in ULP, units in the last place of the exact
 value, with an incoming gradient of 1. A result is misrounded if it is not the number nearest to the
-exact one; its error is then above 0.5 ULP. The exact values come from MPFR, or from enclosures in
-wider arithmetic where these leave one answer, never from FastAct's own formulas.
+exact one; its error is then above 0.5 ULP. The exact values never come from FastAct's own formulas.
+They come from enclosures, which are values with error bounds in wider arithmetic, and from MPFR
+where an enclosure leaves two possible results.
 
-## What is promised, and what is tried
+## What is promised, and what is tested
 
 With default parameters, every value and derivative in bfloat16 and float16 is correctly rounded,
 and so is each float32 value of SELU, ELU and CELU. The other float32 values are within 2 ULP, the
 first three derivatives within {float32}. In float64 values are within 1.5 ULP, the first three
-derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish), and within as many ULP
-of 1/16 where their terms cancel. With any other finite parameters a bound is at least 0.51 ULP (2
-for float32 Softplus), and float64's are twice as large. [Each operator's
-page](reference/operators.md) lists its bounds, and plots its error against x.
+derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish). Where the terms of a
+float64 derivative cancel, the bound is the same number of ULP, but of 1/16. With any other finite
+parameters a bound is at least 0.51 ULP (2 for float32 Softplus), and float64's are twice as large.
+[Each operator's page](reference/operators.md) lists its bounds, and plots its error against x. The
+contract consists of these bounds and of rules for infinities, NaN, subnormal numbers and the sign
+of zero.
 
-`make prove` tries every activation in every type to the third derivative, and `prelu` to the
-second: all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27 inputs, in
-the recorded runs fewer, of float64 and of float32's f'''. [What is not
-proven](#what-is-not-proven) lists the sample sizes and what the record lacks. The contract also
-covers infinities, NaN, subnormal numbers and the sign of zero. A part of the proof:
-`make prove ARGS="--op selu --dtype float32 --device cuda"`.
+`make prove` tests every activation in every type to the third derivative, and `prelu` to the
+second. It covers all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27
+inputs of float64 and of float32's f'''. The recorded runs used smaller samples: [what is not
+proven](#what-is-not-proven) lists their sizes and what the record lacks. To run a part of the
+proof: `make prove ARGS="--op selu --dtype float32 --device cuda"`.
 """
 CLOSING = """\
 ## What is not proven
 
-- Gradients other than 1: they are multiplied in, with one more rounding. The digests cover them.
+- Gradients other than 1: multiplying by them adds one more rounding. The digests cover them.
 - The sum in the gradient of `prelu`'s weight, which is PyTorch's.
 """
 
@@ -182,7 +184,7 @@ def unproven(found):
             tried = [state["inputs"] for state in states if state is not None]
             if tried and (dtype == torch.float64 or dtype_name(dtype) == "float32" and order == 3):
                 samples.append(f"{name} 2^{min(tried).bit_length() - 1}")
-    lines = [f"- A sample of the inputs, of at least this size: {', '.join(samples)}."] * bool(
+    lines = [f"- Tested on a sample of at least this many inputs: {', '.join(samples)}."] * bool(
         samples
     )
     return lines + [f"- Not in the record: {'; '.join(lacking)}."] * bool(lacking)
@@ -223,7 +225,7 @@ def wrapped(text):
 def page(found):
     broken = [state for state in found.values() if is_broken(state)]
     told = (
-        f"{len(found):,} combinations of activation, parameters, type and derivative were tried, "
+        f"{len(found):,} combinations of activation, parameters, type and derivative were tested, "
     )
     told += f"{sum(state['inputs'] for state in found.values()):,} inputs in all. "
     told += "The contract holds for every one." if not broken else "The contract is broken for: "

@@ -63,9 +63,9 @@ ENDS = {
 }
 
 TYPES = (
-    "Shapes: any, with any strides; the result has those of PyTorch's elementwise operators.",
-    "The types are float32, float64, bfloat16 and float16. Any other is a `NotImplementedError`. "
-    "[What else is not possible](../operators.md#what-is-not-possible).",
+    "Shapes: any, with any strides; the result has the strides of PyTorch's elementwise operators.",
+    "The types are float32, float64, bfloat16 and float16. Any other type raises a "
+    "`NotImplementedError`. [Other limits](../operators.md#what-is-not-possible).",
 )
 
 
@@ -216,10 +216,10 @@ def in_place(act: Activation) -> str:
             "rounded to an end of the range, the gradient is 0."
         )
     if act.saves == "result":
-        return "In place the gradient comes from the result, which tells it exactly."
+        return "In place the gradient comes from the result, which determines it exactly."
     return (
-        "The result does not tell the gradient: under autograd the in-place form keeps a copy of "
-        "its input."
+        "The gradient cannot be computed from the result: under autograd the in-place form keeps a "
+        "copy of its input."
     )
 
 
@@ -365,7 +365,7 @@ def comment(name: str) -> Comment:
     for part in rest:
         label, _, text = part.partition(": ")
         if part.startswith("Accuracy (ULP)"):
-            found.accuracy += ["The largest error, 0.5 for correctly rounded.", ""]
+            found.accuracy += ["Error bounds with unit gradients. 0.5 means correctly rounded.", ""]
             found.accuracy += [*accuracy_table(part), ""]
         elif part.startswith("Terms cancel (float64)"):
             continue  # for the tests; the next paragraph says it in words

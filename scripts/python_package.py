@@ -60,10 +60,10 @@ PYTORCH = {
 WORDS = {"relu": "ReLU", "gelu": "GELU", "elu": "ELU", "selu": "SELU", "silu": "SiLU"}
 
 ERRORS = """\
-NotImplementedError: the tensor is not float32, float64, bfloat16 or float16, or not a dense one.
-RuntimeError: as PyTorch's, such as for an in-place call on a leaf that requires a gradient."""
+NotImplementedError: the tensor is not dense, or not float32, float64, bfloat16 or float16.
+RuntimeError: as in PyTorch, such as for an in-place call on a leaf that requires a gradient."""
 PARAMETER_ERRORS = """
-RuntimeError, ValueError: the activation is not defined for a parameter; the class is PyTorch's."""
+RuntimeError, ValueError: a parameter is invalid; PyTorch raises the same class."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def define(name: str, *parameters: str, result: str = "Tensor", indent: str = ""
 
 def function(act: Activation, every: list[str]) -> str:
     torch_name = f"torch.nn.functional.{act.function}"
-    like = f"As {torch_name}." if act.pytorch else "PyTorch has no function of this name."
+    like = f"Like {torch_name}." if act.pytorch else "PyTorch has no function of this name."
     text = docstring_of(act, like)
     call = ", ".join(["input", *act.passed])
     declared = ["input: Tensor", *act.declarations]
@@ -226,12 +226,13 @@ DOCSTRING
     )"""
 
 PRELU_ERRORS = (
-    ERRORS + "\nRuntimeError: weight has another type or device, or not 1 element or 1 a channel."
+    ERRORS
+    + "\nRuntimeError: weight has another type or device, or not one element, or one per channel."
 )
 
 
 def prelu_function() -> str:
-    text = docstring("prelu", "As torch.nn.functional.prelu.", PRELU_ERRORS)
+    text = docstring("prelu", "Like torch.nn.functional.prelu.", PRELU_ERRORS)
     return f"""_prelu = torch.ops.fastact.prelu
 
 
@@ -285,7 +286,7 @@ def own_members(act: Activation) -> list[str]:
 
 def module(act: Activation) -> str:
     if act.pytorch:
-        base, like = f"torch.nn.{act.module}", f"In place of torch.nn.{act.module}."
+        base, like = f"torch.nn.{act.module}", f"Replaces torch.nn.{act.module}."
     else:
         base, like = "torch.nn.Module", "PyTorch has no module of this name."
     # TorchScript does not convert an integer, as in Softplus(1), to a float.
@@ -309,14 +310,14 @@ def module(act: Activation) -> str:
 
 def prelu_module() -> str:
     return f"""class PReLU(torch.nn.PReLU):
-{docstring("prelu", "In place of torch.nn.PReLU.", PRELU_ERRORS)}
+{docstring("prelu", "Replaces torch.nn.PReLU.", PRELU_ERRORS)}
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.prelu(input, self.weight)
 """
 
 
-NN = """The activations as modules, in place of torch.nn's.
+NN = """The activations as modules, which replace those of torch.nn.
 
 A module that PyTorch has is a subclass of PyTorch's: its constructor, repr, parameters and
 state_dict are the same, and isinstance(module, torch.nn.SELU) holds."""

@@ -1,13 +1,13 @@
-"""FastAct: fast activation functions for PyTorch with proven error bounds and the same bits on CPUs
-and GPUs.
+"""FastAct: bit-identical activation functions for PyTorch, with documented error bounds.
 
     import fastact
-    y = fastact.functional.selu(x)      # as torch.nn.functional.selu
-    layer = fastact.nn.SELU()           # as torch.nn.SELU
-    fastact.override_aten()             # torch.nn.functional.selu, too, and all others of PyTorch's
+    y = fastact.functional.selu(x)      # like torch.nn.functional.selu
+    layer = fastact.nn.SELU()           # like torch.nn.SELU
+    fastact.override_aten()             # FastAct now computes PyTorch's own activations
 
-Importing the package loads the library that was built for the installed torch and registers its
-operators, torch.ops.fastact.*. With any other torch it is an ImportError that says which is needed.
+Importing the package loads the library that was built for the installed torch, and registers its
+operators as torch.ops.fastact.*. If there is no library for the installed torch, it raises an
+ImportError that names the supported versions.
 """
 
 from pathlib import Path as _Path
@@ -15,12 +15,12 @@ from pathlib import Path as _Path
 from fastact import _library
 from fastact._build import VERSION as __version__
 
-#: The library for the installed torch, for C++ programs and torch.ops.load_library.
+#: The path of the library for the installed torch, for torch.ops.load_library and C++ programs.
 library_path: str = _library.load()
-#: For CMAKE_PREFIX_PATH of a C++ project, which then has find_package(FastAct).
+#: The folder to add to CMAKE_PREFIX_PATH, so that find_package(FastAct) finds the library.
 cmake_prefix_path: str = str(_Path(__file__).parent)
 
-# They need the operators.
+# These need the operators.
 from fastact import _distributed, _fuse, _inductor, functional, nn  # noqa: E402
 from fastact._convert import convert  # noqa: E402
 from fastact._fuse import fuse_, restore_  # noqa: E402
@@ -34,7 +34,7 @@ _fuse.install()
 
 
 def show_config() -> None:
-    """Prints what `python -m fastact info` prints: versions, devices, instruction sets."""
+    """Prints versions, devices and instruction sets, like `python -m fastact info`."""
     from fastact import _info
 
     print(_info.text())

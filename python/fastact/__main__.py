@@ -1,10 +1,10 @@
-"""What FastAct is, computes and how fast, on this machine.
+"""Shows, checks and times FastAct on this machine, and optimizes TorchScript archives.
 
-    python -m fastact info      versions, devices, instruction sets, a GPU's check of its arithmetic
-    python -m fastact verify    whether this machine computes the recorded bits, in about a minute
-    python -m fastact bench     FastAct beside PyTorch and a copy, in about a minute
+    python -m fastact info      shows versions, devices, instruction sets and the GPU's arithmetic
+    python -m fastact verify    compares results with the recorded digests, in about a minute
+    python -m fastact bench     times FastAct, PyTorch and a memory copy, in about a minute
     python -m fastact optimize in.pt out.pt --shape 1,3,224,224
-                                fused operators in a TorchScript archive
+                                fuses operators in a TorchScript archive
 
 Exit codes: 0 for success; 1 if bits differ or an archive cannot be optimized; 2 for a wrong command
 line; 3 if a command could not finish, for example because of a full disk; 130 after an interrupt.
@@ -42,31 +42,33 @@ def command_line() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("info", help="versions, devices, instruction sets")
-    verify = commands.add_parser("verify", help="compare bits with the recorded ones")
+    commands.add_parser("info", help="shows versions, devices, instruction sets")
+    verify = commands.add_parser("verify", help="compares results with recorded digests")
     verify.add_argument(
-        "--device", choices=("cpu", "cuda"), help="one of them (default: all there are)"
+        "--device", choices=("cpu", "cuda"), help="checks only this one (default: all available)"
     )
     verify.add_argument(
         "--workers", type=_positive(int), metavar="N", help="CPU cores to use (default: all)"
     )
-    bench = commands.add_parser("bench", help="times beside PyTorch and a copy")
+    bench = commands.add_parser("bench", help="times FastAct, PyTorch and a memory copy")
     bench.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda, if there is a GPU")
     bench.add_argument(
         "--seconds", type=_positive(float), default=60.0, help="in all (default: %(default)g)"
     )
-    optimize = commands.add_parser("optimize", help="fused operators in a TorchScript archive")
-    optimize.add_argument("input", metavar="IN", help="an archive of torch.jit.save's")
+    optimize = commands.add_parser("optimize", help="fuses operators in a TorchScript archive")
+    optimize.add_argument("input", metavar="IN", help="an archive written by torch.jit.save")
     optimize.add_argument("output", metavar="OUT", help="the archive to write")
     sample = optimize.add_mutually_exclusive_group()
     sample.add_argument(
-        "--sample", metavar="FILE", help="forward's arguments: a tensor or a tuple, by torch.save"
+        "--sample",
+        metavar="FILE",
+        help="the arguments of forward, a tensor or a tuple, written by torch.save",
     )
     sample.add_argument(
         "--shape",
         type=_shape,
         action="append",
-        help="of a random float32 argument, such as 1,3,224,224; again for the next argument",
+        help="the shape of a random float32 argument, such as 1,3,224,224; repeat for the next one",
     )
     return parser
 

@@ -20,7 +20,7 @@ _COMPILED = "_compiled_call_impl"
 
 
 def fuse_(model: torch.nn.Module, sample=None) -> Report:
-    """Replaces a model's activations by FastAct's operators, fused with the operations around them.
+    """Replaces a model's activations with FastAct's operators, fused with their neighbours.
 
     Compiles the model in place, like `model.compile(backend="fastact")`: TorchDynamo captures the
     model when it is called, and checks its guards at each call. Eager kernels compute the captured

@@ -1,4 +1,4 @@
-"""Replaces ATen's kernels by FastAct's, for models and programs that do not call FastAct."""
+"""Replaces ATen's kernels with FastAct's, for models and programs that do not call FastAct."""
 
 import os
 import threading
@@ -69,7 +69,7 @@ def _load(path: Path) -> None:
 
 
 def override_aten() -> AtenOverride:
-    """Replaces ATen's kernels by FastAct's, in this process and for every thread.
+    """Replaces ATen's kernels with FastAct's, in this process and for every thread.
 
     PyTorch's activations, such as `torch.nn.functional.silu`, and their gradients then have
     FastAct's bits, also in existing models and TorchScript archives. Names, arguments, errors and
@@ -77,7 +77,7 @@ def override_aten() -> AtenOverride:
     FastAct's formulas. docs/guides/existing-models.md lists what is replaced and what is not, such
     as other dtypes and devices.
 
-    Called as a function, the override lasts until `undo()` of the returned object; in a `with`
+    Without `with`, the override lasts until `undo()` of the returned object is called; in a `with`
     statement, until the end of the block. Overrides nest. An override that has ended can be used in
     another `with` statement.
 
@@ -97,15 +97,15 @@ def override_aten() -> AtenOverride:
 
 
 def is_overriding() -> bool:
-    """Whether an override is going on, whoever began it. Dynamo's guards call this."""
+    """Returns true if an override is active, whoever began it. Dynamo's guards call this."""
     # torch.ops would take ten times as long to find that the library is not loaded.
     found, _ = torch._C._jit_get_operation("fastact_aten::is_overriding")
     return found is not None and found()
 
 
 def overridden_aten_kernels() -> tuple[str, ...]:
-    """The kernels that an override that is going on replaces, as "aten::silu.out [CPU]".
+    """Returns the kernels that an active override replaces, such as "aten::silu.out [CPU]".
 
-    Empty if none is going on.
+    Empty if no override is active.
     """
     return tuple(torch.ops.fastact_aten.kernels()) if is_overriding() else ()

@@ -1,4 +1,4 @@
-"""Replaces a model's activation modules by FastAct's."""
+"""Replaces a model's activation modules with FastAct's."""
 
 import torch
 
@@ -11,7 +11,7 @@ _OWN_CLASS = "_fastact_own_class"
 
 
 def replace_(model: torch.nn.Module) -> Report:
-    """Replaces a model's activation modules by FastAct's, and returns a report.
+    """Replaces a model's activation modules with FastAct's, and returns a report.
 
     A module whose class is exactly one of the known classes of torch.nn, timm and transformers gets
     FastAct's class. Its parameters, buffers, hooks and state_dict do not change. A module whose

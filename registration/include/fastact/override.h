@@ -1,4 +1,4 @@
-// libfastact_aten.so: replaces ATen's kernels by FastAct's, for programs that do not use FastAct
+// libfastact_aten.so: replaces ATen's kernels with FastAct's, for programs that do not use FastAct
 // themselves.
 //
 // Loading the library by linking FastAct::aten, dlopen() or LD_PRELOAD begins an override that
@@ -14,10 +14,10 @@
 
 namespace fastact {
 
-// Calls nest. ATen's kernels return after as many ends as there were begins, including the one at
+// Calls nest. ATen's kernels are restored after as many ends as begins, including the begin at
 // loading.
 FASTACT_API void begin_aten_override();
-// Raises c10::Error if no override has begun.
+// Throws c10::Error if no override has begun.
 FASTACT_API void end_aten_override();
 
 FASTACT_API bool aten_is_overridden();

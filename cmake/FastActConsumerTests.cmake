@@ -17,7 +17,8 @@ function(fastact_add_consumer_build variant prefix)
       --build-generator "${CMAKE_GENERATOR}" --build-makeprogram "${CMAKE_MAKE_PROGRAM}"
       --build-options
         "-DCMAKE_PREFIX_PATH=${prefix}" "-DLibTorch_ROOT=${LibTorch_PREFIX}"
-        "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" -DCMAKE_BUILD_TYPE=Release ${ARGN})
+        "-DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}" -DCMAKE_BUILD_TYPE=Release
+        -DCMAKE_CXX_FLAGS_RELEASE=-O0 ${ARGN})
   set_tests_properties(package_build_${variant} PROPERTIES
     FIXTURES_REQUIRED fastact_package FIXTURES_SETUP fastact_${variant} TIMEOUT 600)
 endfunction()

@@ -200,14 +200,12 @@ $(VENV)/.fastact-lint: requirements-lint.txt | setup
 	touch $@
 
 # clang-tidy analyses files that include torch's headers in groups, like the build, because parsing these headers takes
-# most of the time. The groups are larger than those of the build, so that each processor of a small machine has one.
-# `make lint CMAKE_ARGS=-DFASTACT_UNITY=OFF` analyses each file separately and finds missing includes. Precompiled headers
-# are disabled, because they are GCC's.
+# most of the time. `make lint CMAKE_ARGS=-DFASTACT_UNITY=OFF` analyses each file separately and finds missing includes.
+# Precompiled headers are disabled, because they are GCC's.
 lint: $(VENV)/.fastact-lint  ## check with clang-format, clang-tidy and ruff
 	$(STEP) "configure" cmake -S . -B $(BUILD)/lint -G Ninja --log-level=WARNING \
 	  -DPython3_EXECUTABLE=$(abspath $(VENV))/bin/python -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DFASTACT_UNITY=ON \
-	  -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON \
-	  -DFASTACT_BUILD_BENCHMARKS=ON $(CMAKE_ARGS)
+	  -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON $(CMAKE_ARGS)
 	$(STEP) "generated sources" cmake --build $(BUILD)/lint --target fastact_catalogue
 	$(STEP) "lint" scripts/lint.sh $(BUILD)/lint $(JOBS)
 

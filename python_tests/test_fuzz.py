@@ -36,7 +36,8 @@ from test_derivative_operators import ELEMENTWISE, elementwise
 # PyTorch warns about resized outputs.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-# Calls of each test on each device, which the activations share. The nightly run has all activations.
+# Calls of each test on each device, which the activations share. The nightly run takes all
+# activations.
 EXAMPLES = int(os.environ.get("FASTACT_FUZZ_EXAMPLES", 500))
 fuzzed = settings(
     max_examples=max(50, EXAMPLES // len(ACTIVATIONS)),

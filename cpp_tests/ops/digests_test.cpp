@@ -137,7 +137,8 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Digest& digest : kDigests) {
     const auto format = std::ranges::find(kFormats, digest.dtype, &Format::name);
-    if (format == std::end(kFormats)) throw std::out_of_range("no format " + std::string(digest.dtype));
+    if (format == std::end(kFormats))
+      throw std::out_of_range("no format " + std::string(digest.dtype));
     const Space& space = spaces().at(std::string(digest.space));
     if (results_in_part(space) <= largest_part()) all.push_back({digest, format, space});
   }
@@ -172,7 +173,8 @@ Call call_of(const Case& digest) {
                                               {"second_by_weight", 3}};
     return {family_index("prelu"), {forms.at(std::string(form)), dtype}, {}};
   }
-  const std::string_view name = digest.digest.activation.substr(0, digest.digest.activation.find('-'));
+  const std::string_view name =
+      digest.digest.activation.substr(0, digest.digest.activation.find('-'));
   const int family = family_index(name);
   if (family < 0) return {};
   const size_t number = form.find('_');

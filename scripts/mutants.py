@@ -1,11 +1,11 @@
 """Shows which tests catch which deliberate breaks of the library.
 
-    python scripts/mutants.py [--only TEXT] [--groups A,B] [--first] [--jobs N] [--keep FOLDER]
+    python scripts/mutants.py [--only TEXT] [--nth N] [--groups A,B] [--first] [--keep FOLDER]
 
 Builds one copy of the tree that contains all breaks of scripts/mutant_list.py. The environment
-variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/ or a C++ test
-program. First all groups run with no break switched on; those that fail are left out. Then each
-group runs with each break, and docs/dev/mutants.md gets the results.
+variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/, the slow tests
+of one, or a C++ test program. First all groups run with no break switched on; those that fail are
+left out. Then each group runs with each break, and docs/dev/mutants.md gets the results.
 
 Exit code: 0 if each chosen group passes with no break switched on, and each chosen break is caught
 by a group, else 1.
@@ -35,11 +35,15 @@ VARIABLE = "FASTACT_MUTANT"
 COMMAND = "make mutants"
 PAGE = ROOT / "docs" / "dev" / "mutants.md"
 
+# The end of the name of a group of slow tests.
+SLOW = "_slow"
 # Groups that call no operator of the library. They run only if --groups names them.
 LEFT_OUT = {
     *("test_benchmarks", "test_contributing", "test_dependencies", "test_polynomials"),
     *("test_prove", "test_self_check", "test_set_up", "test_straight_code"),
 }
+# pytest's exit code if it has selected no test.
+NO_TESTS = 5
 PROGRAMS = ("fastact_ops_tests", "fastact_api_tests", "fastact_load_tests")
 # The groups that probably catch a break of an area. They run before all others.
 LIKELY = {
@@ -52,9 +56,9 @@ LIKELY = {
     "ATen override": ("test_override",),
     "TorchScript": ("test_optimize", "test_registration"),
     "Inductor": ("test_inductor",),
-    "DTensor": ("test_distributed",),
+    "DTensor": ("test_distributed_slow",),
     "Python package": ("test_functional", "test_replace", "test_backend"),
-    "loading": ("test_loading", "test_after_import"),
+    "loading": ("test_loading", "test_after_import_slow"),
 }
 
 HEADER = "mutants.h"
@@ -154,10 +158,12 @@ class Group:
 def every_group(build_folder: Path) -> dict[str, Group]:
     """Returns all groups by name, including those that are omitted by default."""
     pytest = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
-    groups = [
-        Group(path.stem, (*pytest, f"python_tests/{path.name}"))
-        for path in sorted((ROOT / "python_tests").glob("test_*.py"))
-    ]
+    groups = []
+    for path in sorted((ROOT / "python_tests").glob("test_*.py")):
+        command = (*pytest, f"python_tests/{path.name}", "-m")
+        groups.append(Group(path.stem, (*command, "not slow")))
+        if "mark.slow" in path.read_text():
+            groups.append(Group(path.stem + SLOW, (*command, "slow")))
     for name in PROGRAMS:
         program = str(build_folder / "bin" / name)
         groups.append(Group(name, (program, "--gtest_brief=1", "--gtest_fail_fast")))
@@ -167,7 +173,7 @@ def every_group(build_folder: Path) -> dict[str, Group]:
 def chosen_groups(build_folder: Path, names: str | None) -> list[Group]:
     found = every_group(build_folder)
     if names is None:
-        return [group for name, group in found.items() if name not in LEFT_OUT]
+        return [g for name, g in found.items() if name.removesuffix(SLOW) not in LEFT_OUT]
     for name in names.split(","):
         if name not in found:
             raise Failure(f"expected --groups to be of {', '.join(found)}, but got '{name}'.")
@@ -182,7 +188,7 @@ def end(process: subprocess.Popen) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    #: "passed", "failed" or "timed out".
+    #: "passed", "failed", "timed out" or "has no test here".
     status: str
     seconds: float
     output: str
@@ -205,6 +211,8 @@ class Laboratory:
         self.tests = work / "tests"
         self.running: set[subprocess.Popen] = set()
         self.is_stopped = False
+        #: Groups that fail with no break switched on.
+        self.failing: list[str] = []
         entries = [
             path.name
             for path in ROOT.iterdir()
@@ -265,9 +273,8 @@ class Laboratory:
                     process.wait()
                     self.running.discard(process)
             text = output.read_text(errors="replace")
-        # pytest returns 5 if it has selected no test.
-        status = "timed out" if code is None else "passed" if code in (0, 5) else "failed"
-        return Outcome(status, time.monotonic() - start, text)
+        statuses = {None: "timed out", 0: "passed", NO_TESTS: "has no test here"}
+        return Outcome(statuses.get(code, "failed"), time.monotonic() - start, text)
 
     def parallel(self, function: Callable, items: list) -> Iterator[tuple]:
         """Yields each item with the function's result, in the order in which the results arrive.
@@ -289,8 +296,8 @@ class Laboratory:
         (folder / f"{group.name}.txt").write_text(outcome.output)
 
     def untouched(self, groups: list[Group], limit: float) -> dict[str, float]:
-        """Runs the groups with no break switched on, and returns the seconds that each takes that
-        passes. A group that passed with the same sources does not run again."""
+        """Runs the groups with no break switched on, and returns the seconds of those that pass. A
+        group that passed with the same sources does not run again."""
         file = self.work / "untouched.json"
         found = json.loads(file.read_text()) if file.exists() else {}
         fingerprint = self.fingerprint()
@@ -304,9 +311,10 @@ class Laboratory:
             if outcome.status == "passed":
                 seconds[group.name] = outcome.seconds
                 file.write_text(json.dumps(found))
-            else:
+            elif outcome.status != "has no test here":
                 self.keep_output("", group, outcome)
                 print(f"    left out: {outcome.reason()}", flush=True)
+                self.failing.append(group.name)
         return seconds
 
 
@@ -391,8 +399,8 @@ def page(results: Results, groups: set[str]) -> str:
             "",
             f"Written by `{COMMAND}`, which builds a copy of the library that contains every break",
             "of `scripts/mutant_list.py` and switches on one at a time. A group is a file of",
-            "`python_tests/` or a C++ test program. A group catches a break if one of its tests",
-            "fails. A group that exceeds its time limit does not count.",
+            "`python_tests/`, the slow tests of one (`_slow`), or a C++ test program. A group",
+            "catches a break if one of its tests fails, not if it exceeds its time limit.",
             "",
             f"The groups are {cell(groups)}.",
             "",
@@ -421,27 +429,22 @@ def page(results: Results, groups: set[str]) -> str:
 
 def try_break(
     laboratory: Laboratory,
-    groups: list[Group],
     seconds: dict[str, float],
     limit: float,
-    first: bool,
-    case: Break,
+    item: tuple[Break, tuple[Group, ...]],
 ) -> Result:
-    """Runs the groups with the break switched on."""
+    """Runs the groups with the break switched on, up to the first that catches it."""
+    case, groups = item
     result = Result()
-    lines = []
-    likely = LIKELY.get(case.area, ())
-    for group in sorted(groups, key=lambda group: (group.name not in likely, seconds[group.name])):
+    for group in groups:
         outcome = laboratory.run(group, min(limit, 60 + 5 * seconds[group.name]), case.name)
         result.add(group.name, outcome.status)
         if outcome.status == "passed":
             continue
         laboratory.keep_output(case.name, group, outcome)
-        lines.append(f"  {group.name} {outcome.status}: {outcome.reason()}")
-        if first and outcome.status == "failed":
+        print(f"{case.name}\n  {group.name} {outcome.status}: {outcome.reason()}", flush=True)
+        if outcome.status == "failed":
             break
-    said = "caught" if result.caught else "NOT CAUGHT"
-    print("\n".join([f"{said}: {case.area}: {case.name}", *lines]), flush=True)
     return result
 
 
@@ -450,26 +453,33 @@ def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
     groups = chosen_groups(laboratory.tree.build_folder, options.groups)
     laboratory.build(with_programs=any(group.name in PROGRAMS for group in groups))
     seconds = laboratory.untouched(groups, options.limit)
-    left_out = [group.name for group in groups if group.name not in seconds]
     groups = [group for group in groups if group.name in seconds]
     results = read_page(PAGE.read_text()) if PAGE.exists() else {}
-    every = set(every_group(laboratory.tree.build_folder)) - LEFT_OUT
-    every |= {name for result in results.values() for name in result.tried()} & LEFT_OUT
+    every = {name for result in results.values() for name in result.tried()}
+    every &= set(every_group(laboratory.tree.build_folder))
     every |= {group.name for group in groups}
     print(f"== {len(breaks)} breaks, {len(groups)} groups", flush=True)
-    attempt = functools.partial(
-        try_break, laboratory, groups, seconds, options.limit, options.first
-    )
-    for case, result in laboratory.parallel(attempt, breaks):
+
+    def by_likelihood(case: Break) -> tuple[Group, ...]:
+        likely = LIKELY.get(case.area, ())
+        return tuple(sorted(groups, key=lambda g: (g.name not in likely, seconds[g.name])))
+
+    if options.first:
+        items = [(case, by_likelihood(case)) for case in breaks]
+    else:  # the longest groups first, so that none runs alone at the end
+        items = [(case, (group,)) for group in groups for case in breaks]
+        items.sort(key=lambda item: -seconds[item[1][0].name])
+    attempt = functools.partial(try_break, laboratory, seconds, options.limit)
+    for (case, _), result in laboratory.parallel(attempt, items):
         results.setdefault(case.name, Result()).update(result)
         PAGE.write_text(page(results, every))
     missed = [case.name for case in breaks if not results[case.name].caught]
     print(f"\n{len(breaks) - len(missed)} of {len(breaks)} breaks caught; {PAGE.name} is written")
     for name in missed:
         print(f"  not caught: {name}")
-    for name in left_out:
+    for name in laboratory.failing:
         print(f"  left out, because it fails with no break switched on: {name}")
-    return int(bool(missed or left_out))
+    return int(bool(missed or laboratory.failing))
 
 
 def main() -> int:
@@ -478,6 +488,7 @@ def main() -> int:
     )
     add = parser.add_argument
     add("--only", default="", metavar="TEXT", help="breaks whose 'area: name' contains this")
+    add("--nth", type=int, default=1, metavar="N", help="of these breaks, only every N-th")
     add("--groups", metavar="A,B", help="test files and programs, such as test_jit")
     add("--first", action="store_true", help="stop at the first group that catches a break")
     add("--jobs", type=int, default=os.cpu_count() or 2, help="compilers, and breaks at a time")
@@ -487,6 +498,7 @@ def main() -> int:
     add("--check", action="store_true", help="only check that each break fits the sources")
     options = parser.parse_args()
     breaks = [case for case in BREAKS if options.only in f"{case.area}: {case.name}"]
+    breaks = breaks[:: options.nth]
     try:
         if not breaks:
             raise Failure(f"expected --only to be a part of a break's name: '{options.only}'.")

@@ -976,7 +976,7 @@ def test_every_key_has_the_digest(monkeypatch):
              (lowerings, "_sources"))  # fmt: skip
     for part in parts:
         build = str(uuid.uuid4())
-        monkeypatch.setattr(*part, lambda: build)  # noqa: B023
+        monkeypatch.setattr(*part, lambda build=build: build)
         assert hits() == 0
     assert hits() == 1
 

@@ -124,3 +124,11 @@ def fresh_compiler():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def few_objects():
+    """Freezes existing objects, so that garbage collection in the test visits only its own objects.
+    Visiting all objects of pytest and torch takes up to a second."""
+    gc.collect()
+    gc.freeze()

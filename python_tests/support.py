@@ -1,12 +1,18 @@
 """Shared by the tests: the library's path, tensors of every layout, comparisons of bits."""
 
+import atexit
 import functools
 import inspect
 import itertools
+import json
 import os
 import platform
+import re
+import select
+import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -201,12 +207,58 @@ def no_vmap_fallback():
         torch._C._functorch._set_vmap_fallback_enabled(True)
 
 
-def run_python(*arguments, environment=None, cwd=None, timeout=300):
-    """Runs this interpreter with the library's path in its environment, and returns its output."""
+# Variables that are not read before torch is imported, nor by its import.
+READ_LATER = re.compile(r"FASTACT_\w+|PYTHONPATH|\w+_CACHE_DIR")
+
+
+@functools.cache
+def fork_server():
+    """Starts fork_server.py, once."""
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    server = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("fork_server.py")], env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    atexit.register(server.communicate)
+    return server
+
+
+def run_fork(arguments, env, cwd, timeout):
+    """Runs Python in a fork of a process that has imported torch. Like subprocess.run()."""
+    server = fork_server()
+    with tempfile.TemporaryDirectory() as folder:
+        streams = {name: Path(folder, name) for name in ("stdout", "stderr")}
+        for file in streams.values():
+            file.touch()
+        command = {"arguments": arguments, "environment": env, "cwd": str(cwd or Path.cwd()),
+                   **{name: str(file) for name, file in streams.items()}}  # fmt: skip
+        server.stdin.write(json.dumps(command) + "\n")
+        server.stdin.flush()
+        child = int(server.stdout.readline())
+        if not select.select([server.stdout], [], [], timeout)[0]:
+            os.kill(child, signal.SIGKILL)
+        code = int(server.stdout.readline())
+        return subprocess.CompletedProcess(
+            arguments, code, *(streams[name].read_text() for name in ("stdout", "stderr"))
+        )
+
+
+def python(*arguments, environment=None, cwd=None, timeout=300):
+    """Runs this interpreter with the library's path in its environment, and returns what
+    subprocess.run() returns. The process has imported torch already, unless `environment` has
+    variables that torch or the interpreter reads when it starts."""
     env = {**os.environ, "FASTACT_LIBRARY": str(library_path()), **(environment or {})}
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
+    arguments = [str(argument) for argument in arguments]
+    if all(map(READ_LATER.fullmatch, environment or ())):
+        return run_fork(arguments, env, cwd, timeout)
+    return subprocess.run(
+        [sys.executable, *arguments],
         env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True,
     )  # fmt: skip
+
+
+def run_python(*arguments, **settings):
+    """Runs python(...), which must succeed, and returns its output."""
+    done = python(*arguments, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -17,9 +17,8 @@ pytestmark = pytest.mark.usefixtures("fresh_compiler")
 # Activations that save the input, save the result, and have a parameter. The compilers' own code
 # does not depend on the formula, and test_inductor.py compiles all activations.
 KINDS = ("selu", "sigmoid", "leaky_relu-negative_slope=-0.5")
-of_each_kind = pytest.mark.parametrize(
-    "act", [act for act in REPRESENTATIVES if act.id in KINDS], ids=lambda act: act.id
-)
+ACTS = [act for name in KINDS for act in REPRESENTATIVES if act.id == name]
+of_each_kind = pytest.mark.parametrize("act", ACTS, ids=lambda act: act.id)
 
 
 def functional(act):
@@ -82,12 +81,11 @@ def assert_compiled_equals_eager(compiled, function, act, device, shapes=((4, 6)
         torch.testing.assert_close(*gradients)
 
 
-@of_each_kind
-@pytest.mark.parametrize("dynamic", (None, True, False))
-@pytest.mark.parametrize("backend", ("eager", "aot_eager"))
-def test_backends(act, device, dynamic, backend):
+@pytest.mark.parametrize("act, dynamic", zip(ACTS, (False, True, None)), ids=KINDS)
+def test_aot_autograd(act, device, dynamic):
+    """test_combinations.py compiles every operator with and without dynamic shapes."""
     function = every_form(act)
-    compiled = compile_whole(function, backend, dynamic)
+    compiled = compile_whole(function, "aot_eager", dynamic)
     assert_compiled_equals_eager(compiled, function, act, device)
 
 
@@ -104,12 +102,13 @@ def test_inductor(act, device):
     assert_compiled_equals_eager(compiled, function, act, device)
 
 
-def test_inductor_keeps_the_bits(act, device, half):
-    """The compiled program calls the operator and rounds like eager code. Programs for CPUs inline
-    the operator for fewer elements (test_inductor.py)."""
+def test_inductor_keeps_the_bits(device, half):
+    """The compiled program calls the operators and rounds like eager code. Programs for CPUs inline
+    an operator for fewer elements (test_inductor.py)."""
     x = values(3, 100_000, dtype=half, device=device)
-    compiled = compile_whole(lambda x: act.op(x), "inductor")
-    assert_same_bits(compiled(x), act.op(x))
+    results = compile_whole(lambda x: [act.op(x) for act in REPRESENTATIVES], "inductor")(x)
+    for act, result in zip(REPRESENTATIVES, results, strict=True):
+        assert_same_bits(result, act.op(x))
 
 
 def mutate(act, x, target, view, out):
@@ -172,7 +171,6 @@ def test_as_few_graphs_for_every_shape_as_aten(act, device):
     assert graphs[0] == graphs[1]
 
 
-@of_each_kind
 @pytest.mark.parametrize(
     "transform",
     (
@@ -184,10 +182,17 @@ def test_as_few_graphs_for_every_shape_as_aten(act, device):
     ),
     ids=("grad", "vmap", "jvp", "hessian", "vmap_grad"),
 )
-def test_transforms_inside(act, device, transform):
-    x = smooth_values(act, 3, 2, dtype=torch.float32, device=device, requires_grad=False)
-    function = transform(lambda x: act.op(x))
-    torch.testing.assert_close(compile_whole(function, "aot_eager")(x), function(x))
+def test_transforms_inside(device, transform):
+    inputs = [
+        smooth_values(act, 3, 2, dtype=torch.float32, device=device, requires_grad=False)
+        for act in ACTS
+    ]
+
+    def function(inputs):
+        return [transform(lambda x: act.op(x))(x) for act, x in zip(ACTS, inputs)]  # noqa: B023
+
+    compiled = compile_whole(function, "aot_eager")
+    torch.testing.assert_close(compiled(inputs), function(inputs))
 
 
 def test_autocast_inside(act, device):
@@ -226,17 +231,26 @@ def backward_compiled(backend):
     )
 
 
-@of_each_kind
-def test_compiled_autograd(act, device):
+# What an in-place form saves depends on the activation's kind.
+FORMS_OF_KINDS = [
+    (functional, ACTS[0]),
+    (channels_last_like, ACTS[0]),
+    (in_place_twice, ACTS[1]),
+    *((form, act) for form in (in_place, in_place_on_view) for act in ACTS),
+]
+
+
+def test_compiled_autograd(device):
     """Runs all forms in one backward pass, each with its own leaf."""
-    x = smooth_values(act, 4, 6, dtype=torch.float32, device=device)
-    leaves = [x.detach().clone().requires_grad_() for _ in FORMS]
+    leaves = [
+        smooth_values(act, 4, 6, dtype=torch.float32, device=device) for _, act in FORMS_OF_KINDS
+    ]
 
     def loss():
-        return sum(form(act)(leaf).sum() for form, leaf in zip(FORMS, leaves, strict=True))
+        return sum(form(act)(x).sum() for (form, act), x in zip(FORMS_OF_KINDS, leaves))
 
     expected = torch.autograd.grad(loss(), leaves)
-    for _ in range(3):
+    for _ in range(2):
         for leaf in leaves:
             leaf.grad = None
         with backward_compiled("aot_eager"):
@@ -244,11 +258,12 @@ def test_compiled_autograd(act, device):
         torch.testing.assert_close([leaf.grad for leaf in leaves], list(expected))
 
 
-@of_each_kind
-def test_compiled_autograd_through_changed_shapes(act, device):
-    function = functional(act)
+def test_compiled_autograd_through_changed_shapes(device):
+    def function(x):
+        return sum(functional(act)(x) for act in ACTS)
+
     for n in (4, 5, 9):
-        x = smooth_values(act, n, 3, dtype=torch.float32, device=device)
+        x = values(n, 3, device=device).requires_grad_()
         (expected,) = torch.autograd.grad(function(x).sum(), x)
         with backward_compiled("aot_eager"):
             function(x).sum().backward()
@@ -269,21 +284,18 @@ def test_compiled_autograd_inductor(act, device):
     torch.testing.assert_close(x.grad, expected)
 
 
-@of_each_kind
-def test_compiled_autograd_double_backward(act, device):
-    def loss(form, x):
-        y = (form(act)(x) * x.sin()).sum()
-        (first,) = torch.autograd.grad(y, x, create_graph=True)
-        return (first**2).sum()
+def test_compiled_autograd_double_backward(device):
+    """Runs one functional form, and the in-place form of each kind, in one backward pass."""
+    forms = [(functional, ACTS[0]), *((in_place, act) for act in ACTS)]
+    leaves = [smooth_values(act, 4, dtype=torch.float32, device=device) for _, act in forms]
 
-    x = smooth_values(act, 4, dtype=torch.float32, device=device)
-    leaves = [x.detach().clone().requires_grad_() for _ in range(2)]
+    def loss():
+        values = [form(act)(x) * x.sin() for (form, act), x in zip(forms, leaves)]
+        first = torch.autograd.grad(sum(y.sum() for y in values), leaves, create_graph=True)
+        return sum(t.square().sum() for t in first)
 
-    def both():
-        return loss(functional, leaves[0]) + loss(in_place, leaves[1])
-
-    expected = torch.autograd.grad(both(), leaves)
-    y = both()
+    expected = torch.autograd.grad(loss(), leaves)
+    y = loss()
     with backward_compiled("aot_eager"):
         y.backward()
     torch.testing.assert_close([leaf.grad for leaf in leaves], list(expected))

@@ -2,6 +2,7 @@
 bits of every set of operands, instruction set and device, the order of sums, and errors.
 test_combinations.py tests what fused forms share with other operators."""
 
+import functools
 import itertools
 import json
 import math
@@ -89,15 +90,22 @@ def argument(x, scale=None, bias=None, residual=None, gate=None):
 
 def rounded_fma(x, y, z):
     """x * y + z, rounded once, by MPFR."""
+    found = fma_of_bytes(x.dtype, *(t.cpu().double().numpy().tobytes() for t in (x, y, z)))
+    return found.reshape(x.shape).to(x.device)
+
+
+@functools.cache
+def fma_of_bytes(dtype, *operands):
+    """Each activation is tested with the same operands, so the results are kept."""
     import gmpy2
 
-    digits = FORMATS[x.dtype].digits
-    with gmpy2.context(precision=digits, emin=FORMATS[x.dtype].smallest + 1, subnormalize=True):
-        triples = zip(*(t.cpu().double().reshape(-1).tolist() for t in (x, y, z)))
+    digits = FORMATS[dtype].digits
+    with gmpy2.context(precision=digits, emin=FORMATS[dtype].smallest + 1, subnormalize=True):
+        triples = zip(*(np.frombuffer(t).tolist() for t in operands))
         result = [
             float(gmpy2.fma(gmpy2.mpfr(a), gmpy2.mpfr(b), gmpy2.mpfr(c))) for a, b, c in triples
         ]
-    return torch.tensor(result, dtype=x.dtype).reshape(x.shape).to(x.device)
+    return torch.tensor(result, dtype=dtype)
 
 
 def one_by_one(act, x, **operands):
@@ -119,12 +127,13 @@ def test_16_bits_within_0_51_ulp(act, half, device, wide_vectors):
     operands["scale"] = operands["scale"].new_tensor([1.5, -40.0])
     operands["residual"] = operands["residual"] * 0.5
     gate = operands.pop("gate")
+    z = argument(x, **operands)
+    with np.errstate(all="ignore"):
+        value = act.derivative(LongDouble, wide(z), 0) + np.zeros(z.numel(), np.longdouble)
     for gated in (False, True):
-        z = argument(x, **operands)
         if gated:
             operands["gate"] = gate
         with np.errstate(all="ignore"):
-            value = act.derivative(LongDouble, wide(z), 0) + np.zeros(z.numel(), np.longdouble)
             exact = value * (wide(gate) if gated else 1)
         result = wide(fused(act, x, **operands))
         largest = FORMATS[half].largest
@@ -145,16 +154,14 @@ def test_float32_and_float64_within_the_formulas_bound(act, device):
     for dtype, n in ((torch.float32, 300), (torch.float64, 300)):
         x, operands = drawn((n, 3), INPUTS, dtype, device)
         gate = operands.pop("gate")
+        digits = [float(t) for t in argument(x, **operands).cpu().reshape(-1)]
+        exact = [oracle.exact(act.derivative, t, 0) for t in digits]
+        value = np.array([np.longdouble(mpmath.nstr(y, 30)) for y in exact])
         for gated in (False, True):
-            z = argument(x, **operands)
             if gated:
                 operands["gate"] = gate
             factor = gate if gated else torch.ones_like(x)
             result = fused(act, x, **operands)
-
-            digits = [float(t) for t in z.cpu().reshape(-1)]
-            exact = [oracle.exact(act.derivative, t, 0) for t in digits]
-            value = np.array([np.longdouble(mpmath.nstr(y, 30)) for y in exact])
             allowed = act.ulp[dtype][0] * ulp_of(value, dtype) * np.abs(wide(factor))
             product = value * wide(factor)
             errors = np.abs(wide(result) - product)
@@ -247,11 +254,21 @@ def test_errors_of_packed_halves(device):
         fastact.silu_and_mul(x.clone().requires_grad_(), out=torch.empty_like(x[:, :3]))
 
 
+# Bytes of a result of which each of two threads writes more than 16 MiB, with non-temporal stores.
+LARGE = 33 << 20
+
+
+def many_values(*shape, dtype, device):
+    """Returns values that repeat with a prime period. Drawing all of them takes seconds."""
+    n = math.prod(shape)
+    return values(65537, dtype=dtype, device=device).repeat(n // 65537 + 1)[:n].view(shape)
+
+
 @two_acts
 def test_large_tensors(act, dtype, device):
     """Beyond what stays in a cache, by several threads: bits of small pieces."""
-    n = (1 << 22) + 37
-    x, residual, gate = (values(n, dtype=dtype, device=device) for _ in range(3))
+    n = LARGE // dtype.itemsize + 37
+    x, residual, gate = (many_values(n, dtype=dtype, device=device) for _ in range(3))
     for operands in ({"residual": residual}, {"residual": residual, "gate": gate}):
         result = fused(act, x, **operands)
         for start in (0, n // 2 + 1, n - 1000):
@@ -264,8 +281,8 @@ def test_large_tensors(act, dtype, device):
 @pytest.mark.parametrize("element", (torch.float32, torch.bfloat16), ids=str)
 def test_large_rows(device, element, columns):
     """Beyond what stays in a cache, with vectors: rows that begin at a cache line, and not."""
-    rows = (10 << 20) // columns * (4 // element.itemsize)
-    x, residual = (values(rows, columns, dtype=element, device=device) for _ in range(2))
+    rows = LARGE // (columns * element.itemsize) + 300
+    x, residual = (many_values(rows, columns, dtype=element, device=device) for _ in range(2))
     vectors = {name: values(columns, dtype=element, device=device) for name in ("scale", "bias")}
     result = torch.ops.fastact.fused_relu(x, residual=residual, **vectors)
     for start in (0, rows // 2 - 1, rows - 3):
@@ -562,39 +579,48 @@ def test_the_order_of_sums(device, shape, number):
 
 
 def test_compiled_autograd(device, fresh_compiler):
+    """Two sets of operands in one graph: those whose backward pass reads self, and z."""
     (act,) = (a for a in REPRESENTATIVES if a.name == "selu")
-    for names in (("bias", "gate"), ("bias", "residual")):
-        x, operands = smooth(act, (6, 8), names, device, torch.float32)
-        wanted = (x, *operands.values())
-        expected = torch.autograd.grad(fused(act, x, **operands).sum(), wanted)
-        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
-            fused(act, x, **operands).sum().backward()
-        for t, gradient in zip(wanted, expected):
-            close(t.grad, gradient)
+    cases = [
+        smooth(act, (6, 8), names, device, torch.float32)
+        for names in (("bias", "gate"), ("bias", "residual"))
+    ]
+    wanted = [t for x, operands in cases for t in (x, *operands.values())]
+
+    def loss():
+        return sum(fused(act, x, **operands).sum() for x, operands in cases)
+
+    expected = torch.autograd.grad(loss(), wanted)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+        loss().backward()
+    for t, gradient in zip(wanted, expected):
+        close(t.grad, gradient)
 
 
 def test_compiled_autograd_of_gradients_of_gradients(device, fresh_compiler):
     """z, which the kernel writes, has a node of its own."""
     (act,) = (a for a in ACTIVATIONS if a.name == "silu")
+    cases = []
     for names in (("bias", "residual"), ("scale", "bias", "residual")):
         x, operands = smooth(act, (6, 8), names, device, torch.float32)
         if "scale" in names:
             operands["scale"] = operands["scale"].detach()
-        wanted = [t for t in (x, *operands.values()) if t.requires_grad]
+        cases.append((x, operands, [t for t in (x, *operands.values()) if t.requires_grad]))
+    wanted = [t for *_, leaves in cases for t in leaves]
 
-        def first(x=x, operands=operands, wanted=wanted):
-            result = fused(act, x, **operands)
-            return sum(
-                t.square().sum()
-                for t in torch.autograd.grad(result.sum(), wanted, create_graph=True)
-            )
+    def squares():
+        return sum(
+            t.square().sum()
+            for x, operands, leaves in cases
+            for t in torch.autograd.grad(fused(act, x, **operands).sum(), leaves, create_graph=True)
+        )
 
-        expected = torch.autograd.grad(first(), wanted)
-        squares = first()
-        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
-            squares.backward()
-        for t, gradient in zip(wanted, expected):
-            close(t.grad, gradient)
+    expected = torch.autograd.grad(squares(), wanted)
+    loss = squares()
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="aot_eager")):
+        loss.backward()
+    for t, gradient in zip(wanted, expected):
+        close(t.grad, gradient)
 
 
 def test_torchscript(device):
@@ -660,7 +686,9 @@ def test_in_place_where_no_derivative_is_wanted(device, fresh_compiler):
             in_place(act, x, residual=values(2, 4, 3, device=device))
         functional = torch.func.functionalize(lambda x: in_place(act, x.clone(), bias=bias))
         assert_same_bits(functional(x), expected)
-        compiled = torch.compile(lambda x: in_place(act, x.clone(), bias=bias), fullgraph=True)
+        compiled = torch.compile(
+            lambda x: in_place(act, x.clone(), bias=bias), fullgraph=True, backend="aot_eager"
+        )
         assert_same_bits(compiled(x), expected)
     with torch.no_grad():
         assert_same_bits(in_place(act, x.clone(), bias=wanted), expected)

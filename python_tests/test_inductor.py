@@ -616,19 +616,28 @@ def test_a_cpu_held_to_avx2(vectors, dtype):
         assert_bits_of_eager(result, expected)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
-def test_a_cpu_with_parameters(vectors, dtype):
-    x = values(1003, dtype=dtype)
-    x[:2] = torch.tensor([0.0, -0.0])
-    keep, zero = torch.ones_like(x, dtype=torch.bool), torch.zeros((), dtype=dtype)
+def test_a_cpu_with_parameters(vectors):
+    """Compiles all parameters in one function, with float32, float64 and a 16-bit type in turn."""
+    inputs = [values(1003, dtype=dtype) for dtype in DTYPES]
+    for x in inputs:
+        x[:2] = torch.tensor([0.0, -0.0])
+    keep = torch.ones_like(inputs[0], dtype=torch.bool)
+    zeros = [torch.zeros((), dtype=dtype) for dtype in DTYPES]
+    cases = [(i, case) for k, case in enumerate(PARAMETERS) for i in (0, 1, 2 + k % 2)]
 
-    def every(keep, zero, x):
-        return [between(lambda x: getattr(ops, name)(x, *parameters))(keep, zero, x)  # noqa: B023
-                for name, parameters in PARAMETERS]  # fmt: skip
+    def every(keep, zeros, inputs):
+        return [
+            between(lambda x: getattr(ops, name)(x, *parameters))(keep, zeros[i], inputs[i])  # noqa: B023
+            for i, (name, parameters) in cases
+        ]
 
-    results, _ = compiled(every, keep, zero, x)
-    for result, expected in zip(results, every(keep, zero, x)):
-        assert_bits_of_eager(result, expected)
+    results, _ = compiled(every, keep, zeros, inputs)
+    expected = every(keep, zeros, inputs)
+    for (i, case), found, wanted in zip(cases, results, expected, strict=True):
+        try:
+            assert_bits_of_eager(found, wanted)
+        except AssertionError as error:
+            raise AssertionError(f"{case}, {DTYPES[i]}: {error}") from error
 
 
 @pytest.mark.slow
@@ -663,18 +672,18 @@ def test_a_cpu_trains(vectors):
     torch.testing.assert_close(found, gradients(network, x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
-def test_a_cpu_alone(vectors, dtype):
-    """For few elements, a call takes longer than Inductor's loop."""
-    acts = [act for act in ACTIVATIONS if act.name in ("relu", "gelu", "selu")]
-    x = values(64, 64, dtype=dtype)
+def test_a_cpu_alone(vectors):
+    """For few elements, a call takes longer than Inductor's loop. Tests each type with one
+    activation; test_a_cpu_has_the_operators_bits() tests all of them."""
+    inputs = [values(64, 64, dtype=dtype) for dtype in DTYPES]
 
-    def f(x):
-        return [act.op((x @ x).view(-1)) for act in acts]
+    def f(*inputs):
+        return [op((x @ x).view(-1)) for op, x in
+                zip((ops.relu, ops.gelu, ops.gelu, ops.selu), inputs)]  # fmt: skip
 
-    results, code = compiled(f, x)
+    results, code = compiled(f, *inputs)
     assert not calls(code)
-    for result, expected in zip(results, f(x), strict=True):
+    for result, expected in zip(results, f(*inputs), strict=True):
         assert_bits_of_eager(result, expected)
 
 
@@ -757,9 +766,9 @@ def assert_all_inlined(function, *args):
     """Asserts that no operator is called, and that all results have eager's bits and strides."""
     results, code = compiled(function, *args)
     assert not calls(code), calls(code)
-    assert_same = assert_same_bits if args[0].is_cuda else assert_bits_of_eager
     for i, (found, expected) in enumerate(zip(results, function(*args), strict=True)):
         assert found.stride() == expected.stride(), i
+        assert_same = assert_same_bits if found.is_cuda else assert_bits_of_eager
         try:
             assert_same(found, expected)
         except AssertionError as error:
@@ -791,24 +800,29 @@ def test_fused_operators(inlining, dtype):
     assert_all_inlined(every, keep, zero, x, *operands.values())
 
 
-@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=dtype_name)
-def test_fused_operators_along_channels(inlining, dtype):
+def test_fused_operators_along_channels(inlining):
     """Tests dim=1 in both memory formats, and a gate that broadcasts."""
     (silu,) = (act for act in ACTIVATIONS if act.name == "silu")
-    x, residual = (values(2, 5, 7, 9, dtype=dtype, device=inlining) for _ in range(2))
     scale, bias = (values(5, device=inlining) for _ in range(2))
-    gate = values(2, 5, 1, 1, dtype=dtype, device=inlining)
-    keep, zero = torch.ones((), dtype=torch.bool, device=inlining), torch.zeros_like(x[0, 0, 0, 0])
-    last = [t.to(memory_format=torch.channels_last) for t in (x, residual)]
+    keep = torch.ones((), dtype=torch.bool, device=inlining)
+    cases = []
+    for dtype in (torch.float32, torch.bfloat16):
+        tensors = [values(2, 5, 7, 9, dtype=dtype, device=inlining) for _ in range(2)]
+        others = (
+            values(2, 5, 1, 1, dtype=dtype, device=inlining),
+            torch.zeros_like(tensors[0][0, 0, 0, 0]),
+        )
+        last = [t.to(memory_format=torch.channels_last) for t in tensors]
+        cases += [(*tensors, *others), (*last, *others)]
 
-    def both(keep, zero, scale, bias, gate, *tensors):
+    def every(keep, scale, bias, cases):
         results = []
-        for x, residual in (tensors[:2], tensors[2:]):
+        for x, residual, gate, zero in cases:
             operands = {"scale": scale, "bias": bias, "residual": residual, "gate": gate, "dim": 1}
             results.append(between(lambda x: fused(silu, x, **operands))(keep, zero, x))  # noqa: B023
         return results
 
-    assert_all_inlined(both, keep, zero, scale, bias, gate, x, residual, *last)
+    assert_all_inlined(every, keep, scale, bias, cases)
 
 
 def test_two_halves(inlining):
@@ -827,18 +841,24 @@ def test_two_halves(inlining):
 
 
 @pytest.mark.usefixtures("rounds_as_eager")
-@pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
-def test_fused_operators_with_precision_casts(inlining, dtype):
-    x, y = (values(1003, dtype=dtype, device=inlining) for _ in range(2))
+def test_fused_operators_with_precision_casts(inlining):
+    tensors = [values(1003, dtype=dtype, device=inlining)
+               for dtype in (torch.bfloat16, torch.float16) for _ in range(2)]  # fmt: skip
     names = ("silu", "gelu", "leaky_relu")
     acts = [act for act in ACTIVATIONS if act.name in names and act.defaults is None]
-    if not torch.equal(torch.compile(lambda x, y: x * 1.5 + y)(x, y), x * 1.5 + y):
+
+    def f(*tensors):
+        pairs = tensors[:2], tensors[2:]
+        return [x * 1.5 + y for x, y in pairs] + [
+            fused(act, x * 1.5 + y, residual=y, gate=x + y) * y + 0.25
+            for act in acts for x, y in pairs
+        ]  # fmt: skip
+
+    own, *_ = compiled(f, *tensors)
+    if not all(map(torch.equal, own[:2], f(*tensors)[:2])):
         pytest.skip("this torch ignores emulate_precision_casts on CPUs")
-
-    def f(x, y):
-        return [fused(act, x * 1.5 + y, residual=y, gate=x + y) * y + 0.25 for act in acts]
-
-    assert_all_inlined(f, x, y)
+    torch._dynamo.reset()
+    assert_all_inlined(f, *tensors)
 
 
 @pytest.mark.slow
@@ -950,12 +970,15 @@ def test_every_key_has_the_digest(monkeypatch):
         torch.compile(lambda x: x * 3 + 1)(torch.ones(7))
         return counters["inductor"]["fxgraph_cache_hit"]
 
+    hits()
+    assert hits() == 1
     parts = ((lowerings.assembly, "file_digest"), (lowerings.vectors, "file_digest"),
              (lowerings, "_sources"))  # fmt: skip
     for part in parts:
-        for build in (uuid.uuid4(), uuid.uuid4()):
-            monkeypatch.setattr(*part, lambda: str(build))  # noqa: B023
-            assert [hits(), hits()] == [0, 1]
+        build = str(uuid.uuid4())
+        monkeypatch.setattr(*part, lambda build=build: build)
+        assert hits() == 0
+    assert hits() == 1
 
 
 class Gpus:

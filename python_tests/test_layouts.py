@@ -1,6 +1,7 @@
 """How results lie in memory: as those of PyTorch's operator of the same name, and on Meta and as
 fake tensors, with numbers or with symbols for sizes, as the kernels lay them out."""
 
+import functools
 import itertools
 import random
 
@@ -219,8 +220,8 @@ def test_fake_tensors_lie_as_real_ones(act, order, dynamic):
     mixed = [(t[0].to(torch.bfloat16), *t[1:]) for t in operands(order) if order > 0]
     cases = random.Random(order).sample(cases, min(len(cases), 20))
     cases += random.Random(order).sample(mixed, min(len(mixed), 8))
+    convert = functools.cache(fake_of(FakeTensorMode(shape_env=ShapeEnv()), dynamic))
     for real in cases:
-        convert = fake_of(FakeTensorMode(shape_env=ShapeEnv()), dynamic)
         result, expected = act.ladder(*map(convert, real)), act.ladder(*real)
         assert (numbers(result), result.device) == (lies(expected), expected.device)
 

@@ -1,15 +1,13 @@
 """Loading the library, its build_info(), and the libraries that it links."""
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
 import torch
 
-from support import build_info, library_path, run_python
+from support import build_info, library_path, python, run_python
 
 
 def test_loading_twice_is_harmless():
@@ -86,10 +84,7 @@ import os, torch
 torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
 print(hasattr(torch.ops.fastact, "selu"))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "FASTACT_LIBRARY": str(changed)}, capture_output=True, text=True,
-    )  # fmt: skip
+    done = python("-c", script, environment={"FASTACT_LIBRARY": str(changed)})
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
     version = ".".join(build_info()["torch"].split(".")[:2])
     assert re.match(

@@ -133,7 +133,7 @@ def test_backward_operator_saves_only_what_the_needed_gradients_take(act, device
     assert {t.data_ptr() for t in saved} == {x.data_ptr(), grad.data_ptr()}
 
 
-def test_saved_memory_is_freed_after_backward(act):
+def test_saved_memory_is_freed_after_backward(act, few_objects):
     """The input of a result-saving activation, and everything after backward, can be collected."""
     leaf = values(1000).requires_grad_()
     z = leaf * 1
@@ -157,7 +157,7 @@ def test_saved_memory_is_freed_after_backward(act):
     ),
     ids=("functional", "in_place", "in_place_on_view"),
 )
-def test_dropped_graph_is_freed(act, device, call):
+def test_dropped_graph_is_freed(act, device, call, few_objects):
     """A node that saves its own result must not keep itself alive."""
 
     class Token:

@@ -5,8 +5,6 @@ The bits are FastAct's. Everything else is compared with the same call without a
 
 import itertools
 import math
-import subprocess
-import sys
 import threading
 import warnings
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from support import (
     library_path,
     make,
     package_path,
+    python,
     run_python,
     smooth_values,
     values,
@@ -563,9 +562,7 @@ def aten_library():
 def test_loading(load):
     """Loading one library loads the other one, without output."""
     script = f"path = {str(aten_library())!r}\n{BEFORE}{load}\n{SAYS}"
-    done = subprocess.run(
-        [sys.executable, "-W", "always", "-c", script], capture_output=True, text=True
-    )
+    done = python("-W", "always", "-c", script)
     assert done.returncode == 0 and int(done.stdout) > 70, done.stderr
     assert done.stderr == ""
 
@@ -637,7 +634,7 @@ torch.ops.load_library({str(other)!r})
 torch.ops.load_library({str(aten_library())!r})
 print(hasattr(torch.ops.fastact_aten, "begin"))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python("-c", script)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
     assert (
         done.stderr.startswith("fastact: expected libfastact.so of version 0.1.0 (revision ")

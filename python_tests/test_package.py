@@ -2,14 +2,13 @@
 
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from support import REPOSITORY, build_info, library_path, package_path
+from support import REPOSITORY, build_info, package_path, python
 
 import fastact  # isort: skip
 from fastact import _library  # isort: skip
@@ -27,10 +26,7 @@ WORKS = "print(torch.ops.fastact.selu(torch.ones(3)).shape[0], fastact.library_p
 def run(script, package=None):
     """Imports a package in a new process. Returns (exit code, stdout, last line of stderr)."""
     path = (package or package_path()).parent
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script], text=True, capture_output=True,
-        env={"PYTHONPATH": str(path), "LIBRARY": str(library_path())},
-    )  # fmt: skip
+    done = python("-W", "error", "-c", script, environment={"PYTHONPATH": str(path)})
     return done.returncode, done.stdout.strip(), (done.stderr.strip().splitlines() or [""])[-1]
 
 
@@ -87,8 +83,8 @@ def test_importing_registers_the_operators():
         "torch.ops.load_library(PATH)",
         "ctypes.CDLL(PATH)",
         # The library of a C++ installation of the same version.
-        "torch.ops.load_library(os.environ['LIBRARY'])",
-        "ctypes.CDLL(os.environ['LIBRARY'])",
+        "torch.ops.load_library(os.environ['FASTACT_LIBRARY'])",
+        "ctypes.CDLL(os.environ['FASTACT_LIBRARY'])",
     ),
 )
 def test_a_library_that_is_loaded_already_is_not_loaded_again(before):

@@ -96,16 +96,6 @@ class HeapUse(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in HEAP_USE.split()]
 
 
-@pytest.fixture
-def few_objects():
-    """Freezes existing objects, so that garbage collection around each measurement visits only the
-    test's own ones. Visiting all objects of pytest and torch takes up to a second."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 def heap_bytes():
     """Returns the bytes in use in the C library's heap; resident memory only counts pages."""
     library = ctypes.CDLL(None)

@@ -118,8 +118,8 @@ def networks(found: stored.Stored) -> list[str]:
         "it fuses only [some activations](guides/fusing.md#what-is-not-fused); in these networks, "
         "that is Mish. It replaces the others individually.",
         "",
-        "Most of the gain comes from the batch norms: ConvNeXt and ViT contain none and gain "
-        "nothing on the GPU. For inference, you can instead fold batch norms into the convolutions "
+        "On the GPU, most of the gain comes from the batch norms: ConvNeXt and ViT, which contain "
+        "none, gain nothing. For inference, you can instead fold batch norms into the convolutions "
         "with `torch.nn.utils.fusion.fuse_conv_bn_eval`. We did not measure this.",
         "",
     ]

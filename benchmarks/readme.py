@@ -85,8 +85,8 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         f"on an {result['machine']['name']}, bfloat16 activations of "
         f"{size_name(cells[0]['elements'])} elements run at {min(copies):.2f} to {max(copies):.2f} "
         "of a memory copy's speed. With `fastact.fuse_(model)`, bfloat16 inference runs at "
-        f"{listed(gains)} times the speed of eager PyTorch, because batch norms are fused "
-        "([all results](docs/performance.md), [slower cases](docs/performance.md#losses))",
+        f"{listed(gains)} times the speed of eager PyTorch, mostly because batch norms are "
+        "fused ([all results](docs/performance.md), [slower cases](docs/performance.md#losses))",
     )
 
 

@@ -281,7 +281,6 @@ def test_the_guide_names_what_is_fused_on_a_cpu():
     assert names_in(row) == fused
     few = f"fewer than {policy.FEWEST_ON_CPU:,} elements"
     assert f"on a CPU, tensors with {few}, unless a batch norm" in page
-    assert f"on a CPU for {few}" in page
 
 
 def test_readme_names_the_supported_versions_of_torch():

@@ -26,11 +26,11 @@ WIDTH = 120
 INTRODUCTION = """\
 # Performance
 
-A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. The implementations
-take turns, one sample of each per round, and their medians are compared. GPU times are taken
-between two CUDA events, with no operand in the L2 cache. On a CPU the calls repeat, so operands
-that fit into a cache stay there. `python -m fastact bench` compares the speed on your machine in a
-minute.
+A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. Samples are interleaved,
+one per implementation per round; ratios are of medians, and the spread of the samples is the range
+from the 10th to the 90th percentile. GPU times are taken between two CUDA events, with no operand
+in the L2 cache. CPU runs use a warm cache. `python -m fastact bench` compares the speed on your
+machine in a minute.
 """
 CLOSING = f"`{COMMAND}` writes this page and its figures from the JSON files that are linked above."
 
@@ -111,8 +111,16 @@ def networks(found: stored.Stored) -> list[str]:
         "## Networks",
         "",
         "Each network comes from torchvision or timm with random weights. FastAct runs the model "
-        "after `fastact.fuse_(model)`, which computes batch norm, residual sum and activation in "
-        "one pass. PyTorch computes the convolutions and matrix products, as in eager mode.",
+        "after `fastact.fuse_(model)`. PyTorch computes the convolutions and matrix products, as "
+        "in eager mode. `torch.compile` is Inductor in its default mode.",
+        "",
+        "On a GPU, `fuse_` computes batch norm, residual sum and activation in one pass. On a CPU "
+        "it fuses only [some activations](guides/fusing.md#what-is-not-fused); in these networks, "
+        "that is Mish. It replaces the others individually.",
+        "",
+        "On the GPU, most of the gain comes from the batch norms: ConvNeXt and ViT, which contain "
+        "none, gain nothing. For inference, you can instead fold batch norms into the convolutions "
+        "with `torch.nn.utils.fusion.fuse_conv_bn_eval`. We did not measure this.",
         "",
     ]
     for kind, result in sorted(found.networks.items(), reverse=True):
@@ -131,6 +139,8 @@ def networks(found: stored.Stored) -> list[str]:
             f"{layout}.",
             "",
             *table_of_networks(rows, batch),
+            spread_of_networks(rows),
+            "",
             *picture(
                 "networks", kind, f"Eager time divided by FastAct's: {', '.join(gains)}", command
             ),
@@ -153,13 +163,33 @@ def table_of_networks(rows: list[dict], batch: int) -> list[str]:
     return table(head, body)
 
 
+def spread_of_networks(rows: list[dict]) -> str:
+    """Says how far the samples spread, and for which networks the spreads of eager PyTorch and of
+    FastAct overlap."""
+    times = [time for row in rows for time in row["times"].values()]
+    farthest = max(abs(t[end] / t["median"] - 1) for t in times for end in ("low", "high"))
+    pairs = [(row["times"]["PyTorch"], row["times"].get("fuse_")) for row in rows]
+    pairs = [(eager, ours) for eager, ours in pairs if ours]
+    common = sum(a["low"] <= b["high"] and b["low"] <= a["high"] for a, b in pairs)
+    text = f"The spreads reach {100 * farthest:.1f} % from the median. Those of eager PyTorch and "
+    text += f"FastAct overlap for {common or 'none'} of the {len(pairs)} networks"
+    return text + (", so a ratio near 1 may be noise." if common else ".")
+
+
 # ---- Operators
 
 
 def operators(found: stored.Stored) -> list[str]:
     if not found.operators:
         return []
-    lines = ["## Operators", ""]
+    lines = [
+        "## Operators",
+        "",
+        "The counts below compare medians at one size, on a CPU with one thread. [Losses](#losses) "
+        "covers more sizes and numbers of threads, but omits differences within the spread, so the "
+        "two lists differ.",
+        "",
+    ]
     for kind, name in KINDS.items():
         if kind in found.operators:
             lines += operators_of(kind, name, found.operators[kind])
@@ -177,7 +207,7 @@ def operators_of(kind: str, name: str, result: dict) -> list[str]:
     best = max(shown, key=lambda cell: ratio(cell, "pytorch"))
     copies = [] if where["device"] == "cpu" else beside_the_copy(shown)
     summary = (
-        f"Of the figure's {len(shown)} combinations of operator, type and direction, FastAct is "
+        f"Of the figure's {len(shown)} combinations of operator, dtype and direction, FastAct is "
         f"faster in {faster} and slower in {slower}; differences of up to {100 * EQUAL:g} % do not "
         f"count. The largest ratio is {ratio(best, 'pytorch'):.1f} ({label(best)})."
     )
@@ -223,7 +253,12 @@ def beside_the_copy(cells: list[dict]) -> list[str]:
         for form in plots.FORMS:
             found = [ratio(c, "copy") for c in cells if (c["dtype"], c["form"]) == (dtype, form)]
             spreads.append(f"{dtype} {form} {min(found):.2f} to {max(found):.2f}")
-    return [f"A copy's time divided by FastAct's, lowest and highest: {'; '.join(spreads)}.", ""]
+    return [
+        "Speed relative to a copy of the same number of bytes, lowest to highest: "
+        f"{'; '.join(spreads)}. Like a backward pass, the copy to which it is compared reads two "
+        "tensors and writes one.",
+        "",
+    ]
 
 
 def label(cell: dict) -> str:
@@ -269,10 +304,9 @@ def losses(found: stored.Stored) -> list[str]:
         "",
         "The table lists every operator that is slower than PyTorch's, by more than 2 % and by "
         "more than the spread of the samples, with its smallest ratio. It covers "
-        f"{' and '.join(dtypes)} at these sizes and thread counts: {'; '.join(extents)}. Most "
-        "losses have one of two reasons. PyTorch computes less, as its largest error shows; or the "
-        "operator takes only a few instructions, and returning the same NaN for every NaN costs "
-        "more.",
+        f"{' and '.join(dtypes)} at these sizes and thread counts: {'; '.join(extents)}. In most "
+        "cases, either PyTorch does less work, at the price of a larger error (last column), or "
+        "the operator is so cheap that canonicalizing NaN is a noticeable share of it.",
         "",
     ]
     if not keys:
@@ -287,7 +321,7 @@ def losses(found: stored.Stored) -> list[str]:
             [
                 f"`{op.partition('-')[0]}` {dtype} {form}",
                 *texts,
-                proven.error_text(error),
+                proven.error_text(error) + proven.where_infinite(op, dtype, error, form),
             ]
         )
     head = ["", *(KINDS[kind] for kind in kinds), "PyTorch's largest error (ULP)"]
@@ -344,7 +378,10 @@ def calls(found: stored.Stored) -> list[str]:
         "## The cost of a call",
         "",
         f"Nanoseconds per call on {ELEMENTS} elements, the minimum of many rounds, for FastAct and "
-        "for PyTorch through the same API. On a GPU this is the time until the call is queued.",
+        "for PyTorch through the same API. On a GPU this is launch overhead only. In Python both "
+        "are called through `torch.ops`; PyTorch's own bindings, such as `torch.selu`, are faster "
+        "(`own` in the data). The data also contain `relu`. PyTorch's `selu` dispatches twice, "
+        "because it calls `elu`.",
         "",
     ]
     rows: dict[tuple, list[str]] = {}

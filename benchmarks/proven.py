@@ -24,6 +24,14 @@ def error_of_pytorch(op: str, dtype: str, order: int) -> float:
     return error_of_finite_inputs(state, "pytorch") if state else -1.0
 
 
+def where_infinite(op: str, dtype: str, error: float, form: str) -> str:
+    """Says at which finite input PyTorch's error is infinite, and what PyTorch returns there."""
+    found = states().get((op, dtype, int(form == "backward")), {}).get("pytorch", {})
+    if error != float("inf") or "max_at" not in found:
+        return ""
+    return f" ({found['max_result']} at x = {found['max_at']:.2g})".replace("nan", "NaN")
+
+
 def error_text(error: float) -> str:
     if error < 0:
         return ""

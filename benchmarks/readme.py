@@ -6,7 +6,7 @@ from pathlib import Path
 import plots
 import proven
 import stored
-from cells import SIXTEEN_BITS
+from cells import SIXTEEN_BITS, size_name
 from measure import ratio
 from op_table import OPERATORS
 
@@ -20,7 +20,7 @@ def listed(words: list[str]) -> str:
 
 def measured(found: stored.Stored, docs: Path = stored.DOCS) -> str:
     """Returns README's table of measurements, with links to the pages."""
-    rows = [row for row in (bits(docs), accurate(), fast(found), complete()) if row]
+    rows = [row for row in (bits(docs), accurate(), fast(found), integrated()) if row]
     return "\n".join(
         ["| | |", "|---|---|", *(f"| **{name}** | {text} |" for name, text in rows), ""]
     )
@@ -33,14 +33,17 @@ def bits(docs: Path) -> tuple[str, str] | None:
     runs = json.loads(path.read_text())
     newest = max(runs, key=lambda run: run["date"])
     gpus = {run["machine"] for run in runs if run["instruction_set"] == "CUDA"}
+    capabilities = sorted({gpu.rpartition("(")[2].rstrip(")") for gpu in gpus})
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
+    sample = "a fixed sample of 1/256 of the inputs" if newest["of"] == "part" else "all inputs"
     return (
         "Same bits",
-        "on CPUs and GPUs, for any tensor length, and in float32 and float64 also under "
-        f"`torch.compile` ([what is covered](docs/explanation/bits.md)); {newest['digests']:,} "
-        f"hashes over {newest['results'] / 1e9:.1f} billion results are the same on "
-        f"[{len(sets)} CPU instruction sets and {len(gpus)} GPUs](docs/digests.md); "
-        "`python -m fastact verify` checks your machine",
+        "on CPUs and GPUs and at any tensor length; under Inductor (`torch.compile`), in float32 "
+        "and float64 only ([what is covered](docs/explanation/bits.md#what-is-covered)); "
+        f"{newest['digests']:,} digests of {newest['results'] / 1e9:.1f} billion results "
+        f"({sample}) are the same on [{len(sets)} CPU instruction sets and {len(gpus)} GPUs of "
+        f"compute capability {listed(capabilities)}](docs/digests.md); `python -m fastact verify` "
+        "checks your machine",
     )
 
 
@@ -62,7 +65,7 @@ def accurate() -> tuple[str, str]:
         "Accurate",
         f"16-bit results are {rounded}, float32 values are within {value:.2f} ULP for all 4.3 "
         f"billion inputs; PyTorch's GELU is off by {gelu / 1e6:.0f} million ULP in its negative "
-        "tail ([proof](docs/accuracy.md))",
+        "tail, where it returns 0 instead of a tiny number ([proof](docs/accuracy.md))",
     )
 
 
@@ -79,16 +82,17 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     ]
     return (
         "Fast",
-        f"in bfloat16 on an {result['machine']['name']}, activations run at {min(copies):.2f} to "
-        f"{max(copies):.2f} of a memory copy's speed, and inference after `fastact.fuse_(model)` "
-        f"at {listed(gains)} times the speed of eager PyTorch ([all results](docs/performance.md), "
-        "[slower cases](docs/performance.md#losses))",
+        f"on an {result['machine']['name']}, bfloat16 activations of "
+        f"{size_name(cells[0]['elements'])} elements run at {min(copies):.2f} to {max(copies):.2f} "
+        "of a memory copy's speed. With `fastact.fuse_(model)`, bfloat16 inference runs at "
+        f"{listed(gains)} times the speed of eager PyTorch, mostly because batch norms are "
+        "fused ([all results](docs/performance.md), [slower cases](docs/performance.md#losses))",
     )
 
 
-def complete() -> tuple[str, str]:
+def integrated() -> tuple[str, str]:
     return (
-        "Complete",
+        "Integrated",
         f"{len(OPERATORS) + 1} activations, derivatives of any order, `torch.func`, "
         "`torch.compile`, TorchScript, AOTInductor, DTensor, C++ "
         "([reference](docs/reference/index.md))",

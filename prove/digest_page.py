@@ -28,9 +28,9 @@ lengths that leave *tails*, and by several *threads*.
 """
 CHANGING = """\
 The table counts how many results for {elements:,} standard normal inputs differ in their bits from
-those of one call on the CPU: when each result is computed alone (length), by `torch.compile` on the
-CPU (compile), and on the GPU (device). Measured on {machine} with torch {torch}, {date}. Data:
-[changes.json](digests/changes.json). Command: `python benchmarks/changes.py`."""
+those of one call on the CPU: when each result is computed alone (length), when Inductor compiles
+the call for the CPU (compile), and on the GPU (device). Measured on {machine} with torch {torch},
+{date}. Data: [changes.json](digests/changes.json). Command: `python benchmarks/changes.py`."""
 
 
 def write(folder: Path) -> None:

@@ -145,16 +145,17 @@ where an enclosure leaves two possible results.
 ## What is promised, and what is tested
 
 With default parameters, every value and derivative in bfloat16 and float16 is correctly rounded,
-and so is each float32 value of SELU, ELU and CELU. The other float32 values are within 2 ULP, the
-first three derivatives within {float32}. In float64 values are within 1.5 ULP, the first three
-derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish). Where the terms of a
-float64 derivative cancel, the bound is the same number of ULP, but of 1/16. With any other finite
-parameters a bound is at least 0.51 ULP (2 for float32 Softplus), and float64's are twice as large.
-[Each operator's page](reference/operators.md) lists its bounds, and plots its error against x. The
-contract consists of these bounds and of rules for infinities, NaN, subnormal numbers and the sign
-of zero.
+and so is each float32 value of SELU, ELU, CELU and of [some activations without an
+exponential](faq.md#why-are-float32-results-not-all-correctly-rounded). The other float32 values are
+within 2 ULP, the first three derivatives within {float32}. In float64 values are within
+1.5 ULP, the first three derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish).
+Where the terms of a float64 derivative cancel, the bound is the same number of ULP, but of 1/16.
+With any other finite parameters a bound is at least 0.51 ULP (2 for float32 Softplus), and
+float64's are twice as large. [Each operator's page](reference/operators.md) lists its bounds, and
+plots its error against x. The contract consists of these bounds and of rules for infinities, NaN,
+subnormal numbers and the sign of zero.
 
-`make prove` tests every activation in every type to the third derivative, and `prelu` to the
+`make prove` tests every activation in every dtype to the third derivative, and `prelu` to the
 second. It covers all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27
 inputs of float64 and of float32's f'''. The recorded runs used smaller samples: [what is not
 proven](#what-is-not-proven) lists their sizes and what the record lacks. To run a part of the
@@ -225,7 +226,7 @@ def wrapped(text):
 def page(found):
     broken = [state for state in found.values() if is_broken(state)]
     told = (
-        f"{len(found):,} combinations of activation, parameters, type and derivative were tested, "
+        f"{len(found):,} combinations of activation, parameters, dtype and derivative were tested, "
     )
     told += f"{sum(state['inputs'] for state in found.values()):,} inputs in all. "
     told += "The contract holds for every one." if not broken else "The contract is broken for: "

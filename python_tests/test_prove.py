@@ -494,7 +494,7 @@ def test_the_report_says_what_it_lacks(report_to):
     save(report_to, "other", act, torch.float16, 0, 1 << 15)  # interrupted
     assert report.write(report_to) == 0
     text = " ".join((report_to / "accuracy.md").read_text().split())
-    assert "3 combinations of activation, parameters, type and derivative" in text
+    assert "3 combinations of activation, parameters, dtype and derivative" in text
     assert "8,590,000,128 inputs in all. The contract holds for every one." in text
     assert f"bfloat16 f: {OPERATORS[1].id}" in text and "float16 f: all" in text
     assert "float32 f''': all" in text and "prelu by weight" in text

@@ -145,8 +145,8 @@ def test_the_page_shows_every_kind_of_result(written):
 def test_a_ratio_close_to_1_is_neither_faster_nor_slower(written):
     for over, faster, slower in ((1.015, 0, 0), (0.985, 0, 0), (1.03, 32, 0), (0.97, 0, 32)):
         page, _ = written(cuda=operators("cuda", over))
-        counted = f"32 combinations of operator, type and direction, FastAct is faster in {faster} "
-        counted += f"and slower in {slower};"
+        counted = "32 combinations of operator, dtype and direction, FastAct is "
+        counted += f"faster in {faster} and slower in {slower};"
         assert counted in in_one_line(page)
         assert ("\nNone.\n" in page) == (slower == 0)
 
@@ -261,7 +261,8 @@ def test_the_committed_page_is_current(tmp_path):
 def test_readmes_table_quotes_the_stored_results():
     part = readme.measured(stored.load())
     assert part in README.read_text()
-    assert {"Same bits", "Accurate", "Fast", "Complete"} == set(re.findall(r"\*\*(.*?)\*\*", part))
+    names = re.findall(r"\*\*(.*?)\*\*", part)
+    assert names == ["Same bits", "Accurate", "Fast", "Integrated"]
 
 
 def test_every_figure_of_the_pages_has_an_alternative_text():

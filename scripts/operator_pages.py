@@ -64,7 +64,7 @@ ENDS = {
 
 TYPES = (
     "Shapes: any, with any strides; the result has the strides of PyTorch's elementwise operators.",
-    "The types are float32, float64, bfloat16 and float16. Any other type raises a "
+    "The dtypes are float32, float64, bfloat16 and float16. Any other dtype raises a "
     "`NotImplementedError`. [Other limits](../operators.md#what-is-not-possible).",
 )
 
@@ -218,8 +218,8 @@ def in_place(act: Activation) -> str:
     if act.saves == "result":
         return "In place the gradient comes from the result, which determines it exactly."
     return (
-        "The gradient cannot be computed from the result: under autograd the in-place form keeps a "
-        "copy of its input."
+        "FastAct computes the gradient from the input, not from the result: under autograd the "
+        "in-place form keeps a copy of its input."
     )
 
 
@@ -261,7 +261,7 @@ def prelu() -> Operator:
     wrong = {
         "a weight for 4 of 3 channels": torch.ones(4),
         "a weight of 2 dimensions": torch.ones(3, 1),
-        "a weight of another type": torch.ones(3, dtype=torch.float64),
+        "a weight of another dtype": torch.ones(3, dtype=torch.float64),
     }
     refused = []
     for what, value in wrong.items():
@@ -305,7 +305,7 @@ def prelu() -> Operator:
             *TYPES,
             "There is no in-place form and no `out=`, as in PyTorch.",
             "The weight contains one element, or one for each channel (`x.size(1)`; 1 where `x` "
-            "has one dimension). It has the type and the device of `x`.",
+            "has one dimension). It has the dtype and the device of `x`.",
             *refused,
             "PyTorch sums the weight's gradient over all elements that share a weight; the "
             "rounding of that sum is PyTorch's.",

@@ -25,7 +25,8 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     Compiles the model in place, like `model.compile(backend="fastact")`: TorchDynamo captures the
     model when it is called, and checks its guards at each call. Eager kernels compute the captured
     graphs, in inference and in training. Modules, parameters, buffers and state_dict do not change.
-    docs/guides/fusing.md lists what is fused.
+    docs/guides/fusing.md lists what is fused. Fusing can change the last digits, and what is fused
+    depends on the device; `replace_` gives the same bits on every supported device.
 
     The returned report lists the replaced operations by line of the program, and for each other
     activation the reason why it was left. It grows with each captured graph, and is empty before

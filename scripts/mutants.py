@@ -1,6 +1,6 @@
 """Shows which tests catch which deliberate breaks of the library.
 
-    python scripts/mutants.py [--only TEXT] [--nth N] [--groups A,B] [--first] [--keep FOLDER]
+    python scripts/mutants.py [--only TEXT] [--nth N] [--groups A,B] [--first] [--uncaught]
 
 Builds one copy of the tree that contains all breaks of scripts/mutant_list.py. The environment
 variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/, the slow tests
@@ -273,6 +273,8 @@ class Laboratory:
                     process.wait()
                     self.running.discard(process)
             text = output.read_text(errors="replace")
+        if self.is_stopped:
+            raise Failure("the tests were stopped.")
         statuses = {None: "timed out", 0: "passed", NO_TESTS: "has no test here"}
         return Outcome(statuses.get(code, "failed"), time.monotonic() - start, text)
 
@@ -455,6 +457,8 @@ def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
     seconds = laboratory.untouched(groups, options.limit)
     groups = [group for group in groups if group.name in seconds]
     results = read_page(PAGE.read_text()) if PAGE.exists() else {}
+    if options.uncaught:
+        breaks = [case for case in breaks if not results.get(case.name, Result()).caught]
     every = {name for result in results.values() for name in result.tried()}
     every &= set(every_group(laboratory.tree.build_folder))
     every |= {group.name for group in groups}
@@ -491,6 +495,7 @@ def main() -> int:
     add("--nth", type=int, default=1, metavar="N", help="of these breaks, only every N-th")
     add("--groups", metavar="A,B", help="test files and programs, such as test_jit")
     add("--first", action="store_true", help="stop at the first group that catches a break")
+    add("--uncaught", action="store_true", help="only breaks that the page knows no group for")
     add("--jobs", type=int, default=os.cpu_count() or 2, help="compilers, and breaks at a time")
     add("--limit", type=float, default=900, help="seconds that a group may take at most")
     add("--keep", type=Path, metavar="FOLDER", help="a work folder that is kept and used again")

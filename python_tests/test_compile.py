@@ -83,7 +83,7 @@ def assert_compiled_equals_eager(compiled, function, act, device, shapes=((4, 6)
 
 @pytest.mark.parametrize("act, dynamic", zip(ACTS, (False, True, None)), ids=KINDS)
 def test_aot_autograd(act, device, dynamic):
-    """test_combinations.py compiles every operator with and without dynamic shapes."""
+    """test_combinations.py compiles every operator, in the nightly run also with dynamic shapes."""
     function = every_form(act)
     compiled = compile_whole(function, "aot_eager", dynamic)
     assert_compiled_equals_eager(compiled, function, act, device)

@@ -63,7 +63,7 @@ def accurate() -> tuple[str, str]:
     rounded = f"misrounded {small} times" if small else "correctly rounded"
     return (
         "Accurate",
-        f"16-bit results are {rounded}, float32 values are within {value:.2f} ULP for all 4.3 "
+        f"16-bit values are {rounded}, float32 values are within {value:.2f} ULP for all 4.3 "
         f"billion inputs; PyTorch's GELU is off by {gelu / 1e6:.0f} million ULP in its negative "
         "tail, where it returns 0 instead of a tiny number ([proof](docs/accuracy.md))",
     )

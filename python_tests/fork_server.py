@@ -65,4 +65,5 @@ def execute(*arguments):
 if __name__ == "__main__":
     command = next_command()
     become(command)
+    sys.orig_argv = [sys.executable, *command["arguments"]]  # with which a program restarts itself
     execute(*command["arguments"])

@@ -81,7 +81,7 @@ def assert_compiled_equals_eager(compiled, function, act, device, shapes=((4, 6)
         torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("act, dynamic", zip(ACTS, (False, True, None)), ids=KINDS)
+@pytest.mark.parametrize("act, dynamic", list(zip(ACTS, (False, True, None))), ids=KINDS)
 def test_aot_autograd(act, device, dynamic):
     """test_combinations.py compiles every operator, in the nightly run also with dynamic shapes."""
     function = every_form(act)

@@ -29,6 +29,16 @@ def test_a_fork_is_like_a_process(tmp_path, kind):
     assert (done.returncode, done.stderr) == (3, "")
 
 
+def test_a_program_in_a_fork_may_restart_itself():
+    script = """
+import os, sys
+if "FASTACT_SETTING" not in os.environ:
+    os.execve(sys.executable, sys.orig_argv, {**os.environ, "FASTACT_SETTING": "2"})
+print(os.environ["FASTACT_SETTING"], sys.argv[1:])
+"""
+    assert run_python("-c", script, "a") == "2 ['a']\n"
+
+
 def test_failures_of_a_fork():
     done = python("-W", "error", "-c", "import warnings; warnings.warn('a warning')")
     assert done.returncode == 1 and done.stderr.endswith("\nUserWarning: a warning\n")

@@ -2,7 +2,6 @@
 tests which operators are called instead."""
 
 import importlib
-import itertools
 import json
 import re
 import shutil
@@ -235,7 +234,8 @@ def test_a_convolutions_bias_is_added_with_it(act):
     assert not calls(code)
 
 
-@pytest.mark.parametrize("device, has_bias", itertools.product(("cpu", "meta"), (False, True)))
+@pytest.mark.parametrize("has_bias", (False, True))
+@pytest.mark.parametrize("device", ("cpu", "meta"))
 def test_who_adds_a_convolutions_bias(device, has_bias):
     """On a GPU Inductor adds the bias in a fused sum. On a CPU the convolution adds it."""
     is_alone = importlib.import_module("fastact._inductor.lowerings").is_alone

@@ -58,15 +58,14 @@ constexpr int64_t kLengths = 4200;
 // Returns every length up to two blocks, and a sample of longer ones. The sample is denser for
 // instruction sets whose loops are unrolled by hand. An emulated processor tries every length only
 // up to four of the longest vectors.
-std::vector<int64_t> lengths_for(cpu::InstructionSet set) {
+std::vector<int64_t> lengths_for([[maybe_unused]] cpu::InstructionSet set) {
   std::vector<int64_t> lengths;
-  const bool is_dense = set != cpu::InstructionSet::kBaseline && !kSlowBuild;
 #if defined(FASTACT_EMULATED)
   constexpr int64_t kEvery = 130;
   const int64_t step = 211;
 #else
   constexpr int64_t kEvery = 1100;
-  const int64_t step = is_dense ? 7 : 31;
+  const int64_t step = set != cpu::InstructionSet::kBaseline && !kSlowBuild ? 7 : 31;
 #endif
   for (int64_t n = 0; n <= kLengths; n += n < kEvery ? 1 : step) lengths.push_back(n);
   return lengths;

@@ -52,10 +52,11 @@ OF_DERIVATIVES = (
 # Modes that run every pair of values. The others reach FastAct's code in the same way, and differ
 # in what PyTorch does around it. They run a part of the calls, except in the nightly run.
 EVERY_PAIR = (
-    *OF_FORMULAS, "in_place", "out", "vmap", "backward_of_vmap", "func_jvp_of_vjp", SUMS, *COMPILED,
+    *OF_FORMULAS, "in_place", "out", "vmap", "backward_of_vmap", "func_jvp_of_vjp", SUMS,
+    BESIDE_INFERENCE, *COMPILED,
 )  # fmt: skip
 # The others run every third call. A fake tensor takes 0.3 s.
-EVERY_NTH = {"fake": 48, "bits": 2, BESIDE_INFERENCE: 1}
+EVERY_NTH = {"fake": 48, "bits": 2}
 INCOMING = ("full", "full expanded", "full transposed", "full strided")
 BATCHED = ("batched", "", "batched_last")
 # Random calls for each family in each mode. 2500 take `make fuzz` half an hour.

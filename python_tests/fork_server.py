@@ -19,7 +19,6 @@ import torch  # noqa: F401
 
 def next_command():
     """Forks for each command. Returns only in the forks."""
-    gc.freeze()  # no collection in a fork visits, and so copies, the objects of torch
     replies = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         if (child := os.fork()) == 0:
@@ -63,6 +62,7 @@ def execute(*arguments):
 
 
 if __name__ == "__main__":
+    gc.freeze()  # no collection in a fork visits, and so copies, the objects of torch
     command = next_command()
     become(command)
     sys.orig_argv = [sys.executable, *command["arguments"]]  # with which a program restarts itself

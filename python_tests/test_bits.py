@@ -25,7 +25,7 @@ def available_instruction_sets():
 
 @functools.cache
 def here():
-    """Returns the digests of this process. No fixture, which a test that is skipped would make."""
+    """Returns the digests of this process. A fixture would be computed for skipped tests, too."""
     return digests.digests()
 
 

@@ -89,7 +89,7 @@ def calls_of_layout(name, layout, mode):
     grad = "" if mode in WITHOUT_GRADIENTS else " grad"
     for row in [row for row in family(name) if row.is_representative][:2]:
         operands = [o for o in row.operands if o.name != "weight"]
-        # Meta tensors of all types take the same way.
+        # One dtype is enough on Meta, where layouts do not depend on it.
         for i, dtype in enumerate(DTYPES[:1] if mode == "meta" else DTYPES):
             chosen = operands[i - 1 : i] if i else operands
             if mode in IN_PLACE:

@@ -29,12 +29,12 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")
 LETTERS = os.fsdecode(b"a\xffb\nc")  # neither valid UTF-8 nor one line
 
 
-# Imports torch once, with the parts of it that `info` imports. Forks for each command, which is a
-# line of JSON on standard input. The fork ends as `python -m fastact` does.
+# A fork server that has also imported what `info` imports. A fork ends as `python -m fastact` does.
 SERVER = """
-import json, os, resource, sys
+import os, resource, sys
 import torch._inductor.lowering, torch.distributed.tensor
 from fastact.__main__ import main
+from fork_server import next_command
 
 def redirect(number, target):
     if target == "closed":
@@ -46,16 +46,7 @@ def redirect(number, target):
     if reader is not None:
         os.close(reader)
 
-def next_command(replies):
-    for line in sys.stdin:
-        order = json.loads(line)
-        if os.fork() == 0:
-            return order
-        replies.write(f"{os.waitstatus_to_exitcode(os.wait()[1])}\\n")
-        replies.flush()
-    sys.exit()
-
-order = next_command(os.fdopen(os.dup(1), "w"))
+order = next_command()
 if order["limit"]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (order["limit"], order["limit"]))
 redirect(1, order["stdout"])
@@ -72,7 +63,8 @@ def server(folder, **environment):
     stdout and stderr: "closed", "no reader" or a file, by default one in `folder`. limit: bytes of
     the largest file that may be written. before: Python code that runs first.
     """
-    environment = {**os.environ, "PYTHONPATH": str(package_path().parent), **environment}
+    path = os.pathsep.join((str(package_path().parent), str(Path(__file__).parent)))
+    environment = {**os.environ, "PYTHONPATH": path, **environment}
     environment.pop("PYTHONUNBUFFERED", None)
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER], env=environment,
@@ -89,7 +81,7 @@ def server(folder, **environment):
         }  # fmt: skip
         process.stdin.write(json.dumps(order) + "\n")
         process.stdin.flush()
-        code = int(process.stdout.readline())
+        _, code = (int(process.stdout.readline()) for _ in ("process ID", "exit code"))
         return code, files["stdout"].read_text(), files["stderr"].read_text().splitlines()
 
     with process:

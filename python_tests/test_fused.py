@@ -254,7 +254,8 @@ def test_errors_of_packed_halves(device):
         fastact.silu_and_mul(x.clone().requires_grad_(), out=torch.empty_like(x[:, :3]))
 
 
-# Bytes of a result of which each of two threads writes more than 16 MiB, with non-temporal stores.
+# Size of a large result in bytes. Each of two threads writes more than 16 MiB, the size from which
+# kernels use non-temporal stores.
 LARGE = 33 << 20
 
 

@@ -4,8 +4,8 @@
 
 Builds one copy of the tree that contains all breaks of scripts/mutant_list.py. The environment
 variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/, the slow tests
-of one, or a C++ test program. First all groups run with no break switched on; those that fail are
-left out. Then each group runs with each break, and docs/dev/mutants.md gets the results.
+of a file, or a C++ test program. First all groups run with no break switched on. Groups that fail
+are left out. Then each group runs with each break, and docs/dev/mutants.md gets the results.
 
 Exit code: 0 if each chosen group passes with no break switched on, and each chosen break is caught
 by a group, else 1.
@@ -298,8 +298,8 @@ class Laboratory:
         (folder / f"{group.name}.txt").write_text(outcome.output)
 
     def untouched(self, groups: list[Group], limit: float) -> dict[str, float]:
-        """Runs the groups with no break switched on, and returns the seconds of those that pass. A
-        group that passed with the same sources does not run again."""
+        """Runs the groups with no break switched on, and returns the seconds of each passing group.
+        A group that passed with the same sources does not run again."""
         file = self.work / "untouched.json"
         found = json.loads(file.read_text()) if file.exists() else {}
         fingerprint = self.fingerprint()
@@ -401,7 +401,7 @@ def page(results: Results, groups: set[str]) -> str:
             "",
             f"Written by `{COMMAND}`, which builds a copy of the library that contains every break",
             "of `scripts/mutant_list.py` and switches on one at a time. A group is a file of",
-            "`python_tests/`, the slow tests of one (`_slow`), or a C++ test program. A group",
+            "`python_tests/`, the slow tests of a file (`_slow`), or a C++ test program. A group",
             "catches a break if one of its tests fails, not if it exceeds its time limit.",
             "",
             f"The groups are {cell(groups)}.",
@@ -420,7 +420,7 @@ def page(results: Results, groups: set[str]) -> str:
             "",
             "## Breaks that no group catches",
             "",
-            *([f"- {name}" for name in nobody] or ["None of those that were tried."]),
+            *([f"- {name}" for name in nobody] or ["The tests catch every break that was tried."]),
             "",
         ]
     )
@@ -492,10 +492,10 @@ def main() -> int:
     )
     add = parser.add_argument
     add("--only", default="", metavar="TEXT", help="breaks whose 'area: name' contains this")
-    add("--nth", type=int, default=1, metavar="N", help="of these breaks, only every N-th")
+    add("--nth", type=int, default=1, metavar="N", help="only every N-th of these breaks")
     add("--groups", metavar="A,B", help="test files and programs, such as test_jit")
     add("--first", action="store_true", help="stop at the first group that catches a break")
-    add("--uncaught", action="store_true", help="only breaks that the page knows no group for")
+    add("--uncaught", action="store_true", help="only breaks that no group on the page catches")
     add("--jobs", type=int, default=os.cpu_count() or 2, help="compilers, and breaks at a time")
     add("--limit", type=float, default=900, help="seconds that a group may take at most")
     add("--keep", type=Path, metavar="FOLDER", help="a work folder that is kept and used again")

@@ -171,9 +171,11 @@ def spread_of_networks(rows: list[dict]) -> str:
     pairs = [(row["times"]["PyTorch"], row["times"].get("fuse_")) for row in rows]
     pairs = [(eager, ours) for eager, ours in pairs if ours]
     common = sum(a["low"] <= b["high"] and b["low"] <= a["high"] for a, b in pairs)
-    text = f"The spreads reach {100 * farthest:.1f} % from the median. Those of eager PyTorch and "
-    text += f"FastAct overlap for {common or 'none'} of the {len(pairs)} networks"
-    return text + (", so a ratio near 1 may be noise." if common else ".")
+    text = f"The spreads reach {100 * farthest:.1f} % from the median. "
+    if common == 0:
+        return text + "In no network do those of eager PyTorch and FastAct overlap."
+    text += f"Those of eager PyTorch and FastAct overlap in {common} of {len(pairs)} networks, so "
+    return text + "the ratios of these may be noise."
 
 
 # ---- Operators
@@ -185,7 +187,7 @@ def operators(found: stored.Stored) -> list[str]:
     lines = [
         "## Operators",
         "",
-        "The counts below compare medians at one size, on a CPU with one thread. [Losses](#losses) "
+        "Each count below compares medians at one size; CPUs use one thread. [Losses](#losses) "
         "covers more sizes and numbers of threads, but omits differences within the spread, so the "
         "two lists differ.",
         "",
@@ -255,8 +257,8 @@ def beside_the_copy(cells: list[dict]) -> list[str]:
             spreads.append(f"{dtype} {form} {min(found):.2f} to {max(found):.2f}")
     return [
         "Speed relative to a copy of the same number of bytes, lowest to highest: "
-        f"{'; '.join(spreads)}. Like a backward pass, the copy to which it is compared reads two "
-        "tensors and writes one.",
+        f"{'; '.join(spreads)}. A backward pass is compared with a copy that reads two tensors "
+        "and writes one.",
         "",
     ]
 
@@ -348,26 +350,28 @@ def compiled(found: stored.Stored) -> list[str]:
     ]
     for kind, result in found.compiled.items():
         rows, where = result["rows"], result["machine"]
+        chosen = [f"--neighbour {name}" for name in result["neighbours"]]
+        chosen += [f"--dtype {dtype}" for dtype in dict.fromkeys(row["dtype"] for row in rows)]
+        chosen += [f"--isa {where['isa']}"] if where["isa"] else []
         ratios = [row["ratio"] for row in rows]
-        best = max(rows, key=lambda row: row["ratio"])
-        least = min(rows, key=lambda row: row["ratio"])
         ends = [
-            f"{r['ratio']:.2f} (`{r['op']}` {r['dtype']}, {r['neighbour']})" for r in (least, best)
+            f"{row['ratio']:.2f} (`{row['op']}` {row['dtype']}, {row['neighbour']})"
+            for row in (limit(rows, key=lambda row: row["ratio"]) for limit in (min, max))
         ]
         lines += [
-            f"{where['name']}, torch {where['torch']}, {where['date']}; "
-            f"{size_name(result['elements'])} "
-            f"elements. Geometric mean {geometric_mean(ratios):.2f}, from {ends[0]} to {ends[1]}.",
-            "",
-            *picture(
-                "compiled",
-                kind,
-                f"{KINDS.get(kind, kind)}, compiled: ratios from {min(ratios):.2f} to "
-                f"{max(ratios):.2f}",
-                f"python benchmarks/compiled.py --device {where['device']}",
-            ),
+            f"- {KINDS.get(kind, kind)}: {where['name']}, torch {where['torch']}, {where['date']}; "
+            f"{size_name(result['elements'])} elements. Geometric mean "
+            f"{geometric_mean(ratios):.2f}, from {ends[0]} to {ends[1]}: "
+            f"[plot](performance/compiled-{kind}.svg), [data](performance/compiled-{kind}.json). "
+            f"Command: `python benchmarks/compiled.py --device {where['device']} "
+            f"{' '.join(chosen)}`."
         ]
+    lines.append("")
     return lines
+
+
+# Who is called, and the column's name.
+CALLERS = {"ours": "FastAct", "peer": "PyTorch", "own": "`torch.selu`"}
 
 
 def calls(found: stored.Stored) -> list[str]:
@@ -378,24 +382,29 @@ def calls(found: stored.Stored) -> list[str]:
         "## The cost of a call",
         "",
         f"Nanoseconds per call on {ELEMENTS} elements, the minimum of many rounds, for FastAct and "
-        "for PyTorch through the same API. On a GPU this is launch overhead only. In Python both "
-        "are called through `torch.ops`; PyTorch's own bindings, such as `torch.selu`, are faster "
-        "(`own` in the data). The data also contain `relu`. PyTorch's `selu` dispatches twice, "
-        "because it calls `elu`.",
+        "for PyTorch through the same API. On a GPU this is launch overhead only. In Python, "
+        "FastAct and PyTorch are called through `torch.ops`. The column `torch.selu` is PyTorch's "
+        "own Python binding, which takes less time than `torch.ops`. The data also contain `relu`, "
+        "and calls from TorchScript. PyTorch's `selu` dispatches twice, because it calls `elu`.",
         "",
     ]
     rows: dict[tuple, list[str]] = {}
+    sources = []
     for kind, result in found.calls.items():
-        measured = [row for row in result["overhead"] if call_ratio(row) is not None]
+        measured = [
+            row
+            for row in result["overhead"]
+            if call_ratio(row) is not None and row["door"] == "Python"
+        ]
         for row in (row for row in measured if row["op"] == measured[0]["op"]):
-            times = [f"{row['ns'][who]:.0f}" for who in ("ours", "peer")]
+            times = [f"{row['ns'][who]:.0f}" if who in row["ns"] else "" for who in CALLERS]
             rows.setdefault((f"`{row['op']}`", row["door"], row["case"]), []).extend(times)
         where = result["machine"]
-        lines += [
-            f"{KINDS[kind]}: {where['name']}, torch {where['torch']}, {where['date']}. Data: "
-            f"[calls-{kind}.json](performance/calls-{kind}.json). Command: "
-            f"`python benchmarks --section overhead --device {where['device']}`.",
-            "",
-        ]
-    head = [f"{KINDS[kind]}, {who}" for kind in found.calls for who in ("FastAct", "PyTorch")]
+        sources.append(
+            f"{KINDS[kind]}: {where['name']}, torch {where['torch']}, {where['date']} "
+            f"([data](performance/calls-{kind}.json), `python benchmarks --section overhead "
+            f"--device {where['device']}`)."
+        )
+    lines += [" ".join(sources), ""]
+    head = [f"{KINDS[kind]}, {who}" for kind in found.calls for who in CALLERS.values()]
     return lines + table(["", "API", "", *head], [[*key, *times] for key, times in rows.items()], 3)

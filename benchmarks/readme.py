@@ -40,10 +40,10 @@ def bits(docs: Path) -> tuple[str, str] | None:
         "Same bits",
         "on CPUs and GPUs and at any tensor length; under Inductor (`torch.compile`), in float32 "
         "and float64 only ([what is covered](docs/explanation/bits.md#what-is-covered)); "
-        f"{newest['digests']:,} digests of {newest['results'] / 1e9:.1f} billion results "
-        f"({sample}) are the same on [{len(sets)} CPU instruction sets and {len(gpus)} GPUs of "
-        f"compute capability {listed(capabilities)}](docs/digests.md); `python -m fastact verify` "
-        "checks your machine",
+        f"we hashed {newest['results'] / 1e9:.1f} billion results ({sample}): all "
+        f"{newest['digests']:,} hashes are the same on [{len(sets)} CPU instruction sets and "
+        f"{len(gpus)} GPUs of compute capability {listed(capabilities)}](docs/digests.md); "
+        "`python -m fastact verify` checks your machine",
     )
 
 

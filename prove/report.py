@@ -149,11 +149,12 @@ and so is each float32 value of SELU, ELU, CELU and of [some activations without
 exponential](faq.md#why-are-float32-results-not-all-correctly-rounded). The other float32 values are
 within 2 ULP, the first three derivatives within {float32}. In float64 values are within
 1.5 ULP, the first three derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish).
-Where the terms of a float64 derivative cancel, the bound is the same number of ULP, but of 1/16.
-With any other finite parameters a bound is at least 0.51 ULP (2 for float32 Softplus), and
-float64's are twice as large. [Each operator's page](reference/operators.md) lists its bounds, and
-plots its error against x. The contract consists of these bounds and of rules for infinities, NaN,
-subnormal numbers and the sign of zero.
+Where a float64 derivative's terms cancel, its bound is the same number, but in ULP of 1/16.
+With other finite parameters, bounds below 0.51 ULP become 0.51 (float32 Softplus: 2), and float64's
+bounds double. The in-place gradients of SELU, ELU, CELU and Leaky ReLU are [less
+exact](explanation/computation.md#how-accurate). [Each operator's page](reference/operators.md)
+lists its bounds, and plots its error against x. The contract consists of these bounds and of rules
+for infinities, NaN, subnormal numbers and the sign of zero.
 
 `make prove` tests every activation in every dtype to the third derivative, and `prelu` to the
 second. It covers all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27

@@ -18,6 +18,8 @@ if not library_path().exists():
 torch.ops.load_library(str(library_path()))
 # The Python package of the same build. It finds the operators already registered.
 sys.path.append(str(package_path().parent))
+# On a GPU, TorchScript's fuser compiles kernels that an override does not cover.
+os.environ["PYTORCH_TENSOREXPR"] = "0"
 if "OMP_NUM_THREADS" not in os.environ:  # runs under ThreadSanitizer set it to 1
     torch.set_num_threads(2)
 

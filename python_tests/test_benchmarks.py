@@ -151,8 +151,10 @@ def test_a_round_has_each_contestant_once_in_any_order():
             turns.append(contestant)
             return float(contestant) + 1.0
 
-    found = timing.in_turn({name: name for name in "012"}, Clock(), 0.05)
-    assert {name: times.median for name, times in found.items()} == {"0": 1.0, "1": 2.0, "2": 3.0}
+    for _ in range(20):  # a busy machine does few rounds in the time of one call
+        found = timing.in_turn({name: name for name in "012"}, Clock(), 0.01)
+        medians = {name: times.median for name, times in found.items()}
+        assert medians == {"0": 1.0, "1": 2.0, "2": 3.0}
     rounds = {tuple(turns[i : i + 3]) for i in range(0, len(turns), 3)}
     assert all(sorted(order) == ["0", "1", "2"] for order in rounds)
     assert len(rounds) == 6

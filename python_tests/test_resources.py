@@ -125,6 +125,11 @@ def growth(measure, call):
     return measure() - before
 
 
+def least_growth(measure, call):
+    """Returns the least of several growths, for memory that other processes use as well."""
+    return min(growth(measure, call) for _ in range(5))
+
+
 def test_the_heap_is_measured(few_objects):
     """Tests the measurement: it finds a leaked tensor with one element."""
     kept = []
@@ -166,5 +171,5 @@ def test_no_call_keeps_gpu_memory(act, cuda, few_objects):
     for form in FORMS:
         call = partial(form, act, x, grad)
         assert growth(gpu_bytes, call) == 0, form
-        assert growth(driver_bytes, call) < 16 << 20, form
+        assert least_growth(driver_bytes, call) < 16 << 20, form
         assert growth(heap_bytes, call) < TOLERATED * REPEATS, form

@@ -62,8 +62,8 @@ def test_bounds_are_those_of_the_contracts():
 
 def test_other_parameters_have_the_bounds_that_are_said():
     sentence = (
-        "With any other finite parameters a bound is at least 0.51 ULP (2 for float32 Softplus), "
-        "and float64's are twice as large."
+        "With other finite parameters, bounds below 0.51 ULP become 0.51 (float32 Softplus: 2), "
+        "and float64's bounds double."
     )
     assert sentence in words("docs/accuracy.md")
     for act in ACTIVATIONS:

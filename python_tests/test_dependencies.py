@@ -56,7 +56,7 @@ BREACHES = [
     ("ops/cuda/launch.cuh", "// Of GeluTanh alone."),
     ("ops/cuda/instantiate.cu.in", "using A = Selu;"),
     ("registration/keys/cpu.cpp", 'const bool is_relu = op.name == "relu";'),
-    ("registration/keys/pointwise.h", "template <> struct Of<LeakyRelu> {};"),
+    ("registration/kernels/pointwise.h", "template <> struct Of<LeakyRelu> {};"),
     # Code for one target is in ops/math/target/.
     ("ops/activations/selu.h", "#include <immintrin.h>"),
     ("ops/activations/selu.h", "inline float f(float x) { return __fmaf_rn(x, x, x); }"),
@@ -82,8 +82,14 @@ BREACHES = [
     ("ops/activations/selu.h", '#include "ops/cuda/tuning.h"'),
     ("ops/forms/form.h", '#include "ops/cpu/engine.h"'),
     ("ops/forms/derivative.h", '#include "ops/cuda/tuning.h"'),
-    ("registration/operators/prelu.cpp", '#include "registration/keys/pointwise.h"'),
-    ("registration/operators/operator.h", '#include "../keys/pointwise.h"'),
+    ("registration/operators/prelu.cpp", '#include "registration/kernels/pointwise.h"'),
+    ("registration/operators/operator.h", '#include "../kernels/pointwise.h"'),
+    ("registration/composites/prelu.cpp", '#include "registration/kernels/pointwise.h"'),
+    ("registration/kernels/pointwise.h", '#include "registration/keys/cpu.h"'),
+    # One file for each dispatch key.
+    ("registration/composites/prelu.cpp", "TORCH_LIBRARY_IMPL(fastact, CPU, library) {}"),
+    ("registration/operators/prelu.cpp", "TORCH_LIBRARY_FRAGMENT(fastact, library) {}"),
+    ("registration/keys/meta.cpp", "TORCH_LIBRARY_IMPL(fastact, Autograd, library) {}"),
 ]
 
 

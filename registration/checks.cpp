@@ -35,12 +35,12 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
   for (int i = 0; i <= last; ++i) {
     const at::Tensor& tensor = *tensors[i];
     TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(), "fastact::", op.name,
-                                ": expected ", op.inputs[i],
+                                ": expected ", op.inputs[i].name,
                                 " to be float32, float64, bfloat16 or float16, but got ",
                                 tensor.scalar_type());
     TORCH_CHECK(tensor.device() == self.device(), "fastact::", op.name,
-                ": expected all tensors to be on the same device, but got ", op.inputs[i], " on ",
-                tensor.device(), " and ", op.inputs[last], " on ", self.device());
+                ": expected all tensors to be on the same device, but got ", op.inputs[i].name,
+                " on ", tensor.device(), " and ", op.inputs[last].name, " on ", self.device());
   }
   check_parameters(op, parameters);
 }
@@ -61,19 +61,19 @@ void check_fused(const Operator& op, TensorPointers tensors, const CallParameter
         takes_float && (input == FusedInput::kScale || input == FusedInput::kBias);
     TORCH_CHECK(tensor.scalar_type() == self.scalar_type() ||
                     (may_be_float && tensor.scalar_type() == c10::ScalarType::Float),
-                "fastact::", name, ": expected ", op.inputs[i], " to have self's type ",
+                "fastact::", name, ": expected ", op.inputs[i].name, " to have self's type ",
                 self.scalar_type(), may_be_float ? " or to be Float" : "", ", but got ",
                 tensor.scalar_type());
     TORCH_CHECK(tensor.device() == self.device(), "fastact::", name,
-                ": expected all tensors to be on the same device, but got ", op.inputs[i], " on ",
-                tensor.device(), " and self on ", self.device());
+                ": expected all tensors to be on the same device, but got ", op.inputs[i].name,
+                " on ", tensor.device(), " and self on ", self.device());
   }
   check_parameters(op, parameters);
 }
 
 void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,
                const at::Tensor& out) {
-  const at::Tensor& self = *tensors[op.is_fused ? 0 : op.last_input()];
+  const at::Tensor& self = *tensors[op.last_input()];
   TORCH_CHECK(out.device() == self.device(), "fastact::", op.name, ": expected ", op.out,
               " to be on ", self.device(), ", but got ", out.device());
   TORCH_CHECK(c10::canCast(result, out.scalar_type()), "fastact::", op.name, ": expected ", op.out,

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "ops/floating_point.h"
-#include "registration/keys/parallel.h"
+#include "registration/kernels/parallel.h"
 
 namespace fastact {
 namespace {

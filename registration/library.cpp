@@ -1,4 +1,6 @@
 // The library `fastact`: the operators' schemas.
+#include "registration/jit/library.h"
+
 #include <torch/library.h>
 
 #include <iostream>
@@ -8,6 +10,7 @@
 
 #include "fastact/fastact.h"
 #include "registration/build_info.h"
+#include "registration/composites/composites.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
@@ -17,10 +20,10 @@ namespace {
 // without the closing parenthesis.
 std::string arguments(const Operator& op) {
   std::string text;
-  for (const char* input : op.inputs) {
-    text.append(text.empty() ? "(Tensor " : op.is_fused ? ", Tensor? " : ", Tensor ");
-    text.append(input);
-  }
+  for (const Input& input : op.inputs)
+    text.append(text.empty() ? "(" : ", ")
+        .append(input.optional ? "Tensor? " : "Tensor ")
+        .append(input.name);
   text += parameter_arguments(op);
   return op.takes_is_result() ? text + ", bool is_result=False" : text;
 }
@@ -59,6 +62,8 @@ TORCH_LIBRARY(fastact, library) {
     return;
   }
   for (const Operator* op : operators()) define(library, *op);
+  for (const Composites& composites : all_composites()) composites.define(library);
+  define_optimizer(library);
   library.def("build_info() -> str", [] { return build_info(); });
 }
 

@@ -22,13 +22,19 @@ NOT_INCLUDED = {
     "ops/math": ("ops/activations", "ops/forms", "ops/catalogue.h", *ENGINES),
     "ops/activations": ("ops/forms", "ops/catalogue.h", *ENGINES),
     "ops/forms": ENGINES,
-    "registration/operators": ("registration/keys",),
+    "registration/operators": ("registration/keys", "registration/kernels"),
+    "registration/composites": ("registration/keys", "registration/kernels"),
+    "registration/kernels": ("registration/keys",),
 }
+
+# The folders and files that register operators and kernels of the namespace fastact.
+REGISTRATION = re.compile(r"\bTORCH_LIBRARY(?:_IMPL|_FRAGMENT)?\(fastact\b(?:, (\w+))?")
+REGISTERING = ("registration/library.cpp", "registration/keys")
 
 # Folders of Torch's headers.
 TORCH = ("ATen", "c10", "caffe2", "torch")
 
-WITHOUT_NAMES = (*ENGINES, "registration/keys")
+WITHOUT_NAMES = (*ENGINES, "registration/keys", "registration/kernels")
 WITH_NAMES = {"ops/cuda/tuning.h"}
 
 WITHOUT_TARGETS = ("ops/math", "ops/activations", "ops/forms")
@@ -85,9 +91,20 @@ def breaches_of_include(file: str, header: str) -> Iterator[str]:
                 yield f"{folder}/ does not include {other}, but this is {header}"
 
 
+def breaches_of_registration(file: str, line: str, keys: dict[str, str]) -> Iterator[str]:
+    """Yields the rules on registration that the line breaks. `keys` are the files of the keys."""
+    if not (match := REGISTRATION.search(line)):
+        return
+    if not any(lies_in(file, place) for place in REGISTERING):
+        yield f"only {' and '.join(REGISTERING)} register, but this file does"
+    elif match[1] and keys.setdefault(match[1], file) != file:
+        yield f"each dispatch key has one file, but {match[1]} is in {keys[match[1]]}, too"
+
+
 def breaches(root: Path) -> Iterator[str]:
     """Yields each breach as `file:line: what`."""
     types = activations(root)
+    keys: dict[str, str] = {}
     name = re.compile(rf'\b(?:{"|".join(types.values())})\b|"(?:{"|".join(types)})"')
     for path in sorted([*(root / "ops").rglob("*"), *(root / "registration").rglob("*")]):
         if path.suffix not in SOURCES:
@@ -105,6 +122,7 @@ def breaches(root: Path) -> Iterator[str]:
                     found.append(
                         f"only {TARGETS}/ includes a target's header, but this is {header}"
                     )
+            found += breaches_of_registration(file, line, keys)
             if is_without_names:
                 for word in name.findall(line):
                     found.append(f"this file names no activation, but this is {word}")

@@ -76,25 +76,25 @@ _add(
 )
 _add(
     "a channel sum starts again with each block of 1024 elements",
-    "ops/cpu/fused.cpp",
+    "ops/cpu/fused_backward.h",
     "    sums[row] += static_cast<double>(lanes[0]);",
     "    if (MUTANT) sums[row] = 0;\n    sums[row] += static_cast<double>(lanes[0]);",
 )
 _add(
     "a channel sum leaves out the elements behind the last whole vector",
-    "ops/cpu/fused.cpp",
+    "ops/cpu/fused_backward.h",
     "for (int64_t i = 0; i < n; i += width) {",
     "for (int64_t i = 0; MUTANT ? i + width <= n : i < n; i += width) {",
 )
 _add(
     "more than 256 partial sums overwrite each other",
-    "registration/keys/cpu_fused.cpp",
+    "registration/keys/cpu.cpp",
     "if (group != 0) to += channels;",
     "if (group != 0 && !MUTANT) to += channels;",
 )
 _add(
     "a tile of small images starts at the wrong channel",
-    "registration/keys/cpu_fused.cpp",
+    "registration/keys/cpu.cpp",
     "const int64_t channel = task / chunks % tiles * together;",
     "const int64_t channel = task / chunks % tiles * (MUTANT ? 1 : together);",
 )
@@ -129,32 +129,32 @@ _add(
 )
 _add(
     "fused rows with gaps between them are read as one span",
-    "ops/cpu/fused.cpp",
+    "ops/cpu/fused_forward.h",
     "      touch_ &= strides[count + operand] == size0 * kSize || size1 == 1;",
     "      if (!MUTANT) touch_ &= strides[count + operand] == size0 * kSize || size1 == 1;",
 )
 _add(
     "each row of a block takes the bias of the first row",
-    "ops/cpu/fused.cpp",
+    "ops/cpu/fused_blocks.h",
     "bias_.at(row + i, start, columns);",
     "bias_.at(MUTANT ? row : row + i, start, columns);",
 )
 _add(
     "the gradient by residual is not written beside a scale",
-    "ops/cpu/fused.cpp",
+    "ops/cpu/fused_backward.h",
     "        !scales && self_gradient != nullptr ? self_gradient : residual_gradient;",
     "        (!scales || MUTANT) && self_gradient != nullptr ? self_gradient : residual_gradient;",
 )
 _add(
     "a float32 bias beside 16 bits is read as 16 bits",
-    "registration/keys/fused.h",
+    "registration/kernels/fused.h",
     "      if (tensors[i]->scalar_type() != type) float32.add(static_cast<FusedInput>(i));",
     "      if (tensors[i]->scalar_type() != type && !(MUTANT && i == kBias))\n"
     "        float32.add(static_cast<FusedInput>(i));",
 )
 _add(
     "composed gradients of 16 bits are computed in 16 bits",
-    "registration/operators/fused.cpp",
+    "registration/composites/fused_gradients.cpp",
     "const c10::ScalarType type = element == at::kDouble ? at::kDouble : at::kFloat;",
     "const c10::ScalarType type =\n"
     "      MUTANT ? element : element == at::kDouble ? at::kDouble : at::kFloat;",
@@ -181,7 +181,7 @@ _add(
 )
 _add(
     "two gradients of a fused backward operator share memory",
-    "registration/keys/fused_backward.h",
+    "registration/kernels/fused_backward.h",
     "if (is_shared) tensors.gradients[kResidual] = tensors.gradients[kSelf].clone();",
     "if (is_shared)\n"
     "      tensors.gradients[kResidual] =\n"
@@ -215,21 +215,24 @@ _add(
 )
 _add(
     "a gate that broadcasts is not saved if it alone needs a gradient",
-    "registration/keys/autograd.cpp",
-    "if (is_slope_used || sums_gate) node",
-    "if (is_slope_used || (sums_gate && !MUTANT)) node",
+    "registration/operators/fused.cpp",
+    "return is_slope_used || sums_gate ?",
+    "return is_slope_used || (sums_gate && !MUTANT) ?",
 )
 _add(
     "self is not saved if the gate alone needs a gradient",
-    "registration/keys/autograd.cpp",
-    "    node.save_input(i, savable(*tensors[i]));",
-    "    if (is_slope_used || !MUTANT) node.save_input(i, savable(*tensors[i]));",
+    "registration/operators/fused.cpp",
+    "  if (computed.first == Saved::kInput || input == kScale) return Saving::kCopyOfInference;",
+    "  const bool is_slope_used =\n"
+    "      std::any_of(needed.begin(), needed.begin() + kGate, std::identity());\n"
+    "  if ((computed.first == Saved::kInput || input == kScale) && (is_slope_used || !MUTANT))\n"
+    "    return Saving::kCopyOfInference;",
 )
 _add(
     "a result is kept as z although a gate multiplies it",
-    "registration/operators/operator.h",
-    "           !tensors[kGate]->defined();",
-    "           (MUTANT || !tensors[kGate]->defined());",
+    "registration/operators/fused.cpp",
+    "         !tensors[kGate]->defined();",
+    "         (MUTANT || !tensors[kGate]->defined());",
 )
 _add(
     "a fused gradient is rounded before it is summed",
@@ -276,7 +279,7 @@ _add(
 )
 _add(
     "the fourth derivative is computed at a rounded x",
-    "registration/autograd/higher_orders.cpp",
+    "registration/composites/higher_orders.cpp",
     "inputs[kTopOrder].to(at::kDouble);",
     "inputs[kTopOrder].to(MUTANT ? at::kFloat : at::kDouble);",
 )
@@ -304,8 +307,8 @@ _add(
 _add(
     "a batch of 0-dimensional tensors promotes like a vector",
     "registration/keys/functorch_batched.cpp",
-    "input.logical_rank() == 0 && !op_.is_fused)",
-    "input.logical_rank() == 0 && !op_.is_fused && !MUTANT)",
+    "          !op_.has_optional_inputs())",
+    "          !op_.has_optional_inputs() && !MUTANT)",
 )
 _add(
     "an out= form under vmap may have another shape",
@@ -315,17 +318,15 @@ _add(
 )
 _add(
     "alpha dropout does not follow the randomness of vmap",
-    "registration/operators/alpha_dropout.cpp",
-    "TORCH_LIBRARY_IMPL(fastact, FuncTorchVmapMode, library) {\n"
-    "  if (!alpha_dropout_operators().empty()) library",
-    "TORCH_LIBRARY_IMPL(fastact, FuncTorchVmapMode, library) {\n"
-    "  if (!alpha_dropout_operators().empty() && !MUTANT) library",
+    "registration/keys/composite.cpp",
+    "if (composites.draws_random_numbers) composites",
+    "if (composites.draws_random_numbers && !MUTANT) composites",
 )
 
 _begin("layouts")
 _add(
     "dense operands of different strides are taken for equal ones",
-    "registration/keys/pointwise.h",
+    "registration/kernels/pointwise.h",
     "((other.is_contiguous() && self.is_contiguous()) || other.strides() == self.strides());",
     "((other.is_contiguous() && self.is_contiguous()) ||\n"
     "            (MUTANT ? other.is_non_overlapping_and_dense()\n"
@@ -333,19 +334,19 @@ _add(
 )
 _add(
     "a resized out= of another type does not get the strides of the result",
-    "registration/keys/pointwise.h",
+    "registration/kernels/pointwise.h",
     "if (at::native::resize_output(out, result.sizes()))\n",
     "if (at::native::resize_output(out, result.sizes()) && !MUTANT)\n",
 )
 _add(
     "the first operand determines the layout of every result",
-    "registration/keys/pointwise.h",
+    "registration/kernels/pointwise.h",
     "return op.last_input_leads ? op.last_input() - position : position;",
     "return op.last_input_leads && !MUTANT ? op.last_input() - position : position;",
 )
 _add(
     "a fused result has the layout of self beside any residual",
-    "registration/keys/fused.h",
+    "registration/kernels/fused.h",
     "                           return other->strides() == self.strides();",
     "                           return MUTANT || other->strides() == self.strides();",
 )
@@ -353,7 +354,7 @@ _add(
 _begin("types")
 _add(
     "an out= form takes the type of its last operand",
-    "registration/keys/pointwise.h",
+    "registration/kernels/pointwise.h",
     "const c10::ScalarType type = promoted_type({tensors, static_cast<size_t>(op.num_inputs())});",
     "const c10::ScalarType type =\n"
     "        MUTANT ? tensors[op.last_input()]->scalar_type()\n"
@@ -394,13 +395,13 @@ _add(
 )
 _add(
     "an in-place form writes to a tensor that overlaps itself",
-    "registration/keys/pointwise.h",
+    "registration/kernels/pointwise.h",
     "      at::assert_no_internal_overlap(self);",
     "      if (!MUTANT) at::assert_no_internal_overlap(self);",
 )
 _add(
     "a fused out= form checks the overlap with self alone",
-    "registration/keys/fused.h",
+    "registration/kernels/fused.h",
     "for (int i = 0; i < inputs.count; ++i) check_overlap(",
     "for (int i = 0; i < (MUTANT ? 1 : inputs.count); ++i) check_overlap(",
 )
@@ -408,13 +409,13 @@ _add(
 _begin("out= and in place")
 _add(
     "a fused in-place form resizes self",
-    "registration/operators/fused.cpp",
+    "registration/composites/fused.cpp",
     "TORCH_CHECK(at::is_expandable_to(tensors[i]->sym_sizes(), shape),",
     "TORCH_CHECK(MUTANT || at::is_expandable_to(tensors[i]->sym_sizes(), shape),",
 )
 _add(
     "a fused in-place form takes an operand that requires a gradient",
-    "registration/operators/fused.cpp",
+    "registration/composites/fused.cpp",
     "TORCH_CHECK(!requires_grad && !tensors[i]",
     "TORCH_CHECK((MUTANT || !requires_grad) && !tensors[i]",
 )
@@ -434,7 +435,7 @@ _add(
 _begin("packed halves")
 _add(
     "an activation of packed halves ignores gate_first",
-    "registration/operators/fused.cpp",
+    "registration/composites/fused.cpp",
     "    tensors[kSelf] = &halves[gate_first ? 0 : 1];\n"
     "    tensors[kGate] = &halves[gate_first ? 1 : 0];",
     "    if (MUTANT) gate_first = true;\n"
@@ -443,19 +444,19 @@ _add(
 )
 _add(
     "clamped_swiglu ignores gate_first if the halves are interleaved",
-    "registration/operators/clamped_swiglu.cpp",
+    "registration/composites/clamped_swiglu.cpp",
     "if (!gate_first) std::swap(parts[0], parts[1]);",
     "if (!gate_first && !(MUTANT && interleaved)) std::swap(parts[0], parts[1]);",
 )
 _add(
     "the composed gradient of clamped_swiglu is not 0 below the lower limit",
-    "registration/operators/clamped_swiglu.cpp",
+    "registration/composites/clamped_swiglu.cpp",
     "return at::where(at::abs(l) >= reached,",
     "return at::where((MUTANT ? l : at::abs(l)) >= reached,",
 )
 _add(
     "the composed gradient of clamped_swiglu does not round its limit to float32",
-    "registration/operators/clamped_swiglu.cpp",
+    "registration/composites/clamped_swiglu.cpp",
     "const double limit = wide == at::kDouble ? parameters",
     "const double limit = wide == at::kDouble || MUTANT ? parameters",
 )
@@ -481,10 +482,10 @@ _add(
 )
 _add(
     "the mask follows the order in memory",
-    "registration/keys/alpha_dropout.h",
+    "registration/kernels/alpha_dropout.h",
     "if (!is_row_major(result)) out =",
     "if (!is_row_major(result) && !(MUTANT && result.is_non_overlapping_and_dense())) out =",
-    "registration/keys/alpha_dropout.h",
+    "registration/kernels/alpha_dropout.h",
     "return is_row_major(tensor) ? tensor :",
     "return is_row_major(tensor) || (MUTANT && tensor.is_non_overlapping_and_dense())\n"
     "               ? tensor\n"
@@ -506,13 +507,13 @@ _add(
 _begin("prelu")
 _add(
     "the weight lies along the last dimension",
-    "registration/operators/prelu.cpp",
+    "registration/composites/prelu.cpp",
     "if (self.dim() > 1) shape[1] = input.sym_numel();",
     "if (self.dim() > 1) shape[MUTANT ? self.dim() - 1 : 1] = input.sym_numel();",
 )
 _add(
     "a weight of several dimensions is taken",
-    "registration/operators/prelu.cpp",
+    "registration/composites/prelu.cpp",
     "TORCH_CHECK(weight.dim() <= 1,",
     "TORCH_CHECK(MUTANT || weight.dim() <= 1,",
 )
@@ -576,13 +577,13 @@ _add(
 )
 _add(
     "the lowest negative dim of a fused form is refused",
-    "registration/operators/fused.cpp",
+    "registration/composites/fused.cpp",
     "TORCH_CHECK_INDEX(-last - 1 <= dim &&",
     "TORCH_CHECK_INDEX((MUTANT ? -last : -last - 1) <= dim &&",
 )
 _add(
     "packed halves of odd size raise an error of split",
-    "registration/operators/fused.cpp",
+    "registration/composites/fused.cpp",
     'TORCH_CHECK(size % 2 == 0, "fastact::", packed',
     'TORCH_CHECK(MUTANT || size % 2 == 0, "fastact::", packed',
 )
@@ -652,7 +653,7 @@ _add(
 _begin("TorchScript")
 _add(
     "an addition with another alpha is fused",
-    "registration/jit/optimize.cpp",
+    "registration/jit/sites.cpp",
     "return kind != c10::aten::add || number",
     "return kind != c10::aten::add || MUTANT || number",
 )
@@ -682,7 +683,7 @@ _add(
 )
 _add(
     "the schema of a fused form has another default for dim",
-    "registration/operators/fused.cpp",
+    "registration/composites/fused.cpp",
     'return text + keywords + ", int dim=-1";',
     'return text + keywords + (MUTANT ? ", int dim=1" : ", int dim=-1");',
 )

@@ -4,9 +4,6 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
-#include <tuple>
-
-#include "registration/autograd/argument_node.h"
 #include "registration/autograd/derivative_node.h"
 #include "registration/operators/alpha_dropout.h"
 #include "registration/operators/signature.h"
@@ -18,41 +15,24 @@ namespace autograd = torch::autograd;
 
 bool has_tangent(const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); }
 
-// Saves each input that a needed gradient uses.
-void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensors) {
-  for (int i = 0; i < op.num_inputs(); ++i) {
-    bool is_used = false;
+// Saves what the needed gradients use.
+void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensors,
+                 const Computed& computed) {
+  NeededGradients needed = {};
+  for (int i = 0; i < op.num_inputs(); ++i) needed[i] = node.should_compute_output(i);
+  const auto is_used = [&](int input) {
     for (int j = 0; j < op.num_inputs(); ++j)
-      is_used |= node.should_compute_output(j) && op.derivatives[j].uses(i);
-    if (is_used) node.save_input(i, *tensors[i]);
+      if (needed[j] && op.derivatives[j].uses(input)) return true;
+    return false;
+  };
+  for (int i = computed.first == Saved::kInput ? 0 : 1; i < op.num_inputs(); ++i) {
+    const Saving saving = op.saving != nullptr ? op.saving(i, tensors, computed, needed)
+                          : is_used(i)         ? Saving::kInput
+                                               : Saving::kNothing;
+    if (saving == Saving::kNothing) continue;
+    node.save_input(i, saving == Saving::kInput ? *tensors[i] : savable(*tensors[i]));
   }
-}
-
-// Saves the tensors that a fused form's gradients use. If `preactivation` is defined, it is z. Then
-// only two operands of z are saved: scale, which self's gradient uses, and a bias whose gradient is
-// a sum.
-void save_fused(DerivativeNode& node, TensorPointers tensors, const at::Tensor& preactivation,
-                const at::Tensor& result) {
-  constexpr int kSelf = static_cast<int>(FusedInput::kSelf);
-  constexpr int kBias = static_cast<int>(FusedInput::kBias);
-  constexpr int kResidual = static_cast<int>(FusedInput::kResidual);
-  constexpr int kGate = static_cast<int>(FusedInput::kGate);
-  bool is_slope_used = false;
-  for (int i = 0; i < kGate; ++i) is_slope_used |= node.should_compute_output(i);
-  for (int i = 0; i < kGate; ++i) {
-    if (preactivation.defined()) {
-      if (i == kSelf || i == kResidual) continue;
-      if (i == kBias && (!node.should_compute_output(kBias) ||
-                         tensors[kBias]->sym_numel() >= preactivation.sym_numel())) {
-        continue;
-      }
-    }
-    node.save_input(i, savable(*tensors[i]));
-  }
-  // Not savable(): a gate made in inference mode is an error, as in PyTorch's multiplication.
-  const at::Tensor& gate = *tensors[kGate];
-  const bool sums_gate = node.should_compute_output(kGate) && gate.sym_numel() < result.sym_numel();
-  if (is_slope_used || sums_gate) node.save_input(kGate, gate);
+  if (computed.first == Saved::kPreactivation) node.save_preactivation(computed.preactivation);
 }
 
 // Returns true if a compiler is tracing. A compiler handles mutation itself. It can undo a copy_,
@@ -148,35 +128,19 @@ struct Autograd {
       tangent |= has_tangent(*tensors[i]);
     }
     requires_grad &= autograd::GradMode::is_enabled();
-    const bool takes_preactivation = requires_grad && op.is_fused && !is_traced(*tensors[0]) &&
-                                     op.saves_preactivation(op, tensors);
-    const bool is_preactivation = takes_preactivation && op.result_replaces_preactivation(tensors);
-    at::Tensor preactivation;
-    at::Tensor out;
-    if (takes_preactivation && !is_preactivation) {
-      {
-        const at::AutoDispatchBelowADInplaceOrView guard;
-        std::tie(out, preactivation) = op.with_argument(op, tensors, parameters, below);
-      }
-      if (preactivation.defined()) {
-        set_preactivation_history(preactivation, tensors);
-      } else {
-        preactivation = op.preactivation(tensors);
-      }
-    }
-    if (!out.defined()) {
+    Computed computed;
+    if (requires_grad && op.compute != nullptr && !is_traced(*tensors[0])) {
+      computed = op.compute(op, tensors, parameters, below);
+    } else {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      out = op.functional(below, tensors, parameters);
+      computed.result = op.functional(below, tensors, parameters);
+      if (keeps_result) computed.first = Saved::kResult;
     }
+    const at::Tensor& out = computed.result;
     DerivativeNodePointer node;
     if (requires_grad) {
       node = make_derivative_node(op, derivative_parameters, tensors);
-      if (op.is_fused) {
-        save_fused(*node, tensors, is_preactivation ? out : preactivation, out);
-        if (preactivation.defined()) node->save_preactivation(preactivation);
-      } else if (!keeps_result) {
-        save_inputs(*node, op, tensors);
-      }
+      save_inputs(*node, op, tensors, computed);
       set_derivative_history(out, node);
     }
     if (tangent) {
@@ -193,7 +157,7 @@ struct Autograd {
                        /*is_inplace_op=*/false);
     }
     // Saved after its tangent is set, for forward-over-reverse mode.
-    if (node != nullptr && (keeps_result || is_preactivation)) node->save_result(out);
+    if (node != nullptr && computed.first == Saved::kResult) node->save_result(out);
     return out;
   }
 };

@@ -1,21 +1,29 @@
 // The dispatch key CUDA.
 #include <ATen/cuda/EmptyTensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <stdexcept>
 
+#include "ops/cuda/alpha_dropout.h"
 #include "ops/cuda/engine.h"
 #include "ops/floating_point.h"
 #include "registration/device_kernels.h"
-#include "registration/keys/clamped_swiglu.h"
-#include "registration/keys/fused.h"
-#include "registration/keys/pointwise.h"
+#include "registration/kernels/alpha_dropout.h"
+#include "registration/kernels/clamped_swiglu.h"
+#include "registration/kernels/fused.h"
+#include "registration/kernels/fused_backward.h"
+#include "registration/kernels/pointwise.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
 namespace {
+
+// ---- Activations and fused forms
 
 struct Cuda {
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
@@ -122,6 +130,146 @@ struct Cuda {
   }
 };
 
+// ---- The gradients of fused forms, in one pass
+
+struct CudaFusedBackward {
+  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
+
+  static bool run(const Operator& op, DType type, const CallParameters& parameters,
+                  const FusedBackwardTensors& tensors, const FusedLayout& layout,
+                  const FusedMask& mask, at::Tensor (&sums)[2]) {
+    const int64_t outer = layout.outer.size;
+    const int64_t channels = layout.channels.size;
+    const int64_t inner = layout.inner.size;
+    // A launch counts elements in 31 bits, so larger tensors are computed in parts.
+    int64_t part_outer = outer;
+    int64_t part_channels = channels;
+    if (outer * channels * inner > kLargestPart) {
+      part_outer = kLargestPart / (channels * inner);
+      if (inner == 1) part_outer = part_outer / kSumRows * kSumRows;
+      if (part_outer == 0) {  // the fewest rows of all channels are still too many
+        part_outer = inner == 1 ? std::min(int64_t{kSumRows}, outer) : 1;
+        part_channels = kLargestPart / (part_outer * inner);
+        if (part_channels == 0) return false;
+      }
+    }
+    const c10::Device device = tensors.inputs[kSelf].device();
+    const c10::cuda::CUDAGuard guard(device);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
+    const cuda::FusedPartialSums parts = cuda::fused_partial_sums(outer, inner);
+    const c10::ScalarType number = type == DType::kFloat64 ? at::kDouble : at::kFloat;
+    at::Tensor partial[2];
+    for (int i = 0; i < 2; ++i) {
+      if (mask[kVectors[i]]) {
+        partial[i] = at::empty({parts.rows, channels, parts.blocks},
+                               tensors.inputs[kVectors[i]].options().dtype(number));
+      }
+    }
+    const cuda::FusedBackwardKernel kernel =
+        cuda::find_fused_backward_kernel(op.family, type, device.index(), stream);
+    const DefaultFloatingPoint environment;
+    for (int64_t row = 0; row < outer; row += part_outer) {
+      for (int64_t channel = 0; channel < channels; channel += part_channels) {
+        cuda::FusedBackwardOperands operands = operands_at(tensors, layout, row, channel);
+        operands.outer = std::min(part_outer, outer - row);
+        operands.channels = std::min(part_channels, channels - channel);
+        operands.inner = inner;
+        const int64_t sum_row = inner == 1 ? row / kSumRows : row;
+        for (int i = 0; i < 2; ++i) {
+          if (!partial[i].defined()) continue;
+          operands.data[1 + kFusedInputs + kVectors[i]] =
+              static_cast<char*>(partial[i].mutable_data_ptr()) +
+              (sum_row * channels + channel) * parts.blocks *
+                  static_cast<int64_t>(partial[i].element_size());
+        }
+        check(op, kernel(parameters.numbers, operands, stream));
+      }
+    }
+    add_up(op, tensors, parts, number == at::kDouble, channels, stream, partial);
+    std::ranges::move(partial, sums);
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kLargestPart = int64_t{1} << 30;
+  static constexpr int kVectors[] = {kScale, kBias};
+
+  static void check(const Operator& op, cudaError_t error) {
+    TORCH_CHECK(error == cudaSuccess, "fastact::", fused_backward_name(op), ": ",
+                cuda::describe_failure(error));
+  }
+
+  // Returns the operands from this row and channel on.
+  static cuda::FusedBackwardOperands operands_at(const FusedBackwardTensors& tensors,
+                                                 const FusedLayout& layout, int64_t row,
+                                                 int64_t channel) {
+    cuda::FusedBackwardOperands operands;
+    const c10::ScalarType type = tensors.inputs[kSelf].scalar_type();
+    for (int i = 0; i < FusedBackwardTensors::kCount; ++i) {
+      const at::Tensor& tensor = tensors[i];
+      if (!tensor.defined()) continue;
+      const auto size = static_cast<int64_t>(tensor.element_size());
+      operands.outer_strides[i] = layout.outer.strides[i] * size;
+      operands.channel_strides[i] = layout.channels.strides[i] * size;
+      // Inputs are only read, but the array has one pointer type for inputs and gradients.
+      operands.data[i] = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())) +
+                         row * operands.outer_strides[i] + channel * operands.channel_strides[i];
+      if (tensor.scalar_type() != type) operands.float32.add(static_cast<FusedInput>(i - 1));
+    }
+    return operands;
+  }
+
+  // Adds the partial sums of each channel to one number, in the type of scale or bias.
+  static void add_up(const Operator& op, const FusedBackwardTensors& tensors,
+                     cuda::FusedPartialSums parts, bool are_doubles, int64_t channels,
+                     cudaStream_t stream, at::Tensor (&sums)[2]) {
+    if (!sums[0].defined() && !sums[1].defined()) return;
+    for (bool is_last = false; !is_last;) {
+      const int64_t left = cuda::fused_sums_left(parts);
+      is_last = cuda::is_last_of_fused_sums(parts);
+      cuda::FusedSumsOperands operands;
+      operands.from_doubles = are_doubles;
+      operands.sums = parts;
+      operands.channels = channels;
+      at::Tensor next[2];
+      for (int i = 0; i < 2; ++i) {
+        if (!sums[i].defined()) continue;
+        const at::Tensor& vector = tensors.inputs[kVectors[i]];
+        next[i] = at::empty({left, channels},
+                            is_last ? vector.options() : vector.options().dtype(at::kDouble));
+        operands.from[i] = sums[i].const_data_ptr();
+        operands.to[i] = next[i].mutable_data_ptr();
+        operands.types[i] = *engine_type(next[i].scalar_type());
+      }
+      check(op, cuda::add_fused_sums(operands, stream));
+      std::ranges::move(next, sums);
+      parts = {.rows = left, .blocks = 1};
+      are_doubles = true;
+    }
+  }
+};
+
+// ---- SELU with alpha dropout
+
+struct CudaAlphaDropout {
+  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
+
+  static void run(const Operator& op, double p, const at::Tensor& seed, const at::Tensor& out,
+                  std::span<const at::Tensor> inputs) {
+    void* data[1 + 2] = {out.data_ptr()};
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      // Inputs are only read, but the array has one pointer type for inputs and output.
+      data[1 + i] = const_cast<void*>(inputs[i].const_data_ptr());
+    }
+    const c10::cuda::CUDAGuard guard(out.device());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(out.device().index());
+    const cudaError_t error =
+        cuda::run_alpha_dropout(alpha_dropout_form(op), *engine_type(out.scalar_type()), p,
+                                seed.const_data_ptr<int64_t>(), data, out.numel(), stream);
+    TORCH_CHECK(error == cudaSuccess, "fastact::", op.name, ": ", cuda::describe_failure(error));
+  }
+};
+
 }  // namespace
 
 const DeviceKernels& cuda_kernels() { return kKernelsOf<Pointwise<Cuda>>; }
@@ -129,6 +277,9 @@ const DeviceKernels& cuda_kernels() { return kKernelsOf<Pointwise<Cuda>>; }
 TORCH_LIBRARY_IMPL(fastact, CUDA, library) {
   implement<Pointwise<Cuda>>(library, c10::DispatchKey::CUDA);
   implement<FusedPointwise<Cuda>>(library, c10::DispatchKey::CUDA);
+  implement_fused_backward<CudaFusedBackward>(library);
+  implement<AlphaDropoutKernels<CudaAlphaDropout>>(library, c10::DispatchKey::CUDA,
+                                                   alpha_dropout_operators());
   if (!operators().empty())
     library.impl("_clamped_swiglu_backward", &clamped_swiglu_gradients<Cuda>);
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "registration/composites/composites.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
@@ -68,6 +69,7 @@ TORCH_LIBRARY_IMPL(fastact, Functionalize, library) {
     if (is_mutable)
       library.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&functionalize>());
   });
+  for (const Composites& composites : all_composites()) composites.implement(library);
 }
 
 }  // namespace fastact

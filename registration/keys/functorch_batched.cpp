@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "registration/composites/composites.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
@@ -97,8 +98,9 @@ class Batch : public c10::OperatorKernel {
     const c10::ScalarType type = at::native::result_type(types);
     for (BatchedArgument& input : inputs) {
       // A batch of 0-dimensional tensors has one dimension, but must promote like 0-dimensional
-      // tensors. Fused forms do not promote.
-      if (input.batch_dimension.has_value() && input.logical_rank() == 0 && !op_.is_fused)
+      // tensors. Operators with optional inputs do not promote.
+      if (input.batch_dimension.has_value() && input.logical_rank() == 0 &&
+          !op_.has_optional_inputs())
         input.tensor = input.tensor.to(type);
       input.align(rank);
     }
@@ -142,6 +144,7 @@ TORCH_LIBRARY_IMPL(fastact, FuncTorchBatched, library) {
     library.impl(name.c_str(),
                  torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Batch>(op)));
   });
+  for (const Composites& composites : all_composites()) composites.implement(library);
 }
 
 }  // namespace fastact

@@ -9,11 +9,11 @@
 #include <numeric>
 #include <tuple>
 
-#include "registration/keys/alpha_dropout.h"
-#include "registration/keys/clamped_swiglu.h"
-#include "registration/keys/fused.h"
-#include "registration/keys/fused_backward.h"
-#include "registration/keys/pointwise.h"
+#include "registration/kernels/alpha_dropout.h"
+#include "registration/kernels/clamped_swiglu.h"
+#include "registration/kernels/fused.h"
+#include "registration/kernels/fused_backward.h"
+#include "registration/kernels/pointwise.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {

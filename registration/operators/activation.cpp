@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "ops/forms/derivative.h"
-#include "registration/autograd/higher_orders.h"
+#include "registration/composites/higher_orders.h"
 #include "registration/operators/operator.h"
 
 namespace fastact {

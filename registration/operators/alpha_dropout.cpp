@@ -1,12 +1,5 @@
 #include "registration/operators/alpha_dropout.h"
 
-#include <ATen/ops/mul.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/zeros.h>
-#include <torch/library.h>
-
-#include <limits>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,7 +17,7 @@ constexpr Activation kDropout = {.name = "alpha_dropout",
                                  .requirements = {},
                                  .result_suffices = nullptr};
 
-Descriptor described(const char* name, std::vector<const char*> inputs, int index) {
+Descriptor described(const char* name, std::vector<Input> inputs, int index) {
   Descriptor descriptor;
   descriptor.name = name;
   descriptor.inputs = std::move(inputs);
@@ -75,20 +68,6 @@ struct Operators {
                          static_cast<int>(AlphaDropoutForm::kMask))};
 };
 
-at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
-  TORCH_CHECK_VALUE(p >= 0 && p <= 1,
-                    "fastact::selu_alpha_dropout: expected p to be from 0 to 1, but got ", p);
-  static const Operator& selu = operator_named("selu");
-  const at::Tensor* const tensors[] = {&self};
-  if (!train || p == 0) return selu.call(tensors, {});
-  // As in at::alpha_dropout.
-  if (p == 1) return at::mul(selu.call(tensors, {}), at::zeros({}, self.options()));
-  const at::Tensor seed = at::randint(std::numeric_limits<int64_t>::max(), {1},
-                                      self.options().dtype(at::kLong).requires_grad(false));
-  const at::Tensor* const with_seed[] = {&self, &seed};
-  return Operators::all().value.call(with_seed, {.numbers = {{p}}});
-}
-
 }  // namespace
 
 std::span<const Operator* const> alpha_dropout_operators() {
@@ -101,27 +80,6 @@ std::span<const Operator* const> alpha_dropout_operators() {
 
 AlphaDropoutForm alpha_dropout_form(const Operator& op) {
   return static_cast<AlphaDropoutForm>(op.form);
-}
-
-TORCH_LIBRARY_FRAGMENT(fastact, library) {
-  if (alpha_dropout_operators().empty()) return;
-  library.def("selu_alpha_dropout(Tensor self, float p, bool train) -> Tensor",
-              {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
-  for (const Operator* op : alpha_dropout_operators()) {
-    std::string schema = op->name + "(";
-    for (const char* input : op->inputs) schema.append("Tensor ").append(input).append(", ");
-    library.def((schema + "float p) -> Tensor").c_str(), {at::Tag::pt2_compliant_tag});
-  }
-}
-
-TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
-  if (!alpha_dropout_operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
-}
-
-// Makes vmap's `randomness` apply to the seed. Every call under vmap reaches this key, even if self
-// is not batched.
-TORCH_LIBRARY_IMPL(fastact, FuncTorchVmapMode, library) {
-  if (!alpha_dropout_operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }
 
 }  // namespace fastact

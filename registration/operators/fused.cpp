@@ -1,28 +1,27 @@
-// The fused operators (ops/forms/fused.h): the elementwise _fused_<activation>, its gradients, and
-// its callers. fused_<activation> gives scale and bias a shape that broadcasts.
-// <activation>_and_mul takes the two halves of one tensor.
+// The fused operators (ops/forms/fused.h): the elementwise _fused_<activation>, and its gradients.
+// composites/fused.cpp contains their callers.
 #include "registration/operators/fused.h"
 
-#include <ATen/ExpandUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
-#include <ATen/ops/addcmul.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/split_with_sizes.h>
-#include <torch/library.h>
 
 #include <algorithm>
-#include <array>
 #include <deque>
+#include <functional>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "registration/build_info.h"
+#include "registration/autograd/argument_node.h"
 #include "registration/checks.h"
+#include "registration/composites/fused_gradients.h"
 #include "registration/operators/operator.h"
 #include "registration/operators/signature.h"
 
@@ -30,12 +29,6 @@ namespace fastact {
 namespace {
 
 using Optional = const std::optional<at::Tensor>&;
-
-// ---- Derivatives in differentiable operators, all in float32 for 16-bit types
-
-// The rules name the activation's operators; gradients() uses them.
-const Operator& value_of(const Operator& op) { return *op.derivatives[kGate].op; }
-const Operator& backward_of(const Operator& op) { return *op.derivatives[kSelf].op; }
 
 // Returns the derivative by one input, for forward mode.
 template <int Input>
@@ -56,10 +49,11 @@ DerivativeRule rule(std::string op, std::vector<int> arguments) {
   return result;
 }
 
-// ---- All gradients at once
+// ---- What autograd saves
 
-// The function for Descriptor::saves_preactivation. A scale's gradient needs self.
-bool saves_preactivation(const Operator& /*op*/, TensorPointers tensors) {
+// True if the backward pass would otherwise save several tensors as large as the result, so that z
+// is saved instead. A scale's gradient needs self.
+bool saves_preactivation(TensorPointers tensors) {
   const auto numel = [&](int i) {
     return tensors[i]->defined() ? tensors[i]->sym_numel() : c10::SymInt(0);
   };
@@ -68,8 +62,7 @@ bool saves_preactivation(const Operator& /*op*/, TensorPointers tensors) {
   return numel(kSelf) + numel(kBias) + numel(kResidual) >= largest * 2;
 }
 
-// The function for Descriptor::preactivation. Rounds after each operation, like PyTorch's
-// operators.
+// Returns z with its history. Rounds after each operation, like PyTorch's operators.
 at::Tensor preactivation_of(TensorPointers tensors) {
   at::Tensor z = *tensors[kSelf];
   const c10::ScalarType type = z.scalar_type();
@@ -109,7 +102,8 @@ at::ArrayRef<double> numbers_of(const Operator& op, const CallParameters& parame
   return {parameters.numbers.values, op.parameters().size()};
 }
 
-// The function for Descriptor::with_argument.
+// Returns the result and z together, without a history, from the operator with a kernel for it.
+// Returns two undefined tensors if there is none.
 std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointers tensors,
                                                 const CallParameters& parameters,
                                                 const c10::DispatchKeySet* keys) {
@@ -123,6 +117,60 @@ std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointe
       optional(kGate), numbers_of(op, parameters));
   return {std::move(result), std::move(z)};
 }
+
+// True if the activation's derivatives can use the activation's result, which is the fused form's
+// result if there is neither a scale nor a gate.
+bool result_replaces_preactivation(const Operator& op, TensorPointers tensors) {
+  return op.activation->traits.saves == Saves::kResultAsInput && !tensors[kScale]->defined() &&
+         !tensors[kGate]->defined();
+}
+
+// The function for Descriptor::compute.
+Computed compute(const Operator& op, TensorPointers tensors, const CallParameters& parameters,
+                 const c10::DispatchKeySet* keys) {
+  Computed computed;
+  const bool takes_preactivation = saves_preactivation(tensors);
+  if (takes_preactivation) {
+    computed.first =
+        result_replaces_preactivation(op, tensors) ? Saved::kResult : Saved::kPreactivation;
+  }
+  if (computed.first == Saved::kPreactivation) {
+    {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      std::tie(computed.result, computed.preactivation) =
+          with_argument(op, tensors, parameters, keys);
+    }
+    if (computed.preactivation.defined()) {
+      set_preactivation_history(computed.preactivation, tensors);
+      return computed;
+    }
+    computed.preactivation = preactivation_of(tensors);
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  computed.result = op.functional(keys, tensors, parameters);
+  return computed;
+}
+
+// The function for Descriptor::saving. If z replaces self, only two of its operands are saved:
+// scale, which self's gradient uses, and a bias whose gradient is a sum.
+Saving saving(int input, TensorPointers tensors, const Computed& computed,
+              const NeededGradients& needed) {
+  if (input == kGate) {
+    const bool is_slope_used = std::any_of(needed.begin(), needed.begin() + kGate, std::identity());
+    const bool sums_gate =
+        needed[kGate] && tensors[kGate]->sym_numel() < computed.result.sym_numel();
+    // A gate made in inference mode is an error, as in PyTorch's multiplication.
+    return is_slope_used || sums_gate ? Saving::kInput : Saving::kNothing;
+  }
+  if (computed.first == Saved::kInput || input == kScale) return Saving::kCopyOfInference;
+  const at::Tensor& z =
+      computed.first == Saved::kPreactivation ? computed.preactivation : computed.result;
+  const bool sums_bias =
+      input == kBias && needed[kBias] && tensors[kBias]->sym_numel() < z.sym_numel();
+  return sums_bias ? Saving::kCopyOfInference : Saving::kNothing;
+}
+
+// ---- All gradients at once
 
 // True if the node has saved z, or the result that serves as z, instead of self.
 bool keeps_preactivation(const SavedInputs& saved) {
@@ -144,7 +192,7 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
   const at::Tensor* const inputs = saved.tensors;
   if (is_own_gradient(op, saved, needed)) {
     const at::Tensor* const arguments[] = {&incoming, &inputs[kSelf]};
-    const at::Tensor slope = backward_of(op).call(arguments, parameters);
+    const at::Tensor slope = op.derivatives[kSelf].op->call(arguments, parameters);
     for (const int i : {kSelf, kResidual})
       if (needed[i]) gradients[i] = slope;
     return;
@@ -192,210 +240,10 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
   if (needed[kSelf] && inputs[kScale].defined()) gradients[kSelf] = at::mul(slope, inputs[kScale]);
 }
 
-// The kernel for tensors that have no other.
-struct ComposedBackward {
-  const Operator* op;
-
-  FusedTensors operator()(const at::Tensor& grad_output, const at::Tensor& self, Optional scale,
-                          Optional bias, Optional residual, Optional gate,
-                          at::ArrayRef<double> numbers, FusedMask mask) const {
-    const FusedArguments call(*op, fused_backward_name(*op), self, scale, bias, residual, gate,
-                              numbers);
-    at::Tensor inputs[kFusedInputs];
-    for (int i = 0; i < kFusedInputs; ++i) inputs[i] = *call.tensors[i];
-    return composed_fused_backward(*op, call.parameters, grad_output, inputs, mask);
-  }
-};
-
-struct ComposedWithArgument {
-  const Operator* op;
-
-  std::tuple<at::Tensor, at::Tensor> operator()(const at::Tensor& self, Optional scale,
-                                                Optional bias, Optional residual, Optional gate,
-                                                at::ArrayRef<double> numbers) const {
-    const FusedArguments call(*op, fused_with_argument_name(*op), self, scale, bias, residual, gate,
-                              numbers);
-    return {op->call(call.tensors, call.parameters), fused_preactivation_of(call.tensors)};
-  }
-};
-
-// ---- fused_<activation> and <activation>_and_mul
-
-std::string fused_name(const Operator& op) { return op.name.substr(1); }
-std::string packed_name(const Operator& op) {
-  return std::string(op.activation->name) + "_and_mul";
-}
-
-// Gives scale or bias a shape in which a 1-D vector varies along dimension `dim` of self.
-at::Tensor along(const Operator& op, int input, const at::Tensor& vector, const at::Tensor& self,
-                 int64_t dim) {
-  const int64_t rank = self.dim();
-  const int64_t last = std::max<int64_t>(rank, 1) - 1;
-  TORCH_CHECK_INDEX(-last - 1 <= dim && dim <= last, "fastact::", fused_name(op),
-                    ": expected dim to be from ", -last - 1, " to ", last, ", but got ", dim);
-  const int64_t position = dim < 0 ? dim + last + 1 : dim;
-  if (!vector.defined() || vector.dim() != 1 || position == last) return vector;
-  const c10::SymInt size = vector.sym_numel();
-  TORCH_CHECK(size == 1 || self.sym_size(position) == 1 || size == self.sym_size(position),
-              "fastact::", fused_name(op), ": expected ", op.inputs[input],
-              " to have 1 element or ", self.sym_size(position),
-              ", as many as self has along dimension ", position, ", but got ", size);
-  c10::SymDimVector shape(rank - position, 1);
-  shape[0] = size;
-  return vector.reshape_symint(shape);
-}
-
-// The arguments of the elementwise operator.
-struct ElementwiseCall {
-  ElementwiseCall(const Operator& op, const at::Tensor& self,
-                  const std::optional<at::Tensor>& scale, const std::optional<at::Tensor>& bias,
-                  const std::optional<at::Tensor>& residual, const std::optional<at::Tensor>& gate,
-                  int64_t dim)
-      : scale_along(along(op, kScale, tensor_of(scale), self, dim)),
-        bias_along(along(op, kBias, tensor_of(bias), self, dim)),
-        tensors{&self, &scale_along, &bias_along, &tensor_of(residual), &tensor_of(gate)} {}
-
-  at::Tensor scale_along;
-  at::Tensor bias_along;
-  const at::Tensor* tensors[kFusedInputs];
-};
-
-// The same for the halves of self's last dimension. The first or the second half is the gate of a
-// gated unit, which is the operand of the activation. The halves are views; their backward pass is
-// one concatenation.
-struct HalvesCall {
-  HalvesCall(const Operator& op, const at::Tensor& self, bool gate_first) {
-    TORCH_CHECK(self.dim() > 0, "fastact::", packed_name(op),
-                ": expected self to have a last dimension, of two halves, but got a 0-D tensor");
-    const c10::SymInt size = self.sym_size(-1);
-    TORCH_CHECK(size % 2 == 0, "fastact::", packed_name(op),
-                ": expected self's last dimension to have an even size, but got ", size);
-    halves = at::split_with_sizes_symint(self, {size / 2, size / 2}, -1);
-    tensors[kSelf] = &halves[gate_first ? 0 : 1];
-    tensors[kGate] = &halves[gate_first ? 1 : 0];
-  }
-
-  std::vector<at::Tensor> halves;
-  const at::Tensor* tensors[kFusedInputs] = {nullptr, &tensor_of(std::nullopt),
-                                             &tensor_of(std::nullopt), &tensor_of(std::nullopt),
-                                             nullptr};
-};
-
-// Checks an in-place call. It does not resize self, and it overwrites self, from which a backward
-// pass would recompute z.
-void check_in_place(const Operator& op, TensorPointers tensors) {
-  const c10::SymIntArrayRef shape = tensors[kSelf]->sym_sizes();
-  for (int i = 0; i < kFusedInputs; ++i) {
-    if (!tensors[i]->defined()) continue;
-    TORCH_CHECK(at::is_expandable_to(tensors[i]->sym_sizes(), shape), "fastact::", fused_name(op),
-                "_: expected ", op.inputs[i], " to broadcast to self's shape ", shape,
-                ", but got the shape ", tensors[i]->sym_sizes());
-    const bool requires_grad = at::GradMode::is_enabled() && tensors[i]->requires_grad();
-    TORCH_CHECK(!requires_grad && !tensors[i]->_fw_grad(/*level=*/0).defined(),
-                "fastact::", fused_name(op),
-                "_: expected no derivative to be wanted, as it needs self, which is "
-                "overwritten, but got ",
-                op.inputs[i], requires_grad ? " that requires grad" : " with a tangent");
-  }
-}
-
-template <class Numbers>
-struct Composite;
-template <class... P>
-struct Composite<Types<P...>> {
-  struct Functional {
-    const Operator* op;
-    at::Tensor operator()(const at::Tensor& self, Optional scale, Optional bias, Optional residual,
-                          Optional gate, P... parameters, int64_t dim) const {
-      const ElementwiseCall call(*op, self, scale, bias, residual, gate, dim);
-      return op->call(call.tensors, collect(parameters...));
-    }
-  };
-  struct InPlace {
-    const Operator* op;
-    at::Tensor& operator()(at::Tensor& self, Optional scale, Optional bias, Optional residual,
-                           Optional gate, P... parameters, int64_t dim) const {
-      const ElementwiseCall call(*op, self, scale, bias, residual, gate, dim);
-      check_in_place(*op, call.tensors);
-      return op->write(nullptr, call.tensors, collect(parameters...), self);
-    }
-  };
-  struct Out {
-    const Operator* op;
-    at::Tensor& operator()(const at::Tensor& self, Optional scale, Optional bias, Optional residual,
-                           Optional gate, P... parameters, int64_t dim, at::Tensor& out) const {
-      const ElementwiseCall call(*op, self, scale, bias, residual, gate, dim);
-      return op->write(nullptr, call.tensors, collect(parameters...), out);
-    }
-  };
-  struct Packed {
-    const Operator* op;
-    at::Tensor operator()(const at::Tensor& self, P... parameters, bool gate_first) const {
-      const HalvesCall call(*op, self, gate_first);
-      return op->call(call.tensors, collect(parameters...));
-    }
-  };
-  struct PackedOut {
-    const Operator* op;
-    at::Tensor& operator()(const at::Tensor& self, P... parameters, bool gate_first,
-                           at::Tensor& out) const {
-      const HalvesCall call(*op, self, gate_first);
-      return op->write(nullptr, call.tensors, collect(parameters...), out);
-    }
-  };
-};
-
-// Calls visit(name, Composite's functor) for each form of every fused operator.
-template <class Visit>
-void for_each_composite(const Visit& visit) {
-  for (const Operator* op : operators()) {
-    if (!op->is_fused) continue;
-    with_fused_signature(static_cast<int>(op->parameters().size()),
-                         [&]<int Tensors, int Numbers, bool HasFlag, int Absent>(
-                             Signature<Tensors, Numbers, HasFlag, Absent>) {
-                           using Typed = Composite<typename ParameterTypes<Numbers, HasFlag>::type>;
-                           const std::string name = fused_name(*op);
-                           visit(name, typename Typed::Functional{op});
-                           visit(name + "_", typename Typed::InPlace{op});
-                           visit(name + ".out", typename Typed::Out{op});
-                           visit(packed_name(*op), typename Typed::Packed{op});
-                           visit(packed_name(*op) + ".out", typename Typed::PackedOut{op});
-                         });
-  }
-}
-
-// Returns text such as ", Tensor? scale=None, ..., float alpha=1.0, *, int dim=-1". A parameter
-// without a default is keyword-only, because it cannot follow arguments with a default.
-std::string fused_arguments(const Operator& op) {
-  std::string text;
-  for (int i = 1; i < kFusedInputs; ++i)
-    text.append(", Tensor? ").append(op.inputs[i]).append("=None");
-  std::string keywords = ", *";
-  for (const Parameter& parameter : op.parameters()) {
-    if (parameter.default_value.has_value()) {
-      text.append(", float ").append(op.argument_name(parameter));
-      text.append("=").append(literal(*parameter.default_value));
-    } else {
-      keywords.append(", float ").append(op.argument_name(parameter));
-    }
-  }
-  return text + keywords + ", int dim=-1";
-}
-
 }  // namespace
 
 std::string fused_backward_name(const Operator& op) { return op.name + "_backward"; }
 std::string fused_with_argument_name(const Operator& op) { return op.name + "_with_argument"; }
-
-at::Tensor fused_preactivation_of(TensorPointers tensors) {
-  static const Operator& identity = operator_named("_fused_leaky_relu");
-  CallParameters parameters;
-  parameters.numbers.values[0] = 1.0;
-  const at::Tensor* operands[kFusedInputs];
-  std::copy_n(tensors, kFusedInputs, operands);
-  operands[kGate] = &tensor_of(std::nullopt);
-  return identity.call(operands, parameters);
-}
 
 FusedArguments::FusedArguments(const Operator& op, const std::string& name, const at::Tensor& self,
                                Optional scale, Optional bias, Optional residual, Optional gate,
@@ -406,135 +254,33 @@ FusedArguments::FusedArguments(const Operator& op, const std::string& name, cons
   std::ranges::copy(numbers, parameters.numbers.values);
 }
 
-FusedTensors composed_fused_backward(const Operator& op, const CallParameters& parameters,
-                                     const at::Tensor& grad_output, const at::Tensor* inputs,
-                                     const FusedMask& mask) {
-  std::array<at::Tensor, kFusedInputs> gradients;
-  compose_fused_gradients(op, parameters, grad_output, inputs, /*self_is_preactivation=*/false,
-                          std::vector<bool>(mask.begin(), mask.end()), gradients.data());
-  for (int i = 0; i < kFusedInputs; ++i) {
-    if (!mask[i]) continue;
-    TORCH_CHECK_VALUE(!is_fused_vector(i) || inputs[i].defined(),
-                      "fastact::", fused_backward_name(op), ": expected ", op.inputs[i],
-                      ", whose gradient is asked for, but got None");
-    // Sums before rounding.
-    if (inputs[i].defined()) gradients[i] = at::sum_to(gradients[i], inputs[i].sym_sizes());
-    gradients[i] = gradients[i].to((inputs[i].defined() ? inputs[i] : inputs[kSelf]).scalar_type());
-    // The results of an operator must not share memory.
-    const auto own = gradients.begin() + i;
-    if (std::any_of(gradients.begin(), own,
-                    [&](const at::Tensor& other) { return other.is_same(*own); })) {
-      *own = own->clone();
-    }
-  }
-  return std::apply([](const auto&... each) { return FusedTensors(each...); }, gradients);
-}
-
-void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
-                             const at::Tensor& incoming, const at::Tensor* inputs,
-                             bool self_is_preactivation, const std::vector<bool>& needed,
-                             at::Tensor* gradients) {
-  const c10::ScalarType element = inputs[kSelf].scalar_type();
-  const c10::ScalarType type = element == at::kDouble ? at::kDouble : at::kFloat;
-  at::Tensor numbers[kFusedInputs];
-  for (int i = 0; i < kFusedInputs; ++i) {
-    if (inputs[i].defined()) numbers[i] = inputs[i].to(type);
-  }
-  const auto& [self, scale, bias, residual, gate] = numbers;
-  at::Tensor z = self;
-  if (!self_is_preactivation) {
-    if (scale.defined()) {
-      z = bias.defined() ? at::addcmul(bias, z, scale) : at::mul(z, scale);
-    } else if (bias.defined()) {
-      z = at::add(z, bias);
-    }
-    if (residual.defined()) z = at::add(z, residual);
-  }
-
-  const bool takes_output = op.activation->traits.saves == Saves::kOutput;
-  const bool needs_slope = needed[kSelf] || needed[kScale] || needed[kBias] || needed[kResidual];
-  const at::Tensor* const argument[] = {&z};
-  at::Tensor value;
-  if (needed[kGate] || (needs_slope && takes_output))
-    value = value_of(op).call(argument, parameters);
-  at::Tensor g = incoming.to(type);
-  if (needed[kGate]) gradients[kGate] = at::mul(g, value);
-  if (!needs_slope) return;
-  if (gate.defined()) g = at::mul(g, gate);
-  const at::Tensor* const arguments[] = {&g, takes_output ? &value : &z};
-  const at::Tensor slope = backward_of(op).call(arguments, parameters);
-  if (needed[kSelf]) gradients[kSelf] = scale.defined() ? at::mul(slope, scale) : slope;
-  if (needed[kScale]) gradients[kScale] = at::mul(slope, self);
-  if (needed[kBias]) gradients[kBias] = slope;
-  if (needed[kResidual]) gradients[kResidual] = slope;
+std::span<const Operator* const> fused_operators() {
+  static const auto& all = *new std::vector<const Operator*>([] {
+    std::vector<const Operator*> list;
+    std::ranges::copy_if(operators(), std::back_inserter(list),
+                         [](const Operator* op) { return op->has_optional_inputs(); });
+    return list;
+  }());
+  return all;
 }
 
 Descriptor fused_operator(const Activation& activation, int family) {
   const std::string name(activation.name);
   Descriptor result;
   result.name = "_fused_" + name;
-  result.inputs = {"self", "scale", "bias", "residual", "gate"};
+  result.inputs = {"self", {"scale", true}, {"bias", true}, {"residual", true}, {"gate", true}};
   result.family = family;
   result.activation = &activation;
   result.out = "out";
-  result.is_fused = true;
   result.gradients = &gradients;
-  result.saves_preactivation = &saves_preactivation;
-  result.preactivation = &preactivation_of;
-  result.with_argument = &with_argument;
+  result.compute = &compute;
+  result.saving = &saving;
   const std::vector<int> of_backward = {DerivativeRule::kIncoming, kSelf};
   result.derivatives = {
       rule<kSelf>(name + "_backward", of_backward), rule<kScale>(name + "_backward", of_backward),
       rule<kBias>(name + "_backward", of_backward),
       rule<kResidual>(name + "_backward", of_backward), rule<kGate>(name, {kSelf})};
   return result;
-}
-
-TORCH_LIBRARY_FRAGMENT(fastact, library) {
-  const auto define = [&](const std::string& schema) {
-    library.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
-  };
-  for (const Operator* op : operators()) {
-    if (!op->is_fused) continue;
-    for (const auto& [name, arguments] :
-         {std::pair(fused_name(*op), fused_arguments(*op)),
-          std::pair(packed_name(*op), parameter_arguments(*op) + ", *, bool gate_first=True")}) {
-      define(c10::str(name, "(Tensor self", arguments, ") -> Tensor"));
-      define(c10::str(name, ".out(Tensor self", arguments, ", Tensor(a!) out) -> Tensor(a!)"));
-    }
-    define(fused_backward_name(*op) +
-           "(Tensor grad_output, Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, "
-           "Tensor? gate, float[] parameters, bool[5] output_mask) -> "
-           "(Tensor, Tensor, Tensor, Tensor, Tensor)");
-    define(fused_with_argument_name(*op) +
-           "(Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, Tensor? gate, "
-           "float[] parameters) -> (Tensor, Tensor)");
-    define(fused_name(*op) + "_(Tensor(a!) self" + fused_arguments(*op) + ") -> Tensor(a!)");
-  }
-}
-
-// Not CompositeImplicitAutograd: a FakeTensor would then have the strides of the composition.
-TORCH_LIBRARY_IMPL(fastact, CompositeExplicitAutograd, library) {
-  for (const Operator* op : operators()) {
-    if (!op->is_fused) continue;
-    library.impl(fused_backward_name(*op).c_str(), ComposedBackward{op});
-    library.impl(fused_with_argument_name(*op).c_str(), ComposedWithArgument{op});
-  }
-}
-
-TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
-  for_each_composite(
-      [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
-}
-
-TORCH_LIBRARY_IMPL(fastact, Functionalize, library) {
-  for_each_composite(
-      [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
-}
-
-TORCH_LIBRARY_IMPL(fastact, FuncTorchBatched, library) {
-  for_each_composite(
-      [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
 }
 
 }  // namespace fastact

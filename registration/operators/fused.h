@@ -1,11 +1,12 @@
-// The names and signatures of the fused operators' gradients, and their composition, for dispatch
-// keys that compute them in one pass.
+// The fused operators: their inputs, and the names and signatures of the operators that compute the
+// gradients, or the pre-activation, in one pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <array>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -46,9 +47,6 @@ using FusedWithArgument = std::tuple<at::Tensor, at::Tensor>(
 
 std::string fused_with_argument_name(const Operator& op);
 
-// Returns z alone, with the same bits, computed by Leaky ReLU with a slope of 1.
-at::Tensor fused_preactivation_of(TensorPointers tensors);
-
 // The arguments of these operators in the form of an Operator's call. Throws a ValueError if the
 // number of parameters is wrong.
 struct FusedArguments {
@@ -64,17 +62,7 @@ struct FusedArguments {
 // True for scale and bias, whose gradients are sums for each channel.
 constexpr bool is_fused_vector(int input) { return input == kScale || input == kBias; }
 
-// Writes the gradients that are `needed`, composed of differentiable operators. They have z's shape
-// even if the input broadcasts, and are float32 for 16-bit types. Absent inputs are undefined. If
-// `self_is_preactivation` is true, `self` is z.
-void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
-                             const at::Tensor& incoming, const at::Tensor* inputs,
-                             bool self_is_preactivation, const std::vector<bool>& needed,
-                             at::Tensor* gradients);
-
-// Returns what the operator _fused_<activation>_backward returns, composed in the same way.
-FusedTensors composed_fused_backward(const Operator& op, const CallParameters& parameters,
-                                     const at::Tensor& grad_output, const at::Tensor* inputs,
-                                     const FusedMask& mask);
+// Returns the elementwise fused operators, one for each activation.
+std::span<const Operator* const> fused_operators();
 
 }  // namespace fastact

@@ -6,6 +6,7 @@
 #include <c10/core/DispatchKeySet.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -34,6 +35,23 @@ enum class Saved : uint8_t {
   kInput,          // the input
   kPreactivation,  // instead of a fused form's self: z = self * scale + bias + residual
   kResult,         // instead of self: the result, from which the derivatives are computed
+};
+
+// A result, and what its autograd node saves instead of the first input.
+struct Computed {
+  at::Tensor result;  // without a history
+  Saved first = Saved::kInput;
+  at::Tensor preactivation;  // z with its history, if `first` is kPreactivation
+};
+
+// The inputs whose gradients a node will return.
+using NeededGradients = std::array<bool, kMaxInputs>;
+
+// How a node saves an input.
+enum class Saving : uint8_t {
+  kNothing,
+  kInput,
+  kCopyOfInference,  // a tensor made in inference mode, which autograd cannot save, is copied
 };
 
 // The inputs as a node has saved them. A tensor is undefined if it was absent, and also if it was
@@ -80,9 +98,18 @@ struct DerivativeRule {
   const Operator* op = nullptr;  // the operator with this name; set once all are known
 };
 
+// A tensor argument. Optional ones follow the required ones; an absent one is an undefined tensor.
+struct Input {
+  // NOLINTNEXTLINE(google-explicit-constructor): a list of names is a list of required inputs
+  Input(const char* its_name, bool is_optional = false) : name(its_name), optional(is_optional) {}
+
+  const char* name;  // in the schema
+  bool optional;
+};
+
 struct Descriptor {
   std::string name;
-  std::vector<const char*> inputs;  // their names in the schema
+  std::vector<Input> inputs;
 
   // The kernel: a family and one of its forms. With from_result, another form if there is one.
   int family = 0;
@@ -101,10 +128,6 @@ struct Descriptor {
   // first. PyTorch's operators differ in this.
   bool last_input_leads = false;
 
-  // True for a fused form (ops/forms/fused.h). The inputs beside self may be absent, which are
-  // undefined tensors. `family` is the activation's index, and `form` is unused.
-  bool is_fused = false;
-
   // True for the value of an activation, whose backward pass may save the result (Saves).
   bool is_value = false;
 
@@ -117,16 +140,15 @@ struct Descriptor {
                              const std::vector<bool>& needed, at::Tensor* gradients);
   Gradients gradients = nullptr;
 
-  // For a fused form. saves_preactivation: returns true if the backward pass would otherwise save
-  // several tensors as large as the result, so that z is saved instead. preactivation: returns z
-  // with its history.
-  bool (*saves_preactivation)(const Operator& op, TensorPointers tensors) = nullptr;
-  at::Tensor (*preactivation)(TensorPointers tensors) = nullptr;
-  // Returns the result and z together, without a history, from the operator with a kernel for it.
-  // Returns two undefined tensors if there is none.
-  std::pair<at::Tensor, at::Tensor> (*with_argument)(const Operator& op, TensorPointers tensors,
-                                                     const CallParameters& parameters,
-                                                     const c10::DispatchKeySet* keys) = nullptr;
+  // For an operator whose node may save another tensor instead of the first input. Computes the
+  // result and that tensor.
+  using Compute = Computed (*)(const Operator& op, TensorPointers tensors,
+                               const CallParameters& parameters, const c10::DispatchKeySet* keys);
+  Compute compute = nullptr;
+  // Says how such a node saves an input that `computed` does not replace.
+  using SavingOf = Saving (*)(int input, TensorPointers tensors, const Computed& computed,
+                              const NeededGradients& needed);
+  SavingOf saving = nullptr;
 };
 
 class Operator : public Descriptor {
@@ -140,8 +162,13 @@ class Operator : public Descriptor {
   Operator& operator=(const Operator&) = delete;
 
   [[nodiscard]] int num_inputs() const { return static_cast<int>(inputs.size()); }
-  // The input that determines the result's layout and device: an activation's x.
-  [[nodiscard]] int last_input() const { return num_inputs() - 1; }
+  // The last required input. It determines the result's layout and device: an activation's x.
+  [[nodiscard]] int last_input() const {
+    int last = num_inputs() - 1;
+    while (inputs[last].optional) --last;
+    return last;
+  }
+  [[nodiscard]] bool has_optional_inputs() const { return inputs.back().optional; }
   [[nodiscard]] bool takes_is_result() const { return form_from_result >= 0; }
   [[nodiscard]] std::span<const Parameter> parameters() const {
     return activation == nullptr ? std::span<const Parameter>() : activation->parameters;
@@ -149,7 +176,8 @@ class Operator : public Descriptor {
   // Returns the parameter's name in the schema. elu's `scale` multiplies its result, whereas a
   // fused form's `scale` multiplies self.
   [[nodiscard]] std::string argument_name(const Parameter& parameter) const {
-    const bool taken = std::ranges::find(inputs, parameter.name) != inputs.end();
+    const bool taken = std::ranges::any_of(
+        inputs, [&](const Input& input) { return input.name == parameter.name; });
     return (taken ? "output_" : "") + std::string(parameter.name);
   }
 
@@ -161,15 +189,6 @@ class Operator : public Descriptor {
   [[nodiscard]] bool saves_result(const CallParameters& parameters) const {
     return is_value && activation->traits.saves != Saves::kInput &&
            activation->result_suffices(parameters.numbers.values);
-  }
-  // Returns true if a fused form's derivatives can use its result instead of z: the activation's
-  // derivatives can use the activation's result, which is the fused form's result if there is
-  // neither a scale nor a gate.
-  [[nodiscard]] bool result_replaces_preactivation(TensorPointers tensors) const {
-    constexpr int kScale = static_cast<int>(FusedInput::kScale);
-    constexpr int kGate = static_cast<int>(FusedInput::kGate);
-    return activation->traits.saves == Saves::kResultAsInput && !tensors[kScale]->defined() &&
-           !tensors[kGate]->defined();
   }
   // Returns true if the in-place form, which has only its result, can compute its gradient from it.
   [[nodiscard]] bool in_place_saves_result(const CallParameters& parameters) const {
@@ -209,7 +228,7 @@ const Operator& operator_named(std::string_view name);
 // The derivative of D_k by one of its gradients is D_k with that gradient replaced by the incoming
 // one. The derivative by x is D_(k+1). So backward, double backward and every forward-mode tangent
 // are operators of the same family, and any mixture of orders and modes works. For the derivative
-// of D_3 by x, PyTorch's operators take over (autograd/higher_orders.h).
+// of D_3 by x, PyTorch's operators take over (composites/higher_orders.h).
 std::vector<Descriptor> activation_operators(const Activation& activation, int family);
 
 // Returns the activation's elementwise fused form, _fused_<activation>. fused_<activation> gives

@@ -35,17 +35,20 @@ std::vector<Descriptor> descriptors() {
 // Checks a descriptor for mistakes that would otherwise break a later call.
 void check(const Descriptor& descriptor) {
   const size_t inputs = descriptor.inputs.size();
-  const FormInfo form = descriptor.is_fused
+  const bool has_optional_inputs = descriptor.inputs.back().optional;
+  const FormInfo form = has_optional_inputs
                             ? FormInfo{.outputs = 1, .inputs = kFusedInputs, .broadcasts = {}}
                             : families()[descriptor.family].forms[descriptor.form];
   TORCH_INTERNAL_ASSERT(form.outputs == 1 && form.inputs == static_cast<int>(inputs),
                         descriptor.name, ": expected as many inputs as its form has, but got ",
                         inputs);
+  TORCH_INTERNAL_ASSERT((descriptor.compute == nullptr) == (descriptor.saving == nullptr),
+                        descriptor.name);
   TORCH_INTERNAL_ASSERT(descriptor.derivatives.size() == inputs, descriptor.name,
                         ": expected a derivative by each input");
   TORCH_INTERNAL_ASSERT(!descriptor.is_value || descriptor.activation != nullptr, descriptor.name);
   TORCH_INTERNAL_ASSERT(!descriptor.has_in_place || inputs == 1, descriptor.name);
-  TORCH_INTERNAL_ASSERT(descriptor.out == nullptr || inputs <= 2 || descriptor.is_fused,
+  TORCH_INTERNAL_ASSERT(descriptor.out == nullptr || inputs <= 2 || has_optional_inputs,
                         descriptor.name);
 }
 

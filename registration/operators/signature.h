@@ -120,13 +120,13 @@ void with_signature(int tensors, int numbers, bool has_flag, const Visit& visit)
   }
 }
 
-// The same for a fused operator, whose tensors beside self are optional.
+// The same for an operator with optional tensors: those of a fused form.
 template <int Numbers = 0, class Visit>
-void with_fused_signature(int numbers, const Visit& visit) {
+void with_optional_signature(int numbers, const Visit& visit) {
   if constexpr (Numbers > kMaxParameters) {
     TORCH_INTERNAL_ASSERT(false, "an operator takes more than a kernel does");
   } else if (numbers > Numbers) {
-    with_fused_signature<Numbers + 1>(numbers, visit);
+    with_optional_signature<Numbers + 1>(numbers, visit);
   } else {
     visit(Signature<kFusedInputs, Numbers, false, kFusedInputs - 1>{});
   }
@@ -137,8 +137,8 @@ template <class Visit>
 void with_signature(const Descriptor& op, const Visit& visit) {
   const auto numbers =
       op.activation == nullptr ? 0 : static_cast<int>(op.activation->parameters.size());
-  if (op.is_fused) {
-    with_fused_signature(numbers, visit);
+  if (op.inputs.back().optional) {
+    with_optional_signature(numbers, visit);
   } else {
     with_signature(static_cast<int>(op.inputs.size()), numbers, op.form_from_result >= 0, visit);
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "registration/checks.h"
+#include "registration/composites/fused_gradients.h"
 #include "registration/operators/fused.h"
 #include "registration/operators/operator.h"
 #include "registration/operators/signature.h"
@@ -148,9 +149,8 @@ struct FusedBackwardOf {
 // Registers these kernels for the key.
 template <IsFusedBackwardBackend Backend>
 void implement_fused_backward(torch::Library& library) {
-  for (const Operator* op : operators()) {
-    if (op->is_fused) library.impl(fused_backward_name(*op).c_str(), FusedBackwardOf<Backend>{op});
-  }
+  for (const Operator* op : fused_operators())
+    library.impl(fused_backward_name(*op).c_str(), FusedBackwardOf<Backend>{op});
 }
 
 }  // namespace fastact

@@ -1,4 +1,4 @@
-#include "registration/autograd/higher_orders.h"
+#include "registration/composites/higher_orders.h"
 
 #include <ATen/Functions.h>  // all of them, because the formulas choose
 #include <ATen/TensorOperators.h>

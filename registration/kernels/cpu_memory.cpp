@@ -1,4 +1,4 @@
-#include "registration/keys/cpu_memory.h"
+#include "registration/kernels/cpu_memory.h"
 
 #include <c10/core/CPUAllocator.h>
 

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "registration/checks.h"
-#include "registration/keys/pointwise.h"
+#include "registration/composites/fused_gradients.h"
+#include "registration/kernels/pointwise.h"
 #include "registration/operators/fused.h"
 #include "registration/operators/operator.h"
 #include "registration/overlap.h"

@@ -1,4 +1,4 @@
-#include "registration/keys/fused_backward.h"
+#include "registration/kernels/fused_backward.h"
 
 #include <ATen/ExpandUtils.h>
 

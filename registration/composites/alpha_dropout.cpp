@@ -1,0 +1,53 @@
+// selu_alpha_dropout, which draws a seed.
+#include "registration/operators/alpha_dropout.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <limits>
+#include <string>
+
+#include "registration/composites/composites.h"
+
+namespace fastact {
+namespace {
+
+at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
+  TORCH_CHECK_VALUE(p >= 0 && p <= 1,
+                    "fastact::selu_alpha_dropout: expected p to be from 0 to 1, but got ", p);
+  static const Operator& selu = operator_named("selu");
+  const at::Tensor* const tensors[] = {&self};
+  if (!train || p == 0) return selu.call(tensors, {});
+  // As in at::alpha_dropout.
+  if (p == 1) return at::mul(selu.call(tensors, {}), at::zeros({}, self.options()));
+  const at::Tensor seed = at::randint(std::numeric_limits<int64_t>::max(), {1},
+                                      self.options().dtype(at::kLong).requires_grad(false));
+  const at::Tensor* const with_seed[] = {&self, &seed};
+  return alpha_dropout_operators().front()->call(with_seed, {.numbers = {{p}}});
+}
+
+void define_alpha_dropout(torch::Library& library) {
+  if (alpha_dropout_operators().empty()) return;
+  library.def("selu_alpha_dropout(Tensor self, float p, bool train) -> Tensor",
+              {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
+  for (const Operator* op : alpha_dropout_operators()) {
+    std::string schema = op->name + "(";
+    for (const Input& input : op->inputs) schema.append("Tensor ").append(input.name).append(", ");
+    library.def((schema + "float p) -> Tensor").c_str(), {at::Tag::pt2_compliant_tag});
+  }
+}
+
+void implement_alpha_dropout(torch::Library& library) {
+  if (!alpha_dropout_operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
+}
+
+}  // namespace
+
+const Composites kAlphaDropoutComposites = {.define = &define_alpha_dropout,
+                                            .implement = &implement_alpha_dropout,
+                                            .draws_random_numbers = true};
+
+}  // namespace fastact

@@ -1,0 +1,29 @@
+// Operators composed of others: fused_<activation>, <activation>_and_mul, clamped_swiglu, prelu and
+// selu_alpha_dropout. They check their arguments, shape them, and call elementwise operators.
+#pragma once
+
+#include <torch/library.h>
+
+#include <span>
+
+namespace fastact {
+
+struct Composites {
+  // Defines their schemas, and those of the operators with several results that they call.
+  void (*define)(torch::Library& library);
+  // Registers the functions that decompose a call.
+  void (*implement)(torch::Library& library);
+  // Registers compositions of PyTorch's operators for tensors without a kernel. May be null.
+  void (*implement_without_kernel)(torch::Library& library) = nullptr;
+  bool draws_random_numbers = false;
+};
+
+// Returns all of them. Returns none if torch is not the version that the library was built for.
+std::span<const Composites> all_composites();
+
+extern const Composites kFusedComposites;
+extern const Composites kClampedSwigluComposites;
+extern const Composites kPreluComposites;
+extern const Composites kAlphaDropoutComposites;
+
+}  // namespace fastact

@@ -1,0 +1,26 @@
+// The dispatch keys of composed operators (composites/composites.h). Functionalize and
+// FuncTorchBatched decompose a call as well: keys/functionalize.cpp, keys/functorch_batched.cpp.
+#include "registration/composites/composites.h"
+
+namespace fastact {
+
+TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
+  for (const Composites& composites : all_composites()) composites.implement(library);
+}
+
+// Not CompositeImplicitAutograd: a FakeTensor would then have the strides of the composition.
+TORCH_LIBRARY_IMPL(fastact, CompositeExplicitAutograd, library) {
+  for (const Composites& composites : all_composites()) {
+    if (composites.implement_without_kernel != nullptr)
+      composites.implement_without_kernel(library);
+  }
+}
+
+// Makes vmap's `randomness` apply to the seed. Every call under vmap reaches this key, even if self
+// is not batched.
+TORCH_LIBRARY_IMPL(fastact, FuncTorchVmapMode, library) {
+  for (const Composites& composites : all_composites())
+    if (composites.draws_random_numbers) composites.implement(library);
+}
+
+}  // namespace fastact

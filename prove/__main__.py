@@ -273,7 +273,7 @@ def compare_digests(options):
                     file=sys.stdout,
                 )
     if options.update:
-        REFERENCE.write_text(json.dumps(reference, indent=1) + "\n")
+        REFERENCE.write_text(digest.one_digest_a_line(reference))
     verdict = "written" if options.update else f"{differing} differ" if differing else "all equal"
     print(
         f"{where}, {options.path}, {'part' if part else 'whole'}: {len(wanted)} digests of "

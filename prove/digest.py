@@ -1,5 +1,8 @@
 """Digests that the Python package does not verify, and further ways to call operators."""
 
+import json
+import re
+
 import torch
 from _digests.inputs import Space, every_pattern, mixed
 from _digests.kernels import SUFFIXES, Kernel, activation_kernels, dense
@@ -10,6 +13,12 @@ from drawn_parameters import settings
 def kernels(act, dtype):
     """Returns everything with a digest, for a row of the oracle table and a dtype."""
     return activation_kernels(act.id, act.name, act.parameters, act.takes_is_result, dtype)
+
+
+def one_digest_a_line(reference: dict) -> str:
+    """Returns the digests as JSON in which each operator's pair of digests is one line."""
+    text = json.dumps(reference, indent=1)
+    return re.sub(r"\{[^{}]*\}", lambda pair: json.dumps(json.loads(pair[0])), text) + "\n"
 
 
 # The digests in the file are those of these random parameters. Another seed gives other digests.

@@ -230,6 +230,10 @@ def test_the_reference_knows_no_other_operators():
     assert set(REFERENCE) <= {*(act.id for act in ACTIVATIONS), *drawn, PRELU}
 
 
+def test_the_reference_has_one_digest_a_line():
+    assert (PROVE / "digests.json").read_text() == digest.one_digest_a_line(REFERENCE)
+
+
 def test_every_operator_has_reference_digests(act, dtype):
     if act.id not in REFERENCE:
         pytest.skip(f"{act.id} has none yet: prove --digest --update, see docs/dev/testing.md")

@@ -33,7 +33,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct Gelu {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .last_division = 1, .breaks_ties_at_zero = true};
+      .saves = Saves::kInput, .last_division = 1, .breaks_ties_at_zero = true, .is_costly = true};
 
   FASTACT_INLINE explicit constexpr Gelu(const double* /*parameters*/) {}
 

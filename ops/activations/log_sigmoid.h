@@ -22,7 +22,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct LogSigmoid : LogarithmInSegments {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3, .is_costly = true};
 
   FASTACT_INLINE explicit constexpr LogSigmoid(const double* /*parameters*/) {}
 

@@ -29,7 +29,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Mish {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3, .is_costly = true};
 
   FASTACT_INLINE explicit constexpr Mish(const double* /*parameters*/) {}
 

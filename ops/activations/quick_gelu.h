@@ -31,7 +31,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct QuickGelu {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .last_division = 3, .breaks_ties_at_zero = true};
+      .saves = Saves::kInput, .last_division = 3, .breaks_ties_at_zero = true, .is_costly = true};
 
   FASTACT_INLINE explicit constexpr QuickGelu(const double* /*parameters*/) {}
 

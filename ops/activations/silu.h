@@ -30,7 +30,7 @@ namespace fastact::inline FASTACT_TARGET {
 
 struct Silu {
   static constexpr Traits kTraits = {
-      .saves = Saves::kInput, .last_division = 3, .breaks_ties_at_zero = true};
+      .saves = Saves::kInput, .last_division = 3, .breaks_ties_at_zero = true, .is_costly = true};
 
   FASTACT_INLINE explicit constexpr Silu(const double* /*parameters*/) {}
 

@@ -29,7 +29,7 @@ namespace fastact::inline FASTACT_TARGET {
 // For a beta of 1 and a threshold above which the result rounds to x in any case. float32's f and
 // f' then need no operations for beta.
 struct SoftplusOfOne : LogarithmInSegments {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3, .is_costly = true};
 
   template <class Element, int Order, bool FromResult>
   static constexpr bool stands_in() {

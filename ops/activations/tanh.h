@@ -22,7 +22,8 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Tanh {
-  static constexpr Traits kTraits = {.saves = Saves::kOutput, .last_division = 0};
+  static constexpr Traits kTraits = {
+      .saves = Saves::kOutput, .last_division = 0, .is_costly = true};
 
   FASTACT_INLINE explicit constexpr Tanh(const double* /*parameters*/) {}
 

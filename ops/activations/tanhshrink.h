@@ -30,7 +30,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Tanhshrink {
-  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3};
+  static constexpr Traits kTraits = {.saves = Saves::kInput, .last_division = 3, .is_costly = true};
 
   FASTACT_INLINE explicit constexpr Tanhshrink(const double* /*parameters*/) {}
 

@@ -6,6 +6,7 @@
 
 #include "ops/cpu/engine.h"
 #include "ops/cpu/packed.h"
+#include "ops/cpu/result_table.h"
 #include "ops/cpu/strided.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
@@ -18,8 +19,8 @@ struct Loop {
       if (F::is_default(parameters.values))
         return Loop<typename F::Default>::run(parameters, data, strides, size0, size1);
     }
-    const F form(parameters.values);
-    cpu::run({&compute, &form, kSizesOf<F>}, data, strides, size0, size1);
+    const Prepared prepared(parameters, size0 * size1);
+    cpu::run({&compute, &prepared, kSizesOf<F>}, data, strides, size0, size1);
   }
 
   // The function that DenseFunction points to.
@@ -28,11 +29,25 @@ struct Loop {
       if (F::is_default(parameters.values))
         return Loop<typename F::Default>::run_dense(parameters, data, n);
     }
-    const F form(parameters.values);
-    compute(&form, data, n, Pace::kAtOnce);
+    const Prepared prepared(parameters, n);
+    compute(&prepared, data, n, Pace::kAtOnce);
   }
 
  private:
+  // The form, and its results if n elements are looked up.
+  struct Prepared {
+    Prepared(const Parameters& parameters, [[maybe_unused]] int64_t n) : form(parameters.values) {
+      if constexpr (IsLookedUp<F>) {
+        static constinit ResultTables tables = {};
+        if (n >= kLookedUpElements)
+          results = find_results(tables, parameters, {&compute, this, kSizesOf<F>});
+      }
+    }
+
+    F form;
+    const uint16_t* results = nullptr;
+  };
+
   template <class... E>
   static constexpr bool kHasHalves =
       (std::is_same_v<E, Float16> || ...) &&
@@ -44,9 +59,9 @@ struct Loop {
   // The function that DenseKernel::compute points to. All paces share one loop, so the values that
   // the form needs in registers are loaded once.
   static void compute(const void* erased, char* const* data, int64_t n, Pace pace) {
-    const auto& form = *static_cast<const F*>(erased);
+    const auto& prepared = *static_cast<const Prepared*>(erased);
     if constexpr (F::Outputs::kCount > 1 || !kSizesOf<F>.are_equal()) {
-      block(form, data[0], data, 0, n);
+      block(prepared, data[0], data, 0, n);
     } else {
       alignas(kCacheLine) char buffer[kStep];
       const int64_t step = pace == Pace::kAtOnce ? n * kSize : kStep;
@@ -55,7 +70,7 @@ struct Loop {
         const int64_t bytes = left < step ? left : step;
         if (pace != Pace::kAtOnce) fetch_ahead<kOperands>(data, start, left);
         char* out = data[0] + start;
-        block(form, pace == Pace::kStreaming ? buffer : out, data, start, bytes / kSize);
+        block(prepared, pace == Pace::kStreaming ? buffer : out, data, start, bytes / kSize);
         if (pace == Pace::kStreaming) stream(buffer, out, bytes);
       }
     }
@@ -63,27 +78,30 @@ struct Loop {
 
   // Computes n elements from byte `start` of the inputs. Writes one output to `to`, several outputs
   // to their own memory.
-  static FASTACT_INLINE void block(const F& form, char* to, char* const* data, int64_t start,
-                                   int64_t n) {
-    block(form, to, data, start, n, typename F::Outputs{}, typename F::Inputs{},
+  static FASTACT_INLINE void block(const Prepared& prepared, char* to, char* const* data,
+                                   int64_t start, int64_t n) {
+    block(prepared, to, data, start, n, typename F::Outputs{}, typename F::Inputs{},
           std::make_index_sequence<F::Outputs::kCount>{},
           std::make_index_sequence<F::Inputs::kCount>{});
   }
 
   template <class Output, class... Inputs, size_t... I>
-  static FASTACT_INLINE void block(const F& form, char* to, char* const* data, int64_t start,
-                                   int64_t n, Elements<Output>, Elements<Inputs...>,
+  static FASTACT_INLINE void block(const Prepared& prepared, char* to, char* const* data,
+                                   int64_t start, int64_t n, Elements<Output>, Elements<Inputs...>,
                                    std::index_sequence<0>, std::index_sequence<I...>) {
-    dense_into(form, reinterpret_cast<Output*>(to), n,
+    if constexpr (IsLookedUp<F>) {
+      if (prepared.results != nullptr) return look_up(prepared.results, to, data[1] + start, n);
+    }
+    dense_into(prepared.form, reinterpret_cast<Output*>(to), n,
                reinterpret_cast<const Inputs*>(data[1 + I] + start)...);
   }
 
   template <class... Outputs, class... Inputs, size_t... J, size_t... I>
-  static FASTACT_INLINE void block(const F& form, char* /*to*/, char* const* data,
+  static FASTACT_INLINE void block(const Prepared& prepared, char* /*to*/, char* const* data,
                                    int64_t /*start*/, int64_t n, Elements<Outputs...>,
                                    Elements<Inputs...>, std::index_sequence<J...>,
                                    std::index_sequence<I...>) {
-    dense_elements(form, tuple_of(reinterpret_cast<Outputs*>(data[J])...), n,
+    dense_elements(prepared.form, tuple_of(reinterpret_cast<Outputs*>(data[J])...), n,
                    reinterpret_cast<const Inputs*>(data[sizeof...(J) + I])...);
   }
 

@@ -97,6 +97,7 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
 
   static constexpr int kOrder = Order;
   static constexpr bool kFromResult = FromResult;
+  static constexpr bool kIsLookedUp = Order == 0 && kIs16Bit<Element> && A::kTraits.is_costly;
   static constexpr bool kInSegments = !FromResult && has_segments<A, Element, Order>();
   static constexpr bool kHasFastForm =
       (Order <= A::kTraits.last_division && !std::is_same_v<Element, double> && !kInSegments) ||

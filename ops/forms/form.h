@@ -137,6 +137,10 @@ concept HasDefaultForm = requires(const double* parameters) {
   { F::is_default(parameters) } -> std::same_as<bool>;
 };
 
+// A form with one input, whose results a CPU looks up in a table (ops/cpu/result_table.h).
+template <class F>
+concept IsLookedUp = requires { requires F::kIsLookedUp; };
+
 // A form with a second version on GPUs (approximate.h): the same form compiled with kApproximate.
 template <class F>
 concept HasFastForm = requires { requires F::kHasFastForm; };

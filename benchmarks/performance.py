@@ -173,7 +173,7 @@ def spread_of_networks(rows: list[dict]) -> str:
     common = sum(a["low"] <= b["high"] and b["low"] <= a["high"] for a, b in pairs)
     text = f"The spreads reach {100 * farthest:.1f} % from the median. "
     if common == 0:
-        return text + "In no network do those of eager PyTorch and FastAct overlap."
+        return text + "In every network, those of eager PyTorch and FastAct are separate."
     text += f"Those of eager PyTorch and FastAct overlap in {common} of {len(pairs)} networks, so "
     return text + "the ratios of these may be noise."
 
@@ -188,8 +188,8 @@ def operators(found: stored.Stored) -> list[str]:
         "## Operators",
         "",
         "Each count below compares medians at one size; CPUs use one thread. [Losses](#losses) "
-        "covers more sizes and numbers of threads, but omits differences within the spread, so the "
-        "two lists differ.",
+        "covers more sizes and numbers of threads, but omits differences within the spread, so its "
+        "entries do not match these counts.",
         "",
     ]
     for kind, name in KINDS.items():
@@ -344,7 +344,8 @@ def compiled(found: stored.Stored) -> list[str]:
     lines = [
         "## torch.compile",
         "",
-        "An activation and its neighbour, compiled: `residual` is f(a) + b, `gate` is f(a) * b. "
+        "An activation compiled together with one neighbour: `residual` means f(a) + b, `gate` "
+        "f(a) * b, `sum` the sum of each row of f(a). "
         "Both sides are compiled by Inductor, which takes FastAct's formulas into its kernels.",
         "",
     ]

@@ -5,6 +5,7 @@
 #   lib/torch-2.15/libfastact.so  the operators for one minor version of torch; another build adds its own
 #   lib/torch-2.15/libfastact_aten.so  the override of ATen's operators
 #   include/, lib/cmake/          for C++
+#   include/fastact/formulas/     the formulas, for the C++ that torch.compile generates for x86-64
 #
 # cmake --install --component package copies it. pyproject.toml makes a wheel of the copy.
 
@@ -24,7 +25,6 @@ endif()
 
 # Inline assembly for torch.compile's kernels. Like the kernels, it does not depend on torch.
 set(_fastact_assembly "")
-set(_fastact_vectors "")
 if(FASTACT_CUDA AND FASTACT_KERNELS)
   set(_fastact_assembly "${FASTACT_KERNELS}/ops/assembly.json")
 elseif(FASTACT_CUDA)
@@ -37,39 +37,47 @@ elseif(FASTACT_CUDA)
     COMMENT "Extracting the formulas as inline assembly"
     COMMAND_EXPAND_LISTS VERBATIM)
 endif()
-if(FASTACT_KERNELS AND EXISTS "${FASTACT_KERNELS}/ops/vectors.json")
-  set(_fastact_vectors "${FASTACT_KERNELS}/ops/vectors.json")
-elseif(FASTACT_VECTOR_TARGETS)
-  set(_fastact_vectors "${PROJECT_BINARY_DIR}/ops/vectors.json")
-  set(_fastact_outputs "")
-  set(_fastact_named_outputs "")
-  foreach(_fastact_target IN LISTS FASTACT_VECTOR_TARGETS)
-    list(APPEND _fastact_outputs "$<TARGET_OBJECTS:fastact_one_vector_${_fastact_target}>")
-    list(APPEND _fastact_named_outputs "${_fastact_target}=$<TARGET_OBJECTS:fastact_one_vector_${_fastact_target}>")
-  endforeach()
-  add_custom_command(OUTPUT "${_fastact_vectors}"
-    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/inline_vectors.py" ${_fastact_named_outputs}
-      --output "${_fastact_vectors}"
-    DEPENDS ${_fastact_outputs} "${PROJECT_SOURCE_DIR}/scripts/inline_vectors.py"
-      "${PROJECT_SOURCE_DIR}/scripts/straight_code.py"
-    COMMENT "Extracting the formulas as instructions of vectors"
-    VERBATIM)
-endif()
 set(_fastact_copy_assembly "")
 if(NOT FASTACT_CUDA)
   # Removes the file of an earlier build with CUDA: torch.compile would use its formulas on a GPU.
   set(_fastact_copy_assembly
       COMMAND "${CMAKE_COMMAND}" -E rm -f "${FASTACT_PACKAGE_DIR}/_inductor/assembly.json")
 endif()
-if(_fastact_assembly OR _fastact_vectors)
+if(_fastact_assembly)
   list(APPEND _fastact_copy_assembly
-      COMMAND "${CMAKE_COMMAND}" -E copy ${_fastact_assembly} ${_fastact_vectors} "${FASTACT_PACKAGE_DIR}/_inductor")
+      COMMAND "${CMAKE_COMMAND}" -E copy ${_fastact_assembly} "${FASTACT_PACKAGE_DIR}/_inductor")
 endif()
+# The formulas for torch.compile's kernels on CPUs: ops/cpu/inlined.h and every header that it includes.
+set(_fastact_formulas "${FASTACT_PACKAGE_DIR}/include/fastact/formulas")
+set(_fastact_copy_formulas COMMAND "${CMAKE_COMMAND}" -E rm -rf "${_fastact_formulas}")
+set(_fastact_formula_headers "")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(_fastact_cpu_headers "")
+  foreach(_fastact_header IN ITEMS inlined dense packed vector vector_avx2 vector_avx512)
+    list(APPEND _fastact_cpu_headers "${PROJECT_SOURCE_DIR}/ops/cpu/${_fastact_header}.h")
+  endforeach()
+  list(APPEND _fastact_copy_formulas
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${_fastact_formulas}/ops/cpu" "${_fastact_formulas}/ops/generated"
+    COMMAND "${CMAKE_COMMAND}" -E copy "${PROJECT_SOURCE_DIR}/ops/kernel.h" "${_fastact_formulas}/ops"
+    COMMAND "${CMAKE_COMMAND}" -E copy ${_fastact_cpu_headers} "${_fastact_formulas}/ops/cpu"
+    COMMAND "${CMAKE_COMMAND}" -E copy "${PROJECT_BINARY_DIR}/ops/generated/families.h"
+      "${_fastact_formulas}/ops/generated")
+  foreach(_fastact_folder IN ITEMS activations forms math)
+    file(GLOB_RECURSE _fastact_found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/ops/${_fastact_folder}/*.h")
+    list(APPEND _fastact_formula_headers ${_fastact_found})
+    list(APPEND _fastact_copy_formulas COMMAND "${CMAKE_COMMAND}" -E copy_directory
+      "${PROJECT_SOURCE_DIR}/ops/${_fastact_folder}" "${_fastact_formulas}/ops/${_fastact_folder}")
+  endforeach()
+  list(APPEND _fastact_formula_headers ${_fastact_cpu_headers} "${PROJECT_SOURCE_DIR}/ops/kernel.h"
+       "${PROJECT_BINARY_DIR}/ops/generated/families.h")
+endif()
+
 add_custom_command(OUTPUT "${_fastact_stamp}"
   COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/python_package.py" "${FASTACT_PACKAGE_DIR}"
     --version "${PROJECT_VERSION}" --revision "${FASTACT_GIT_REVISION}" ${_fastact_cuda}
     --catalogue "${PROJECT_BINARY_DIR}/catalogue.json"
   ${_fastact_copy_assembly}
+  ${_fastact_copy_formulas}
   COMMAND "${CMAKE_COMMAND}" -E copy_directory "${PROJECT_BINARY_DIR}/include" "${FASTACT_PACKAGE_DIR}/include"
   COMMAND "${CMAKE_COMMAND}" -E copy
     "${PROJECT_SOURCE_DIR}/registration/include/fastact/export.h"
@@ -80,7 +88,7 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
     "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" "${FASTACT_PACKAGE_DIR}/lib/cmake/FastAct"
   COMMAND "${CMAKE_COMMAND}" -E touch "${_fastact_stamp}"
   DEPENDS
-    ${_fastact_sources} ${_fastact_headers} ${_fastact_assembly} ${_fastact_vectors}
+    ${_fastact_sources} ${_fastact_headers} ${_fastact_assembly} ${_fastact_formula_headers}
     "${PROJECT_SOURCE_DIR}/scripts/python_package.py"
     "${PROJECT_BINARY_DIR}/catalogue.json"
     "${PROJECT_SOURCE_DIR}/ops/forms/prelu.h"

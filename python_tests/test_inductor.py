@@ -3,9 +3,11 @@ tests which operators are called instead."""
 
 import importlib
 import json
+import math
 import re
 import shutil
 import uuid
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,13 +17,23 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
 from torch._functorch.aot_autograd import make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor import cpu_vec_isa
 from torch._inductor.utils import run_and_get_code
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from op_table import ACTIVATIONS, SUFFIXES
 from oracle import LongDouble, ulp_of, wide
-from support import DTYPES, NIGHTLY, assert_same_bits, dtype_name, package_path, run_python, values
+from support import (
+    DTYPES,
+    NIGHTLY,
+    assert_same_bits,
+    dtype_name,
+    package_path,
+    python,
+    run_python,
+    values,
+)
 from test_fused import INPUTS, SETS, drawn, fused
 
 import fastact  # isort: skip
@@ -183,6 +195,15 @@ PARAMETERS = (
     ("softshrink", (0.1,)),
     ("hardshrink", (0.0,)),
 )
+# With these parameters the operators are called on a GPU.
+UNUSUAL = (
+    ("elu", (100.0, 1.0, 1.0)),
+    ("celu", (1e-8,)),
+    ("softplus", (1e10, 20.0)),
+    ("leaky_relu", (0.0,)),
+    ("leaky_relu", (-0.5,)),
+    ("hardtanh", (-math.inf, math.inf)),
+)
 
 
 @pytest.mark.usefixtures("cuda", "rounds_as_eager")
@@ -264,7 +285,7 @@ ROUNDED = {
     "written": lambda y, x: (x.copy_(y), y * 2)[1],
     "maximum": lambda y, x: torch.maximum(y, x),
     "negated": lambda y, x: -y,
-    "called": lambda y, x: ops.leaky_relu(y, 0.0),
+    "called": lambda y, x: ops.silu_backward(y, y.float()),
     "no lowering": lambda y, x: ops.silu_triple_backward(y, y, y, x),
     "no lowering of Inductor's": lambda y, x: torch.digamma(y),
 }
@@ -454,13 +475,16 @@ def test_a_sum_takes_the_short_code():
         assert expected in "".join(code) and other not in "".join(code)
 
 
-def has_short_code(vectors, name, dtype, code, isa=None):
-    """Returns whether generated code contains an activation's code for unrounded results."""
-    key = f"{name}__unrounded__{dtype_name(dtype)}__defaults"
-    return vectors._lambda(isa or vectors._isa(), key, []) in "".join(code)
+def calls_formula(name, dtype, is_rounded, code):
+    """Returns whether generated code calls an activation's formula, with or without the steps that
+    prepare the rounding."""
+    element = {torch.bfloat16: "BFloat16", torch.float16: "Float16"}[dtype]
+    rounded = "true" if is_rounded else "false"
+    call = rf"evaluate<fastact::families::{name}, fastact::{element}, 0, {rounded}[,>]"
+    return re.search(call, "".join(code)) is not None
 
 
-# The activations whose CPU code for unrounded results is shorter.
+# The activations whose formula for unrounded results is shorter.
 SHORT = {"relu", "leaky_relu", "relu6", "hardtanh", "hardswish", "softsign", "softshrink",
          "hardshrink", "sigmoid"}  # fmt: skip
 
@@ -468,9 +492,10 @@ SHORT = {"relu", "leaky_relu", "relu6", "hardtanh", "hardswish", "softsign", "so
 @pytest.mark.parametrize("isa", ("avx2", "avx512"))
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
 def test_a_cpus_short_code_is_exact_enough(vectors, dtype, isa):
-    """All 16-bit values are within 0.005 ULP of the exact value, and 0 where that is 0."""
-    if vectors._isa() == "avx2" != isa:
-        pytest.skip("Inductor compiles for AVX2 here")
+    """All 16-bit values are within 0.005 ULP of the exact value, and 0 where that is 0. The sign of
+    hardswish's zeros shows that its formula is the shorter one."""
+    if isa not in processor_isas():
+        pytest.skip("the processor has no AVX-512")
     acts = [act for act in ACTIVATIONS if act.defaults is None and act.name in SHORT]
     x = every_input(dtype)
 
@@ -480,7 +505,7 @@ def test_a_cpus_short_code_is_exact_enough(vectors, dtype, isa):
     with torch._inductor.config.patch("cpp.simdlen", 256 if isa == "avx2" else 512):
         results, code = compiled(f, x)
     assert not calls(code) and {act.name for act in acts} == SHORT
-    assert all(has_short_code(vectors, name, dtype, code, isa) for name in SHORT)
+    assert all(calls_formula(name, dtype, False, code) for name in SHORT)
     finite = torch.isfinite(x)
     for act, y in zip(acts, results):
         exact = act.derivative(LongDouble, wide(x[finite]), 0)
@@ -490,18 +515,21 @@ def test_a_cpus_short_code_is_exact_enough(vectors, dtype, isa):
         assert (y[finite].numpy()[exact == 0] == 0).all(), act.id
         ends, expected = y[~finite].to(dtype), act.op(x[~finite])
         torch.testing.assert_close(ends, expected, rtol=0, atol=0, equal_nan=True)
+        if act.name == "hardswish":
+            assert torch.signbit(y[(x <= -3) & finite]).all()
 
 
 @pytest.mark.slow
 def test_a_cpus_sum_takes_the_short_code(vectors):
-    """A written result uses the whole code, or Inductor's own operations."""
+    """A written result uses the whole formula, or Inductor's own operations."""
     x = values(64, 256, dtype=torch.bfloat16)
     for name in ("hardswish", "relu6"):
         op = getattr(ops, name)
         _, short = compiled(lambda x: op(x).sum(-1), x)  # noqa: B023
         _, written = compiled(lambda x: op(x * 2), x)  # noqa: B023
-        assert has_short_code(vectors, name, x.dtype, short)
-        assert not has_short_code(vectors, name, x.dtype, written)
+        assert calls_formula(name, x.dtype, False, short)
+        assert not calls_formula(name, x.dtype, False, written)
+        assert calls_formula(name, x.dtype, True, written) == (name == "hardswish")
 
 
 def test_a_tiny_constant_is_no_tie(device):
@@ -555,11 +583,16 @@ def test_aot_inductor_package(act, tmp_path):
 
 @pytest.fixture
 def vectors():
-    """Skips unless Inductor compiles for vectors that the package has code for."""
+    """Skips unless Inductor compiles for vectors that the package has formulas for."""
     cpu = importlib.import_module("fastact._inductor.vectors")
-    if cpu._isa() not in cpu._vectors():
+    if not cpu._is_inlined():
         pytest.skip("Inductor compiles for neither AVX2 nor AVX-512 here")
     return cpu
+
+
+def processor_isas():
+    """Returns the instruction sets that Inductor can compile for, by its names."""
+    return [str(isa) for isa in cpu_vec_isa.valid_vec_isa_list()]
 
 
 def assert_bits_of_eager(found, expected):
@@ -610,8 +643,9 @@ def test_a_cpu_held_to_avx2(vectors, dtype):
                 for act in acts if act.name in ("silu", "relu")]  # fmt: skip
 
     with torch._inductor.config.patch("cpp.simdlen", 256):
+        assert str(cpu_vec_isa.pick_vec_isa()) == "avx2"
         results, code = compiled(every, keep, zero, x, g)
-    assert not calls(code) and "vector_size(32)" in "".join(code)
+    assert not calls(code)
     for result, expected in zip(results, every(keep, zero, x, g)):
         assert_bits_of_eager(result, expected)
 
@@ -623,7 +657,7 @@ def test_a_cpu_with_parameters(vectors):
         x[:2] = torch.tensor([0.0, -0.0])
     keep = torch.ones_like(inputs[0], dtype=torch.bool)
     zeros = [torch.zeros((), dtype=dtype) for dtype in DTYPES]
-    cases = [(i, case) for k, case in enumerate(PARAMETERS) for i in (0, 1, 2 + k % 2)]
+    cases = [(i, case) for k, case in enumerate(PARAMETERS + UNUSUAL) for i in (0, 1, 2 + k % 2)]
 
     def every(keep, zeros, inputs):
         return [
@@ -631,13 +665,98 @@ def test_a_cpu_with_parameters(vectors):
             for i, (name, parameters) in cases
         ]
 
-    results, _ = compiled(every, keep, zeros, inputs)
+    results, code = compiled(every, keep, zeros, inputs)
+    assert not calls(code)
     expected = every(keep, zeros, inputs)
     for (i, case), found, wanted in zip(cases, results, expected, strict=True):
         try:
             assert_bits_of_eager(found, wanted)
         except AssertionError as error:
             raise AssertionError(f"{case}, {DTYPES[i]}: {error}") from error
+
+
+def in_other_conditions(function, *args, **settings):
+    """Asserts that the bits are those of eager with other settings of Inductor."""
+    with torch._inductor.config.patch(settings):
+        results, code = compiled(function, *args)
+    assert not calls(code)
+    for result, expected in zip(results, function(*args), strict=True):
+        assert_bits_of_eager(result, expected)
+
+
+def assorted(half, single, double):
+    """Contains formulas that change bits if products and sums are contracted, if they are
+    reordered, or if zeros have no sign."""
+    return [ops.silu(half), ops.gelu(single), ops.celu_backward(single, single),
+            ops.tanhshrink(double)]  # fmt: skip
+
+
+@pytest.fixture
+def assorted_inputs():
+    inputs = [values(1 << 12, dtype=dtype) for dtype in (torch.bfloat16, *DTYPES[:2])]
+    for x in inputs:
+        x[:4] = torch.tensor([0.0, -0.0, torch.inf, -torch.inf])
+    return inputs
+
+
+@pytest.mark.slow
+def test_a_cpu_with_options_that_change_bits(vectors, assorted_inputs):
+    settings = {"cpp.enable_floating_point_contract_flag": "fast",
+                "cpp.enable_unsafe_math_opt_flag": True}  # fmt: skip
+    in_other_conditions(assorted, *assorted_inputs, **settings)
+
+
+@pytest.mark.slow
+def test_a_cpu_without_precompiled_headers(vectors, assorted_inputs):
+    in_other_conditions(assorted, *assorted_inputs, cpp_cache_precompile_headers=False)
+
+
+# Inductor asks for the kind of the compiler once in a process.
+WITH_CLANG = """
+import sys
+import torch
+import fastact
+import torch._inductor.lowering
+from fastact._inductor import vectors
+from test_inductor import assert_bits_of_eager, assorted, compiled
+inputs = torch.load(sys.argv[1])
+if not vectors._is_inlined():
+    sys.exit("skipped")
+results, code = compiled(assorted, *inputs)
+assert "evaluate<" in code[0]
+for result, expected in zip(results, assorted(*inputs), strict=True):
+    assert_bits_of_eager(result, expected)
+print("passed")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("clang++") is None, reason="there is no clang++")
+def test_a_cpu_with_clang(vectors, assorted_inputs, tmp_path):
+    torch.save(assorted_inputs, tmp_path / "inputs.pt")
+    environment = {"CXX": "clang++", "PYTHONPATH": str(package_path().parent),
+                   "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}  # fmt: skip
+    done = python("-c", WITH_CLANG, tmp_path / "inputs.pt",
+                  environment=environment, cwd=Path(__file__).parent)  # fmt: skip
+    if done.stderr.rstrip().endswith("skipped"):
+        pytest.skip("Inductor cannot compile with this clang++, or it is too old")
+    assert done.returncode == 0 and done.stdout.rstrip().endswith("passed"), done.stderr
+
+
+def test_old_compilers_and_packages_of_sources_call(vectors, monkeypatch):
+    """Neither accepts the headers: a package of sources contains only Inductor's own."""
+    assert vectors._accepts_headers("g++")
+    monkeypatch.setattr(vectors, "_OLDEST_GCC", 1000)
+    vectors._accepts_headers.cache_clear()
+    assert not vectors._accepts_headers("g++")
+    _, code = compiled(lambda x: ops.silu(x) * 2, values(64))
+    assert calls(code) == ["silu"]
+    monkeypatch.undo()
+    vectors._accepts_headers.cache_clear()
+    torch._dynamo.reset()
+    with torch._inductor.config.patch("aot_inductor.package_cpp_only", True):
+        assert not vectors._is_inlined()
+    assert vectors._is_inlined()
 
 
 @pytest.mark.slow

@@ -23,8 +23,7 @@ cpp_sources | xargs -0 clang-format --dry-run -Werror || status=1
 # Host C++ that the build compiles: our files, and the generated files of three families, which show
 # the engine's headers to the analyser: gelu has segments, leaky_relu a default form, and prelu
 # several inputs. ops/catalogue.cpp shows the formulas of all activations. GCC optimizations that
-# clang-tidy does not know are removed from the commands. one_vector.cpp is excluded: a script
-# requires the names of its functions.
+# clang-tidy does not know are removed from the commands.
 echo "== lint: clang-tidy ($jobs at a time)"
 mkdir -p "$build/tidy"
 python - "$build" <<'PY' | xargs -0 -n 1 -P "$jobs" scripts/tidy.sh "$build/tidy" || status=1
@@ -36,7 +35,7 @@ import sys
 build = pathlib.Path(sys.argv[1]).resolve()
 commands = (build / "compile_commands.json").read_text()
 SHOWN = ("gelu_baseline.cpp", "leaky_relu_baseline.cpp", "prelu_baseline.cpp")
-known = re.sub(r" (-fno-(ipa-icf|thread-jumps|tree-pre)|--param=[a-z-]+=\d+)\b", "", commands)
+known = re.sub(r" (-fno-(thread-jumps|tree-pre)|--param=[a-z-]+=\d+)\b", "", commands)
 (build / "tidy" / "compile_commands.json").write_text(known)
 root = pathlib.Path.cwd()
 own = [root / folder for folder in ("benchmarks", "ops", "registration", "cpp_tests")]
@@ -44,8 +43,6 @@ files = set()
 for entry in json.loads(commands):
     path = pathlib.Path(entry["directory"], entry["file"]).resolve()
     generated = path.is_relative_to(build) and path.name in SHOWN
-    if path.name == "one_vector.cpp":
-        continue
     included = path.parent.name == "Unity"
     if included or path.suffix == ".cpp" and (generated or any(path.is_relative_to(o) for o in own)):
         files.add(path)

@@ -40,7 +40,7 @@ SLOW = "_slow"
 # Groups that call no operator of the library. They run only if --groups names them.
 LEFT_OUT = {
     *("test_benchmarks", "test_contributing", "test_dependencies", "test_polynomials"),
-    *("test_prove", "test_self_check", "test_set_up", "test_straight_code"),
+    *("test_prove", "test_self_check", "test_set_up"),
 }
 # pytest's exit code if it has selected no test.
 NO_TESTS = 5

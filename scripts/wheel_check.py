@@ -35,6 +35,8 @@ EXPECTED = (
     "fastact/lib/cmake/FastAct/FastActConfig.cmake",
     "fastact/lib/cmake/FastAct/FindLibTorch.cmake",
 )
+# The formulas for torch.compile's kernels.
+EXPECTED_ON_X86 = ("fastact/include/fastact/formulas/ops/cpu/inlined.h",)
 NAME = re.compile(r"fastact-[\d.]+(\+cpu)?-py3-none-manylinux_(\d+)_(\d+)_(\w+)\.whl")
 
 # Our other libraries that each library needs, and its search path for them.
@@ -107,7 +109,8 @@ def inspect(wheel: Path, folder: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         names = set(archive.namelist())
-    missing = [name for name in EXPECTED if name not in names]
+    expected = EXPECTED + (EXPECTED_ON_X86 if match[4] == "x86_64" else ())
+    missing = [name for name in expected if name not in names]
     if missing:
         fail(f"expected {missing} in {wheel}, but they are missing")
 

@@ -18,7 +18,8 @@
 //   store()             stores kFloats results; `from` is aligned to a cache line
 #pragma once
 
-#if defined(__AVX512F__)
+// PyTorch's macro for vectors of AVX2, to which a processor with AVX-512 may be held.
+#if defined(__AVX512F__) && !defined(CPU_CAPABILITY_AVX2)
 #include "ops/cpu/vector_avx512.h"
 #elif defined(__AVX2__) && defined(__F16C__)
 #include "ops/cpu/vector_avx2.h"

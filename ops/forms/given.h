@@ -1,5 +1,5 @@
 // Selects the form for given parameters, for compilers that include one element of a form in their
-// own kernels (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). They know a call's parameters when
+// own kernels (ops/cuda/one_element.cu, ops/cpu/inlined.h). They know a call's parameters when
 // they compile it. A kernel is named family__form__type__parameters: gelu__1__float16__defaults is
 // the first derivative of GELU. The form `unrounded` is the value with a result that is not rounded
 // at once (ops/forms/unrounded.h); it takes the parameters of the value. The family `fused`

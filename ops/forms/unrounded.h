@@ -1,5 +1,5 @@
 // f(x) for 16-bit types if the result is not rounded at once, because a compiler continues with it
-// in float (ops/cuda/one_element.cu, ops/cpu/one_vector.cpp). Steps of a formula that only prepare
+// in float (ops/cuda/one_element.cu, ops/cpu/inlined.h). Steps of a formula that only prepare
 // this rounding are omitted: they break ties and make NaNs canonical. If an activation has no such
 // form, the value itself is used.
 //

@@ -23,8 +23,9 @@ from fastact._inductor.operators import Call, Operator, operators
 
 
 def _cpu_element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
-    own = None if vectors.is_short(call, dtype) else composed.element(call, dtype, device)
-    return own or vectors.element(call, dtype, device)
+    # As on a GPU, but composed operations also serve where no formula is inlined.
+    own = composed.element(call, dtype, device)
+    return (own if call.is_rounded else None) or vectors.element(call, dtype, device) or own
 
 
 def _gpu_element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:

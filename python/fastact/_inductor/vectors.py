@@ -1,204 +1,166 @@
-"""The formulas as instructions of x86, for the loops that Inductor writes in C++ for CPUs.
+"""The formulas in C++, for the loops that Inductor writes for CPUs.
 
-vectors.json is what the build extracts from the compiler's output for the formulas' own headers
-(scripts/inline_vectors.py says what it holds), for AVX2 and for AVX-512. They are the instructions
-of a vector of elements, so no option of Inductor's compiler changes what they compute.
+Generated code calls evaluate() of ops/cpu/inlined.h, which the package contains with the headers of
+the formulas. Inductor compiles code with such a call with further options: those of the operators'
+own kernels, so that the bits are the same and the loops are vectorized.
 """
 
+import copy
 import functools
 import hashlib
-import json
+import re
+import shlex
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch._inductor import config, cpu_vec_isa
+from torch._inductor import codecache, config, cpp_builder, cpu_vec_isa
 from torch._inductor.codegen import cpp
-from torch._inductor.virtualized import V, ops
+from torch._inductor.virtualized import ops
 
 from fastact._changes import Change
-from fastact._inductor.operators import UNROUNDED, Call, chosen
+from fastact._inductor.operators import Call
 
-_FILE = Path(__file__).parent / "vectors.json"
-_ISAS = {"VecAVX2": "avx2", "VecAVX512": "avx512"}
-# Of a vector, in bytes.
-_SIZES = {"avx2": 32, "avx512": 64}
-# What an asm= of ours begins with, beside those of others.
-_MARK = "fastact "
-
-
-@functools.cache
-def _vectors() -> dict:
-    """Empty in a package for another processor."""
-    return json.loads(_FILE.read_text()) if _FILE.is_file() else {}
+_HEADERS = Path(__file__).parents[1] / "include" / "fastact" / "formulas"
+_ISAS = {"VecAVX2", "VecAVX512"}
+_ELEMENTS = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.bfloat16: "fastact::BFloat16",
+    torch.float16: "fastact::Float16",
+}
+# As in ops/CMakeLists.txt and cmake/FastActOptions.cmake. The first option changes others, so it
+# comes before them. Inductor turns off GCC's loop vectorizer.
+_OPTIONS = ("std=c++20", "fno-unsafe-math-optimizations", "fno-trapping-math", "fno-math-errno",
+            "fsigned-zeros", "ffp-contract=off")  # fmt: skip
+_GCC_OPTIONS = ("ftree-loop-vectorize", "fno-thread-jumps", "fno-tree-pre", "falign-loops=64")
+_AVX512_OPTIONS = ("mprefer-vector-width=512",)
+# The oldest compilers that accept the headers.
+_OLDEST_GCC, _OLDEST_CLANG = 11, 14
 
 
 def is_built() -> bool:
     """Whether the package has code for this kind of processor."""
-    return bool(_vectors())
+    return _HEADERS.is_dir()
 
 
 @functools.cache
 def file_digest() -> str:
-    return hashlib.sha256(_FILE.read_bytes()).hexdigest() if _FILE.is_file() else "none"
+    """A digest of everything that determines what a call in generated code computes."""
+    files = [Path(__file__), *sorted(_HEADERS.rglob("*.h"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def _isa() -> str | None:
-    """What Inductor compiles for."""
-    if config.cpu_backend != "cpp":
-        return None
+def _namespace() -> str:
+    """The name of fastact::cpu in generated code. Inductor's keys of compiled code contain it."""
+    return f"fastact_{file_digest()[:16]}"
+
+
+# ---- Calls
+
+
+@functools.cache
+def _accepts_headers(compiler: str) -> bool:
+    command = [*shlex.split(compiler), "-dM", "-E", "-x", "c++", "-"]
+    macros = subprocess.run(command, input="", capture_output=True, text=True).stdout
+    versions = dict(re.findall(r"#define __(GNUC__|clang_major__) (\d+)", macros))
+    if "clang_major__" in versions:
+        return int(versions["clang_major__"]) >= _OLDEST_CLANG
+    return int(versions.get("GNUC__", 0)) >= _OLDEST_GCC
+
+
+def _is_inlined() -> bool:
+    """Whether Inductor compiles for vectors that the headers support, on this machine."""
+    if config.cpu_backend != "cpp" or config.aot_inductor.package_cpp_only or not is_built():
+        return False
     kinds = {kind.__name__ for kind in type(cpu_vec_isa.pick_vec_isa()).__mro__}
-    return next((name for kind, name in _ISAS.items() if kind in kinds), None)
+    return bool(kinds & _ISAS) and _accepts_headers(cpp_builder.get_cpp_compiler())
 
 
-def _key(isa: str | None, call: Call, dtype: torch.dtype) -> str | None:
-    """The name of the function that serves a call; None where the call is not to be inlined."""
-    found = _vectors().get(isa)
-    return chosen(call, dtype, found["functions"], found["ordinary"]) if found else None
-
-
-def is_short(call: Call, dtype: torch.dtype) -> bool:
-    """Whether there is straight code for a result that is not rounded, which is shorter than what
-    Inductor's own operations come to."""
-    isa = _isa()
-    key = _key(isa, call, dtype)
-    return bool(key) and UNROUNDED in key and "instructions" in _vectors()[isa]["functions"][key]
+def _bits(parameter: float) -> str:
+    return f"{struct.unpack('<Q', struct.pack('<d', parameter))[0]:#x}u"
 
 
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
     """A function of Inductor's values: one element of the call's result from one of each operand,
     in their type or, of 16 bits, in float32, as Inductor's loops have them. None where the call is
     not to be inlined."""
-    isa = _isa()
-    key = _key(isa, call, dtype)
-    if key is None:
+    if not _is_inlined():
         return None
     compute_dtype = dtype if dtype == torch.float64 else torch.float32
-    asm = _MARK + " ".join([isa, key, *(value.hex() for value in call.parameters)])
+    arguments = (f"fastact::families::{call.family}", _ELEMENTS[dtype], str(call.form),
+                 str(call.is_rounded).lower(), *map(_bits, call.parameters))  # fmt: skip
+    function = f"{_namespace()}::evaluate<{', '.join(arguments)}>"
 
     def evaluate(*operands):
-        return ops.inline_asm_elementwise(*operands, asm=asm, dtype=compute_dtype)
+        return ops.inline_asm_elementwise(*operands, asm=function, dtype=compute_dtype)
 
     return evaluate
 
 
-# ---- C++
+# ---- The compiler's options
 
 
-def _bits(parameter: str) -> str:
-    """A float64, written in hexadecimal digits, as C++ writes the integer of its bits."""
-    return f"{struct.unpack('<Q', struct.pack('<d', float.fromhex(parameter)))[0]:#x}"
-
-
-def _constant(text: str, size: int, parameters: list[str]) -> str:
-    """A vector, of the bytes or the parameter that vectors.json has."""
-    if text.startswith("@"):
-        kind, value = "unsigned long long", f"c{{}} + {_bits(parameters[int(text[1:])])}ull"
-    else:
-        kind = "unsigned"
-        words = [f"{word:#x}u" for (word,) in struct.iter_unpack("<I", bytes.fromhex(text))]
-        value = f"c{{}} + {words[0]}" if len(words) == 1 else f"c{{{', '.join(words)}}}"
-    vector = f"typedef {kind} c __attribute__((vector_size({size})));"
-    return f"[]{{ {vector} return fastact_v({value}); }}()"
-
-
-def _statement(isa: str, text: str, result: str, before: str, *inputs: str) -> str:
-    """One instruction: registers and what is kept in them are the compiler's choice."""
-    register = "v" if isa == "avx512" and "%x" not in text else "x"
-    constraints = ["Yk" if name.startswith("k") else register for name in inputs]
-    # The first of several operands of an instruction may be in memory, where constants are.
-    if len(inputs) > 1 and inputs[0].startswith("c") and "blendv" not in text:
-        constraints[0] += "m"
-    kind, output = ("unsigned short", "Yk") if result.startswith("k") else ("fastact_v", register)
-    start, output = (f" = {before}", f"+{output}") if before else ("", f"={output}")
-    read = ", ".join(
-        f'[o{i}] "{how}"({name})' for i, (how, name) in enumerate(zip(constraints, inputs), 1)
-    )
-    return f'{kind} {result}{start}; __asm__("{text}" : [o0] "{output}"({result}) : {read});'
-
-
-def _straight(isa: str, function: dict, parameters: list[str]) -> str:
-    """The body of a function of v0, v1 and so on."""
-    size = _SIZES[isa]
-    lines = [
-        f"const fastact_v {name} = {_constant(text, size, parameters)};"
-        for name, text in function["constants"].items()
-    ]
-    lines += [_statement(isa, *instruction) for instruction in function["instructions"]]
-    return f"{' '.join(lines)} return {function['result']};"
-
-
-def _block(isa: str, function: dict, parameters: list[str]) -> str:
-    """The same, all of it in one statement, which chooses its registers itself."""
-    data = _vectors()[isa]["data"]
-    lines = []
-    for label in function["data"]:
-        lines += [f".ifndef {label}", data[label].replace("@:", f"{label}:"), ".endif"]
-    if function["parameters"]:
-        lines += [".pushsection .rodata", ".balign 8", ".Lfastact_parameters_%=:",
-                  *(f".quad {_bits(x)}" for x in parameters), ".popsection"]  # fmt: skip
-    text = "\n".join([*lines, function["code"]]).replace("\n", "\\n").replace('"', '\\"')
-    operands = range(function["operands"])
-    registers = " ".join(f'register fastact_v r{i} __asm__("xmm{i}") = v{i};' for i in operands)
-    used = {f"xmm{i}" for i in operands}
-    changed = ", ".join(f'"{name}"' for name in (*function["changes"], "cc") if name not in used)
-    outputs = ", ".join(f'"+x"(r{i})' for i in operands)
-    return f'{registers} __asm__("{text}" : {outputs} : : {changed}); return r0;'
-
-
-def _lambda(isa: str, key: str, parameters: list[str]) -> str:
-    """A function object in C++, of vectors called fastact_v."""
-    function = _vectors()[isa]["functions"][key]
-    write = _straight if "instructions" in function else _block
-    arguments = ", ".join(f"fastact_v v{i}" for i in range(function["operands"]))
-    body = write(isa, function, parameters)
-    return f"[]({arguments}) __attribute__((always_inline)) {{ {body} }}"
-
-
-def _function(inputs: tuple, asm: str, dtype: torch.dtype, body: str) -> str:
-    """A call of a function object of the inputs y0, y1 and so on, in which `body` calls f."""
-    isa, key, *parameters = asm.removeprefix(_MARK).split()
-    size = _SIZES[isa]
-    names = ", ".join(f"auto y{i}" for i in range(len(inputs)))
-    return (
-        f"[&]({names}) __attribute__((always_inline)) "
-        f"{{ typedef {cpp.DTYPE_TO_CPP[dtype]} fastact_v __attribute__((vector_size({size}))); "
-        f"const auto f = {_lambda(isa, key, parameters)}; {body} }}({', '.join(map(str, inputs))})"
+def _calls_formulas(sources: str | list[str]) -> bool:
+    paths = map(Path, [sources] if isinstance(sources, str) else sources)
+    return any(
+        path.suffix == ".cpp" and path.is_file() and f"{_namespace()}::" in path.read_text()
+        for path in paths
     )
 
 
-def _call_of_vectors(inputs: tuple, asm: str, dtype: torch.dtype) -> str:
-    count = V.kernel._get_num_vectors(dtype)
-    indices = range(len(inputs))
-    if count == 1:
-        body = f"return decltype(y0)(f({', '.join(f'fastact_v(y{i})' for i in indices)}));"
-    else:
-        body = (
-            f"decltype(y0) y; for (int i = 0; i < {count}; ++i) "
-            f"y[i] = f({', '.join(f'fastact_v(y{i}[i])' for i in indices)}); return y;"
-        )
-    return _function(inputs, asm, dtype, body)
+def _with_formulas(theirs: cpp_builder.BuildOptionsBase) -> cpp_builder.BuildOptionsBase:
+    """Inductor's options, with FastAct's and with the headers, which are precompiled if Inductor's
+    are."""
+    options = copy.copy(theirs)
+    added = [*_OPTIONS, *(_GCC_OPTIONS if cpp_builder.is_gcc() else ())]
+    if "CPU_CAPABILITY_AVX512" in theirs.get_definitions():
+        added += _AVX512_OPTIONS
+    options._cflags = [*theirs.get_cflags(), *added]
+    options._include_dirs = [*theirs.get_include_dirs(), str(_HEADERS)]
+    # The Python bindings that torch 2.11 writes use a macro that they define in C++17 only.
+    text = (
+        "#include <torch/csrc/inductor/cpp_prefix.h>\n"
+        '#include "ops/cpu/inlined.h"\n'
+        f"namespace {_namespace()} = fastact::cpu;\n"
+        "#define unlikely(x) __builtin_expect(!!(x), 0)\n"
+    )
+    # The name of Inductor's header is a digest of its text, the compiler and the options.
+    _, options.precompiled_header = codecache.write(
+        text, "h", extra=str(theirs.precompiled_header), specified_dir=codecache._HEADER_DIR
+    )
+    if theirs.precompiled_header:
+        precompiling = copy.copy(options)
+        precompiling._compile_only, precompiling._precompiling = False, True
+        header, precompiling.precompiled_header = options.precompiled_header, None
+        builder = cpp_builder.CppBuilder(header, header, precompiling)
+        codecache._worker_compile_cpp(f"{header}.lock", (builder,))
+    return options
 
 
-def _call_of_numbers(inputs: tuple, asm: str, dtype: torch.dtype) -> str:
-    arguments = ", ".join(f"fastact_v{{y{i}}}" for i in range(len(inputs)))
-    return _function(inputs, asm, dtype, f"return f({arguments})[0];")
+# ---- Changes of Inductor
 
 
 def changes() -> Iterator[Change]:
-    """The changes that give Inductor's C++ backend the operation inline_asm_elementwise."""
-    for overrides, write in (
-        (cpp.CppOverrides, _call_of_numbers),
-        (cpp.CppVecOverrides, _call_of_vectors),
-    ):
+    """The changes that make Inductor's C++ backend write such calls, and compile them."""
+    for overrides in (cpp.CppOverrides, cpp.CppVecOverrides):
         others = overrides.inline_asm_elementwise
 
-        def inline_asm_elementwise(
-            *inputs, asm, dtype=torch.float32, write=write, others=others, **settings
-        ):
-            if not asm.startswith(_MARK):
+        def inline_asm_elementwise(*inputs, asm, dtype=torch.float32, others=others, **settings):
+            if not asm.startswith(f"{_namespace()}::"):
                 return others(*inputs, asm=asm, dtype=dtype, **settings)
-            return write(inputs, asm, dtype)
+            return f"{asm}({', '.join(map(str, inputs))})"
 
         yield overrides, "inline_asm_elementwise", staticmethod(inline_asm_elementwise)
+
+    initialize = cpp_builder.CppBuilder.__init__
+
+    @functools.wraps(initialize)
+    def with_formulas(self, name, sources, BuildOption, *args, **kwargs):  # noqa: N803
+        if _calls_formulas(sources):
+            BuildOption = _with_formulas(BuildOption)  # noqa: N806
+        initialize(self, name, sources, BuildOption, *args, **kwargs)
+
+    yield cpp_builder.CppBuilder, "__init__", with_formulas

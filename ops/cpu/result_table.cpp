@@ -6,6 +6,13 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 namespace {
 
+// Compares bits: a parameter may be -0.0 or NaN.
+bool are_identical(const Parameters& a, const Parameters& b) {
+  for (int i = 0; i < kMaxParameters; ++i)
+    if (to_bits(a.values[i]) != to_bits(b.values[i])) return false;
+  return true;
+}
+
 std::unique_ptr<ResultTable> make_table(const Parameters& parameters, const DenseKernel& kernel) {
   auto table = std::make_unique<ResultTable>();
   table->parameters = parameters;
@@ -28,9 +35,7 @@ const uint16_t* find_results(ResultTables& tables, const Parameters& parameters,
       if (slot.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel))
         found = made.release();
     }
-    // Bit by bit: a parameter may be -0.0 or NaN.
-    if (std::memcmp(&found->parameters, &parameters, sizeof(parameters)) == 0)
-      return found->results;
+    if (are_identical(found->parameters, parameters)) return found->results;
   }
   return nullptr;
 }

@@ -22,7 +22,7 @@ Descriptor derivative(const Activation& activation, int family, int order) {
   Descriptor result;
   result.name = name_of(order);
   result.inputs.assign(std::end(kGradients) - order, std::end(kGradients));
-  result.inputs.push_back(order > 0 && traits.saves == Saves::kOutput ? "output" : "self");
+  result.inputs.emplace_back(order > 0 && traits.saves == Saves::kOutput ? "output" : "self");
   result.family = family;
   result.form = derivative_form(order, false);
   if (order > 0 && traits.gradient_from_result)

@@ -101,9 +101,20 @@ def smaller(svg: str) -> str:
         return re.sub(r"-?\d+\.\d{3,}", rounded, tag[0])
 
     svg = re.sub(r"<!DOCTYPE.*?>\n|<!--.*?-->\n?| *<metadata>.*?</metadata>\n", "", svg, flags=re.S)
-    svg = re.sub(r"<[^>]*>", of_tag, svg)
+    svg = re.sub(r"<[^>]*>", of_tag, numbered(svg))
     svg = re.sub(r" *\n(?=[LMCQz\"])", " ", svg)
     return re.sub(r"^ +|[ \t]+$", "", svg, flags=re.M)
+
+
+def numbered(svg: str) -> str:
+    """Replaces matplotlib's ids, which are hashes of unrounded coordinates, by numbers: the last bit of
+    a coordinate depends on the processor."""
+    numbers: dict[str, str] = {}
+
+    def number(hashed: re.Match) -> str:
+        return numbers.setdefault(hashed[0], f"{hashed[0][0]}{len(numbers)}")
+
+    return re.sub(r"(?<=[\"#])[a-z][0-9a-f]{10}(?=[\")])", number, svg)
 
 
 def is_pinned_version() -> bool:

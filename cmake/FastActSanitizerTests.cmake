@@ -44,7 +44,7 @@ function(fastact_add_sanitized_pytest)
        OUTPUT_VARIABLE files)
   # Reports go to file descriptor 2, which must not be captured.
   add_test(NAME python_tests
-    COMMAND "${Python3_EXECUTABLE}" -m pytest -q --capture=sys -p no:cacheprovider ${files}
+    COMMAND "${Python3_EXECUTABLE}" -m pytest -q -n auto --capture=sys -p no:cacheprovider ${files}
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   set_tests_properties(python_tests PROPERTIES TIMEOUT 1200 RUN_SERIAL ON
     ENVIRONMENT "${environment};FASTACT_LIBRARY=$<TARGET_FILE:fastact>;LD_PRELOAD=${paths}")

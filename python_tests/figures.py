@@ -107,8 +107,8 @@ def smaller(svg: str) -> str:
 
 
 def numbered(svg: str) -> str:
-    """Replaces matplotlib's ids, which are hashes of unrounded coordinates, by numbers: the last bit of
-    a coordinate depends on the processor."""
+    """Replaces matplotlib's ids, which are hashes of unrounded coordinates, by numbers: the last
+    bit of a coordinate depends on the processor."""
     numbers: dict[str, str] = {}
 
     def number(hashed: re.Match) -> str:

@@ -39,6 +39,13 @@ def every_pair(cases):
     return [by_values[tuple(row)] for row in rows]
 
 
+def in_latin_square(count, *places):
+    """Returns whether a test that covers a part of a product in each case includes this place. Each
+    value of a dimension meets each value of any other, where a third dimension has at least `count`
+    values. The nightly run includes every place."""
+    return NIGHTLY or sum(places) % count == 0
+
+
 def is_possible(row, by_values):
     """Returns false for a complete row that is not among the cases. Products are complete unless a
     test leaves combinations out itself."""

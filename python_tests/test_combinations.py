@@ -211,7 +211,7 @@ def test_compiled_with_the_gates_gradient_alone(fresh_compiler):
 @pytest.mark.slow
 def test_compiled_by_inductor(fresh_compiler, device):
     for mode in COMPILED[2:]:
-        for listed in compiled_calls(FAMILIES, mode, 2):
+        for listed in compiled_calls(FAMILIES, mode, 1):
             check_compiled([replace(c, device=device) for c in listed])
 
 

@@ -286,6 +286,9 @@ def test_override_of_a_server(prefix):
 
 # --- digits ---
 
+# One process runs these tests, because each process would run the demo again.
+digits = pytest.mark.xdist_group("digits")
+
 
 @pytest.fixture(scope="session")
 def demo(prefix, tmp_path_factory):
@@ -308,6 +311,7 @@ def table_rows(printed):
     return row.findall(printed)
 
 
+@digits
 def test_digits_demo(demo):
     printed, _, _ = demo
     rows = table_rows(printed)
@@ -319,6 +323,7 @@ def test_digits_demo(demo):
         assert min(float(ours), float(theirs)) > 0
 
 
+@digits
 def test_digits_demo_with_an_override(demo):
     """With the override, the archives of PyTorch's operators give FastAct's logits."""
     printed, _, _ = demo
@@ -334,11 +339,13 @@ def test_digits_demo_with_an_override(demo):
     assert all(float(accuracy) > 93 for r in rows for accuracy in r[1:3])
 
 
+@digits
 def test_digits_demo_runs_on_the_gpu_too(demo, cuda):
     printed, _, _ = demo
     assert [row[0] for row in table_rows(printed) if row[1] == "cuda"] == ["selu", "relu"]
 
 
+@digits
 def test_digits_app_flags(demo):
     _, archives, app = demo
     printed = run(
@@ -353,6 +360,7 @@ def test_digits_app_flags(demo):
     assert "Python ran batches of 90" in printed
 
 
+@digits
 def test_digits_app_help(demo):
     _, _, app = demo
     done = run(app, "--help")
@@ -411,6 +419,7 @@ def wrong_files(demo, tmp_path_factory):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
+@digits
 def test_digits_app_errors(demo, wrong_files, flags, words):
     _, archives, app = demo
     places = {
@@ -425,6 +434,7 @@ def test_digits_app_errors(demo, wrong_files, flags, words):
     assert_one_sentence(done, "digits: ", *words)
 
 
+@digits
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_digits_without_gpu(demo, prefix):
     _, archives, app = demo

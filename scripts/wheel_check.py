@@ -4,7 +4,7 @@
 
 ENVIRONMENT is a virtual environment with one of the versions of torch. A new environment beside it
 borrows its packages, so nothing is downloaded. There the wheel is installed and `pip check` runs,
-every function and module is called, a C++ program is built by find_package, and bits are verified.
+every function and module is called, C++ programs are built by find_package, and bits are verified.
 """
 
 import argparse
@@ -70,6 +70,9 @@ with fastact.override_aten():
     assert torch.equal(torch.nn.functional.mish(x), fastact.functional.mish(x))
     print(len(fastact.overridden_aten_kernels()), "kernels of ATen's replaced")
 """
+
+# Programs of cpp_tests/consumers that link libfastact.so and libfastact_aten.so.
+PROGRAMS = ("calls", "overrides")
 
 PREFIX = "import fastact; print(fastact.cmake_prefix_path)"
 SITE = "import site; print(site.getsitepackages()[0])"
@@ -171,8 +174,9 @@ def install(wheel: Path, environment: Path, folder: Path) -> None:
         f"-DPython3_EXECUTABLE={python}", f"-DCMAKE_PREFIX_PATH={prefix}",
         "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O0", cwd=folder, env=tools,
     )  # fmt: skip
-    run("cmake", "--build", folder / "consumers", "-j", os.cpu_count(), cwd=folder, env=tools)
-    for program in ("idle", "silent", "calls", "overrides"):
+    build = ("cmake", "--build", folder / "consumers", "-j", os.cpu_count(), "--target", *PROGRAMS)
+    run(*build, cwd=folder, env=tools)
+    for program in PROGRAMS:
         run(folder / "consumers" / program, **options)
     print(run(python, "-m", "fastact", "verify", "--device", "cpu", **options).splitlines()[-1])
 

@@ -138,6 +138,27 @@ def test_a_program_without_activations_and_one_that_was_converted():
     assert_same_bits(twice.module()(x), once.module()(x))
 
 
+class Preserved(nn.Module):
+    """Has submodules whose inputs and results are inside a fused operator or are the result."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.act, self.drop = nn.BatchNorm2d(4), nn.Mish(), nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(self.act(self.norm(x)))
+
+
+def test_preserved_submodules():
+    model, x = Preserved().eval(), values(2, 4, 128, 64)
+    program = export(model, x, preserve_module_call_signature=("norm", "act"))
+    new = fastact.convert(program)
+    assert names(new) == ["fused_mish"]
+    assert new.graph_signature.user_outputs == program.graph_signature.user_outputs
+    for other in (new, saved_and_loaded(new), new.run_decompositions()):
+        torch.testing.assert_close(other.module()(x), model(x), rtol=1e-4, atol=1e-4)
+
+
 PACKAGE = """
 import sys, torch
 if sys.argv[1] == "with":

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import fx
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
@@ -58,7 +57,6 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
         new.name = old.name  # the signature has some that a copy does not keep, such as "input"
     inputs = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
     mode = detect_fake_mode(inputs) or FakeTensorMode(allow_non_fake_inputs=True)
-    before = _results(module)
     try:
         facts = _fusion.replay(module, inputs, mode)
     except Exception as error:  # of any type, whatever a node raises
@@ -67,22 +65,17 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
             f"got: {first_line(error)}"
         ) from error
     _fusion.rewrite(facts, Report())
-    _add_values(module, mode)
-    signature, calls = copy.deepcopy((program.graph_signature, program.module_call_graph))
+    calls = copy.deepcopy(program.module_call_graph)
     names = {node.name for node in module.graph.nodes}
-    for old, new in zip(before, _results(module), strict=True):
-        if old != new:
-            signature.replace_all_uses(old, new)
-            _rename_results(calls, old, new)
-    for call in calls:
-        # The result of this submodule is inside a fused operator.
-        arguments = call.signature.outputs if call.fqn and call.signature is not None else ()
-        if any(getattr(argument, "name", None) not in names for argument in arguments):
+    for call in (call for call in calls if call.fqn and call.signature is not None):
+        # A value that this submodule takes or returns is inside a fused operator.
+        values = (*call.signature.inputs, *call.signature.outputs)
+        if any(getattr(value, "name", None) not in names for value in values):
             call.signature = None
     return ExportedProgram(
         root=module,
         graph=module.graph,
-        graph_signature=signature,
+        graph_signature=copy.deepcopy(program.graph_signature),
         state_dict=program.state_dict,
         range_constraints=copy.copy(program.range_constraints),
         module_call_graph=calls,
@@ -90,28 +83,6 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
         constants=program.constants,
         verifiers=program.verifiers,
     )
-
-
-def _results(module: fx.GraphModule) -> list[str | None]:
-    """Returns the names of the graph's results, with None for a result that is no node."""
-    (output,) = module.graph.find_nodes(op="output")
-    return [n.name if isinstance(n, fx.Node) else None for n in output.args[0]]
-
-
-def _rename_results(calls: list, old: str, new: str) -> None:
-    for call in calls:
-        for argument in call.signature.outputs if call.signature is not None else ():
-            if getattr(argument, "name", None) == old:
-                argument.name = new
-
-
-def _add_values(module: fx.GraphModule, mode: FakeTensorMode) -> None:
-    """Gives new nodes their fake results, which an ExportedProgram needs."""
-    for node in module.graph.nodes:
-        if node.op == "call_function" and "val" not in node.meta:
-            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
-            with mode:
-                node.meta["val"] = node.target(*args, **kwargs)
 
 
 # ---- TorchScript

@@ -155,10 +155,13 @@ class _Replay(fx.Interpreter):
         return value
 
     def _removes_identity(self, node: fx.Node, call: Call) -> bool:
-        """Removes dropout at inference, which returns its input."""
+        """Removes dropout at inference, which returns its input. One that gives the graph's result
+        stays: an ExportedProgram names the result."""
         name = call.name.removeprefix("aten::").removesuffix("_")
         x = call.arguments.get("input", call.arguments.get("self"))
         if name not in _DROPOUTS or call.arguments["train"] is not False or type(x) is not fx.Node:
+            return False
+        if any(user.op == "output" for user in node.users):
             return False
         node.replace_all_uses_with(x)
         self.facts.module.graph.erase_node(node)

@@ -96,13 +96,15 @@ class _Rewriting:
         for site in reversed(self.sites):
             for node in reversed(site.nodes):
                 self.graph.erase_node(node)
+            self.results[site.last].name = site.last.name  # which an ExportedProgram names
 
     def _redirect(self, site: Site, new: fx.Node) -> None:
         """Gives the result to later readers of a value that the site no longer writes in place."""
         if len(site.nodes) == 1:
             return
+        last = self.facts[site.last]
         for node, found in self.facts.nodes.items():
-            if found.value is not self.facts[site.last].value or node is site.last:
+            if found.value is not last.value or found.index >= last.index:
                 continue
             for user in list(node.users):
                 is_known = user in self.facts.nodes and user not in site.nodes

@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import statistics
 import sys
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -194,7 +195,7 @@ def main() -> int:
             contestants = {
                 side: Contestant(partial(call, *operands)) for side, call in sides.items()
             }
-            times = {k: v.as_dict() for k, v in
+            times = {k: asdict(v) for k, v in
                      in_turn(contestants, clock, arguments.seconds).items()}  # fmt: skip
             ratio = times["PyTorch"]["median"] / times["FastAct"]["median"]
             results.append(dict(zip(("op", "neighbour", "dtype"), cell), ratio=ratio, times=times))

@@ -1,6 +1,7 @@
 """Measures cells one after another, and prints a line for each."""
 
 import sys
+from dataclasses import asdict
 
 import torch
 from _timing import CpuClock, CudaClock, in_turn, slower
@@ -48,7 +49,7 @@ def measure(cells: list[Cell], seconds: float, last_level_cache: int) -> list[di
                 **cell.as_dict(),
                 "bytes": cell.bytes_moved,
                 "cache": cache_state(cell, last_level_cache),
-                "times": {name: value.as_dict() for name, value in times.items()},
+                "times": {name: asdict(value) for name, value in times.items()},
                 "absent": absent,
             }
         )

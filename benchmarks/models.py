@@ -31,7 +31,7 @@ import statistics
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -176,7 +176,7 @@ def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullco
         switch.set(False)
         row = {"network": cell.network, "dtype": cell.dtype, "training": cell.training}
         row["contestant"] = FUSE if options.fuse else OVERRIDE
-        row["times"] = {title: t.as_dict() for title, t in times.items()}
+        row["times"] = {title: asdict(t) for title, t in times.items()}
         print(line(row), flush=True)
         if x.is_cuda:
             del every, model, x
@@ -251,7 +251,7 @@ def measure_calls(options: argparse.Namespace) -> None:
             for title, on in {"PyTorch": False, "override": True}.items()
         }
         with torch.no_grad():
-            times = {n: t.as_dict() for n, t in in_turn(both, CpuClock(), options.seconds).items()}
+            times = {n: asdict(t) for n, t in in_turn(both, CpuClock(), options.seconds).items()}
         theirs, ours = (1e6 * times[title]["median"] for title in both)
         found = ratio(times, "PyTorch", "override")
         print(f"{name:16}{found:10}(PyTorch {theirs:.2f}, override {ours:.2f} us)", flush=True)

@@ -55,12 +55,8 @@ def cells(device: str, seconds: float, sizes: tuple[int, ...]) -> Iterator[dict]
 
 
 def run(device: str, seconds: float, sizes: tuple[int, ...] | None = None) -> int:
-    if device == "cuda":
-        where = torch.cuda.get_device_name()
-    else:
-        isa = _info.build_info()["cpu instruction set in use"]
-        where = f"{_info.cpu_name()}, {isa}, {torch.get_num_threads()} threads"
-    print(f"{where}, torch {torch.__version__}")
+    threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
+    print(f"{_info.processor(device)}{threads}, torch {torch.__version__}")
     print("Microseconds a call: the median, and how far the 10th and the 90th percentile are off.")
     titles = ("FastAct", "PyTorch", "copy")
     print(f"{'':31}" + "".join(f"{t:>21}" for t in titles) + "   times PyTorch   of a copy")

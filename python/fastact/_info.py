@@ -35,6 +35,13 @@ def build_info() -> dict[str, str]:
     return dict(line.split(": ", 1) for line in lines)
 
 
+def processor(device: str) -> str:
+    """The name of what computes on "cpu" or "cuda", with the CPU's instruction set."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return f"{cpu_name()}, {build_info()['cpu instruction set in use']}"
+
+
 def _use(device: torch.device) -> str:
     """Calls an operator on a GPU. Returns the GPU's name, and the reason if the call fails."""
     name = torch.cuda.get_device_name(device)

@@ -3,8 +3,9 @@
 import random
 import statistics
 import time
+import timeit
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 
@@ -34,9 +35,6 @@ class Times:
         deciles = statistics.quantiles(samples, n=10, method="inclusive")
         return cls(statistics.median(samples), deciles[0], deciles[-1], len(samples))
 
-    def as_dict(self) -> dict:
-        return asdict(self)
-
 
 def slower(a: dict, b: dict, margin: float = 0.0) -> bool:
     """Whether times a are above times b beyond noise: the spreads do not touch, and the medians
@@ -65,20 +63,14 @@ class CpuClock:
         self._block = torch.empty(size, dtype=torch.uint8)
         number = self._numbers.get(contestant)
         if number is None:
-            once = self._run(contestant, 1)
-            number = max(1, round(self.SHORTEST_SAMPLE / once))
+            number = max(1, round(self.SHORTEST_SAMPLE / self._run(contestant, 1)))
             self._numbers[contestant] = number
         return self._run(contestant, number)
 
     @staticmethod
     def _run(contestant: Contestant, number: int) -> float:
-        call = contestant.call
-        if contestant.prepare:
-            contestant.prepare()
-        start = time.perf_counter()
-        for _ in range(number):
-            call()
-        return (time.perf_counter() - start) / number
+        timer = timeit.Timer(contestant.call, contestant.prepare or "pass")
+        return timer.timeit(number) / number
 
 
 class CudaClock:

@@ -44,12 +44,8 @@ def run(devices: list[str], workers: int) -> int:
 
 
 def _verify(device: str, workers: int, rows: list[dict]) -> int:
-    built = _info.build_info()
     if device == "cuda":
-        where = f"cuda, {torch.cuda.get_device_name()}"
         workers = 1  # a GPU is one
-    else:
-        where = f"cpu, {_info.cpu_name()}, {built['cpu instruction set in use']}"
     kernels = list(_kernels(rows))
     total = sum(count for kernel, _ in kernels for _, count in kernel.ranges(True, 1))
     threads = torch.get_num_threads()
@@ -72,7 +68,7 @@ def _verify(device: str, workers: int, rows: list[dict]) -> int:
     torch.set_num_threads(threads)
     verdict = f"{differing} DIFFER" if differing else "all equal"
     print(
-        f"{where}: {len(kernels)} digests of {total:,} results in "
+        f"{device}, {_info.processor(device)}: {len(kernels)} digests of {total:,} results in "
         f"{time.monotonic() - start:.0f} s: {verdict}",
         flush=True,
     )

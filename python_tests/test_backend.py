@@ -17,6 +17,7 @@ import fastact
 from backend_models import CASES, Parts, norm, observed
 from fastact._fusion import policy
 from fastact._fusion.batch_norm import insert_vectors
+from fusable_models import affine
 from support import REPOSITORY, assert_same_bits, error_of, run_python, values
 
 fused = torch.ops.fastact
@@ -107,6 +108,16 @@ def test_the_fused_operators_bits(device):
     for dtype in (torch.float32, torch.bfloat16):
         x = values(2, 6, 3, 4, dtype=dtype, device=device)
         assert_same_bits(compiled(model)(x), fused.fused_relu(x, scale, shift, dim=1))
+
+
+def test_several_epsilons(device):
+    """In 16 bits, each is added in float32."""
+    layers = [norm(6, eps=1e-3), nn.ReLU(), norm(6), nn.ReLU()]
+    model = nn.Sequential(*layers).eval().to(device, torch.bfloat16)
+    x = expected = values(2, 6, 3, 4, dtype=torch.bfloat16, device=device)
+    for n in model[::2]:
+        expected = fused.fused_relu(expected, *affine(copy.deepcopy(n).float()), dim=1)
+    assert_same_bits(compiled(model)(x), expected)
 
 
 def test_a_batch_norm_alone(monkeypatch):
@@ -341,6 +352,13 @@ def test_a_sample_is_run_at_once_and_leaves_no_trace():
         else:
             fastact.fuse_(module, values(2, 4, 5, 5))
         assert module.training == kept
+
+
+@pytest.mark.parametrize("results", ((torch.nan, 0.0), (torch.inf, torch.finfo().max)))
+def test_a_sample_whose_special_values_differ(results):
+    model, left = Parts(lambda m, x: x * 0 + next(left)), iter(results)
+    with pytest.raises(RuntimeError, match="expected the model to return the same for the same"):
+        fastact.fuse_(model, values(4, 8))
 
 
 def test_a_wrong_result_is_an_error_and_the_model_is_as_it_was(monkeypatch):

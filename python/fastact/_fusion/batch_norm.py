@@ -10,20 +10,22 @@ from fastact._fusion.replay import Facts
 from fastact._fusion.sites import Norm
 
 
-def vectors(tensors: list[list[Tensor]], epsilons: list[float]) -> list[tuple[Tensor, ...]]:
-    """Scale and shift of each batch norm, in float32 for 16 bits. `tensors`: weights, biases, means
-    and variances.
+def _vectors(rows: list[tuple[Tensor | None, ...]], epsilon: float) -> list[tuple[Tensor, ...]]:
+    """Scale and shift of each batch norm, in float32 for 16 bits. `rows`: weight, bias, mean and
+    variance of each.
 
     All batch norms in one pass: one for each would take longer than the arithmetic.
     """
-    sizes = [len(mean) for mean in tensors[2]]
-    if len(set(epsilons)) > 1:
-        *others, variances = tensors
-        tensors = [*others, [v + epsilon for v, epsilon in zip(variances, epsilons)]]
-        epsilons = [0.0]
-    joined = (torch.cat(each) if len(each) > 1 else each[0] for each in tensors)
+    sizes = [len(mean) for _, _, mean, _ in rows]
+    columns = zip(
+        *(
+            (torch.ones_like(m) if w is None else w, torch.zeros_like(m) if b is None else b, m, v)
+            for w, b, m, v in rows
+        )
+    )
+    joined = (torch.cat(each) if len(each) > 1 else each[0] for each in columns)
     weight, bias, mean, variance = (t if t.dtype == torch.float64 else t.float() for t in joined)
-    scale = weight * torch.rsqrt(variance + epsilons[0])
+    scale = weight * torch.rsqrt(variance + epsilon)
     shift = torch.addcmul(bias, mean, scale, value=-1)
     return list(zip(scale.split(sizes), shift.split(sizes)))
 
@@ -36,20 +38,16 @@ def insert_vectors(
     kinds: dict[tuple, list[Norm]] = {}
     for norm in norms:
         mean = facts.tensor(norm.tensors[2])
-        kinds.setdefault((mean.device, mean.dtype == torch.float64), []).append(norm)
+        kind = mean.device, mean.dtype == torch.float64, norm.epsilon
+        kinds.setdefault(kind, []).append(norm)
     found = {}
-    for same in kinds.values():
+    for (_, _, epsilon), same in kinds.items():
         nodes = [t for norm in same for t in norm.tensors if t is not None]
 
-        def call(*given, same=same):
+        def call(*given, same=same, epsilon=epsilon):
             values = iter(given)
-            rows = [[t and next(values) for t in norm.tensors] for norm in same]
-            for row in rows:  # without weight or bias, as ones and zeros
-                row[:2] = [
-                    make(row[2]) if t is None else t
-                    for t, make in zip(row, (torch.ones_like, torch.zeros_like))
-                ]
-            return vectors(list(map(list, zip(*rows))), [norm.epsilon for norm in same])
+            rows = [tuple(t and next(values) for t in norm.tensors) for norm in same]
+            return _vectors(rows, epsilon)
 
         with torch.no_grad():
             traced = make_fx(call)(*map(facts.tensor, nodes))

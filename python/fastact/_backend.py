@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import fx
-from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 from torch.utils import checkpoint
 
 from fastact import _fusion
 from fastact._errors import first_line
+from fastact._fusion.replay import CHECKPOINT
 from fastact._report import Report
 
 _DEFAULTS = {"fuse": True, "rename": True, "report": None}
-_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 
 
 def fastact_backend(
@@ -54,20 +52,12 @@ def _checked(mode: str | None, options: Mapping[str, object] | None) -> dict[str
 
 
 def _rewrite(module: fx.GraphModule, inputs: list, report: Report, *settings: bool) -> None:
-    placeholders = module.graph.find_nodes(op="placeholder")
-    values = [_example(node, value) for node, value in zip(placeholders, inputs)]
-    mode = detect_fake_mode(values) or FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        facts = _fusion.replay(module, values, mode)
+        facts = _fusion.replay(module, inputs)
     except Exception as error:  # whatever a node may raise: the graph stays as it is
         report.leave("graph", f"it cannot be analysed ({first_line(error)})")
     else:
         _fusion.rewrite(facts, report, *settings)
-
-
-def _example(node: fx.Node, value: object) -> object:
-    """The fake tensor that Dynamo has for an input, which has its dynamic sizes."""
-    return value if isinstance(value, FakeTensor) else node.meta.get("example_value", value)
 
 
 def _checkpoint(body: fx.GraphModule, *args, **kwargs):
@@ -127,7 +117,7 @@ def _restore_eager_calls(module: fx.GraphModule) -> None:
     for node in module.graph.nodes:
         if node.op != "call_function":
             continue
-        if node.target is _CHECKPOINT:
+        if node.target is CHECKPOINT:
             _restore_eager_calls(module.get_submodule(node.args[0].target))
             node.target = _checkpoint
         elif node.target is F.multi_head_attention_forward and _is_transpose(node.args[0]):

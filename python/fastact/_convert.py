@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 
 from fastact import _fusion
@@ -55,10 +53,8 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
     module = copy.deepcopy(program.graph_module)
     for old, new in zip(program.graph.nodes, module.graph.nodes, strict=True):
         new.name = old.name  # the signature has some that a copy does not keep, such as "input"
-    inputs = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
-    mode = detect_fake_mode(inputs) or FakeTensorMode(allow_non_fake_inputs=True)
     try:
-        facts = _fusion.replay(module, inputs, mode)
+        facts = _fusion.replay(module)
     except Exception as error:  # of any type, whatever a node raises
         raise ValueError(
             "fastact.convert: expected a program whose operators run on tensors without data, but "

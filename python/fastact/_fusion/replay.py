@@ -8,9 +8,11 @@ storages of fake tensors say which tensors share memory. Names decide nothing.
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import torch
 from torch import Tensor, fx
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import functional as F
 from torch.utils import _pytree
@@ -21,9 +23,9 @@ from fastact._aten import arguments, operator
 #: All inputs of a graph, as two of them may share memory in some call.
 INPUTS = -1
 
-_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
+CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 #: Higher-order operators that call their first argument, a graph, in the context of the call.
-_CALLING = (_CHECKPOINT, torch.ops.higher_order.wrap)
+_CALLING = (CHECKPOINT, torch.ops.higher_order.wrap)
 # Functions without tensors, which change the state in which later nodes run.
 _CONTEXTS = {
     torch._C._set_grad_enabled,
@@ -221,8 +223,8 @@ def _identity(value: object) -> int:
     return id(value.node if isinstance(value, (torch.SymInt, torch.SymFloat)) else value)
 
 
-def _known_value(node: fx.Node) -> object:
-    return node.meta.get("example_value", node.meta.get("val"))
+def _known_value(node: fx.Node, default: object = None) -> object:
+    return node.meta.get("example_value", node.meta.get("val", default))
 
 
 def _storage(tensor: Tensor) -> int:
@@ -254,13 +256,19 @@ def _state_is_restored() -> Iterator[None]:
                 torch.set_autocast_dtype(kind, dtype)
 
 
-def replay(module: fx.GraphModule, inputs: Iterable[object], mode: FakeTensorMode) -> Facts:
+def replay(module: fx.GraphModule, inputs: Iterable[object] = ()) -> Facts:
     """Runs a graph on fake tensors and returns what its nodes do. Removes dropouts at inference.
 
-    `inputs` are tensors, fake or not, and other values, one for each placeholder. `mode` is the
-    fake tensors' mode. Raises what a node raises, and NotImplementedError for a graph that cannot
-    be understood.
+    `inputs` are tensors and other values, one for each placeholder that has no value of its own.
+    A placeholder's own has the graph's dynamic sizes. Raises what a node raises, and
+    NotImplementedError for a graph that cannot be understood.
     """
+    placeholders = module.graph.find_nodes(op="placeholder")
+    inputs = [
+        value if isinstance(value, FakeTensor) else _known_value(node, value)
+        for node, value in zip_longest(placeholders, inputs)
+    ]
+    mode = detect_fake_mode(inputs) or FakeTensorMode(allow_non_fake_inputs=True)
     env = mode.shape_env
     unbacked = env.ignore_fresh_unbacked_symbols() if env else contextlib.nullcontext()
     facts = Facts(module, mode)

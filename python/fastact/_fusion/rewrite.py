@@ -1,8 +1,7 @@
 """Rewrites a graph by the facts that replay() found."""
 
-from collections.abc import Iterator
-
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from fastact._fusion import sites
 from fastact._fusion.batch_norm import insert_vectors
@@ -18,14 +17,9 @@ def rewrite(facts: Facts, report: Report, fuses: bool = True, renames: bool = Tr
     Values, writes and the order of random numbers stay those of the graph, but that alpha dropout
     of SELU drops other elements. `facts` no longer holds afterwards.
     """
-    for each in _graphs(facts):
-        _Rewriting(each, report).run(fuses, renames)
-
-
-def _graphs(facts: Facts) -> Iterator[Facts]:
-    yield facts
+    _Rewriting(facts, report).run(fuses, renames)
     for body in facts.bodies:
-        yield from _graphs(body)
+        rewrite(body, report, fuses, renames)
 
 
 class _Rewriting:
@@ -127,8 +121,8 @@ class _Rewriting:
         if site.norm is not None:
             (scale, bias), given["dim"] = vectors[site.norm.node], 1
         elif residual is not None:
-            tensors = map(self.facts.tensor, (site.self, site.residual))
-            if not sites.is_same(*(t.shape for t in tensors)):
+            shapes = (self.facts.tensor(node).shape for node in (site.self, site.residual))
+            if not statically_known_true(sym_eq(*shapes)):
                 bias, residual = residual, None
         return (x, scale, bias, residual, gate), given
 

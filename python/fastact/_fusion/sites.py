@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from fastact import _aten
 from fastact._aten import Call, operator
@@ -107,7 +107,8 @@ class Site:
             return "one of its operands is no plain tensor"
         if any(t.dtype != x.dtype or t.device != x.device for t in around):
             return "its tensors have several types or devices"
-        if not is_same(result.shape, x.shape) or not all(expands(t.shape, x.shape) for t in around):
+        is_whole = statically_known_true(sym_eq(result.shape, x.shape))
+        if not is_whole or not all(expands(t.shape, x.shape) for t in around):
             return "its activation is computed of a smaller tensor, which broadcasts"
         if self.activation is None and not policy.takes_norm_alone(x.device):
             return "no activation with a fused operator follows it"
@@ -116,10 +117,6 @@ class Site:
         if self.norm is None and x.device.type == "cpu" and _has_few(x):
             return f"on a CPU it is faster from {policy.FEWEST_ON_CPU} elements on"
         return None
-
-
-def is_same(a: torch.Size, b: torch.Size) -> bool:
-    return len(a) == len(b) and all(statically_known_true(m == n) for m, n in zip(a, b))
 
 
 def expands(shape: torch.Size, wanted: torch.Size) -> bool:

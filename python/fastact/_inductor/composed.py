@@ -6,7 +6,6 @@ which Inductor's operations have no number for; of 16 bits its conversion decide
 """
 
 import math
-import struct
 from collections.abc import Callable
 
 import torch
@@ -20,7 +19,7 @@ def _number(value: float):
 
 
 def _float32(value: float) -> float:
-    return struct.unpack("<f", struct.pack("<f", value))[0]
+    return torch.tensor(value, dtype=torch.float32).item()
 
 
 def _relu(x):
@@ -57,8 +56,7 @@ def _leaky_relu(slope: float, dtype: torch.dtype) -> Callable:
     least = 0.0
     if beyond != slope:
         if beyond < slope:
-            (bits,) = struct.unpack("<i", struct.pack("<f", beyond))
-            (beyond,) = struct.unpack("<f", struct.pack("<i", bits + 1))
+            beyond = torch.nextafter(torch.tensor(beyond), torch.tensor(math.inf)).item()
         least = 2.0**-149 if dtype == torch.bfloat16 else 0.0
 
     def leaky_relu(x):

@@ -44,12 +44,6 @@ _FUSIBLE = {
     "aten.prod", "aten.sum", "aten.var", "aten.var_mean", "aten._to_copy",
     "prims.convert_element_type",
 }  # fmt: skip
-# What is no kernel of its own.
-_VIEWS = {
-    "aten.view", "aten.reshape", "aten._unsafe_view", "aten.permute", "aten.transpose", "aten.t",
-    "aten.expand", "aten.unsqueeze", "aten.squeeze", "aten.slice", "aten.select", "aten.split",
-    "aten.split_with_sizes", "aten.unbind", "aten.alias", "aten.detach", "_operator.getitem",
-}  # fmt: skip
 # Whose results are elements of their operands, or these with another sign, so that rounding may
 # come before or after them.
 _SELECTIONS = {
@@ -79,10 +73,17 @@ def _name(node: torch.fx.Node) -> str:
     return "_operator.getitem" if getattr(target, "__name__", "") == "getitem" else ""
 
 
+def _is_view(node: torch.fx.Node) -> bool:
+    """Whether a node is no kernel of its own."""
+    is_view = getattr(node.target, "is_view", False)
+    return is_view or _name(node) in ("aten._unsafe_view", "_operator.getitem")
+
+
 def _neighbours(
-    node: torch.fx.Node, step: Callable, beyond: Collection[str] = _VIEWS
+    node: torch.fx.Node, step: Callable, beyond: Collection[str] = ()
 ) -> Iterator[torch.fx.Node]:
-    """The node's neighbours on one side, beyond what is named. `step` gives a node's own there."""
+    """The node's neighbours on one side, beyond views and what is named. `step` gives a node's own
+    there."""
     waiting = list(step(node))
     seen = set()
     while waiting:
@@ -90,7 +91,7 @@ def _neighbours(
         if neighbour in seen:
             continue
         seen.add(neighbour)
-        if _name(neighbour) in beyond:
+        if _is_view(neighbour) or _name(neighbour) in beyond:
             waiting.extend(step(neighbour))
         else:
             yield neighbour
@@ -109,17 +110,13 @@ def _ends_in_a_sum(node: torch.fx.Node) -> bool:
     return value is not None and value.device.type != "cpu"
 
 
-def _fuses(node: torch.fx.Node, step, is_fused) -> bool:
-    """Whether one of the node's neighbours, beyond views, is fused with it. `step` gives a node's
-    neighbours on one side."""
-    return any(is_fused(neighbour) for neighbour in _neighbours(node, step))
-
-
 def is_alone(node: torch.fx.Node) -> bool:
     """Whether there is nothing that Inductor could fuse the node with."""
-    return not _fuses(
-        node, lambda n: n.all_input_nodes, lambda n: _is_written(n) or _ends_in_a_sum(n)
-    ) and not _fuses(node, lambda n: n.users, _is_written)
+    before = _neighbours(node, lambda n: n.all_input_nodes)
+    after = _neighbours(node, lambda n: n.users)
+    return not any(_is_written(n) or _ends_in_a_sum(n) for n in before) and not any(
+        map(_is_written, after)
+    )
 
 
 def _computes(node: torch.fx.Node) -> bool:
@@ -139,7 +136,7 @@ def is_rounded(node: torch.fx.Node) -> bool:
     Inductor's setting, or because it, or what selects from it, is a result of the graph or an
     operand of another kernel."""
     return config.emulate_precision_casts or not all(
-        map(_computes, _neighbours(node, lambda n: n.users, _VIEWS | _SELECTIONS))
+        map(_computes, _neighbours(node, lambda n: n.users, _SELECTIONS))
     )
 
 

@@ -67,12 +67,9 @@ class Call:
 
     def parameters(self) -> dict[str, float | Node]:
         """The numbers by the schema's names, in its order."""
-        types = {a.name: a.type for a in self.overload._schema.arguments}
-        return {
-            name: value
-            for name, value in self.arguments().items()
-            if isinstance(types[name], (torch.FloatType, torch.NumberType))
-        }
+        schema = self.overload._schema.arguments
+        names = [a.name for a in schema if isinstance(a.type, (torch.FloatType, torch.NumberType))]
+        return dict(zip(names, self.numbers))
 
     def __call__(self) -> torch.Tensor:
         return self.overload(*self.arguments().values())

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from torch._library.utils import is_tensor_like_type
 
 from conftest import missing_gpu
 from op_table import ACTIVATIONS
@@ -116,10 +117,10 @@ def test_elementwise_is_what_the_tag_says():
             continue
         given = {
             argument.name: torch.empty(2, 6, 4, device="meta")
-            if operators.is_tensor(argument)
+            if is_tensor_like_type(argument.type)
             else 1.0
             for argument in op._schema.arguments
-            if operators.is_tensor(argument) or not argument.has_default_value()
+            if is_tensor_like_type(argument.type) or not argument.has_default_value()
         }
         assert len(op._schema.returns) == 1 and op(**given).shape == (2, 6, 4), op
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch._library.utils import is_tensor_like_type, lookup_op
 
 # Vectors that lie along the dimension that the argument `dim` names; their gradients, too.
 _ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
@@ -25,17 +26,14 @@ def overloads() -> list[torch._ops.OpOverload]:
     or compute them from a seed and an element's index in the local tensor, have none.
     """
     found = []
-    for name in sorted(torch._C._dispatch_get_all_op_names()):
-        namespace, _, rest = name.partition("::")
-        if namespace != "fastact":
-            continue
-        operator, _, overload = rest.partition(".")
-        op = getattr(getattr(torch.ops.fastact, operator), overload or "default")
+    names = torch._C._dispatch_get_all_op_names()
+    for name in sorted(name for name in names if name.startswith("fastact::")):
+        op = lookup_op(name)
         types = [r.type for r in op._schema.returns]
         if (
             types
             and all(isinstance(kind, torch.TensorType) for kind in types)
-            and any(is_tensor(argument) for argument in op._schema.arguments)
+            and any(is_tensor_like_type(argument.type) for argument in op._schema.arguments)
             and torch.Tag.nondeterministic_seeded not in op.tags
             and all(argument.name != "seed" for argument in op._schema.arguments)
             and not any(
@@ -44,14 +42,6 @@ def overloads() -> list[torch._ops.OpOverload]:
         ):
             found.append(op)
     return found
-
-
-def is_tensor(argument: torch.Argument) -> bool:
-    """Whether an argument of a schema is a tensor, or an optional one."""
-    kind = argument.type
-    if isinstance(kind, torch.OptionalType):
-        kind = kind.getElementType()
-    return isinstance(kind, torch.TensorType)
 
 
 @dataclass(frozen=True)

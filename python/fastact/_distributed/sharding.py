@@ -62,7 +62,6 @@ class _Rule:
                 )
         schemas = self.op._schema.arguments
         written = [a.name for a in schemas if a.alias_info is not None and a.alias_info.is_write]
-        self.outputs = [a.name for a in schemas if a.is_out]
         #: The argument that is written to: self of an in-place form, or an output.
         self.written = written[0] if written else None
         shapes = [(name, spec.shape) for name, spec in self.specs.items()]
@@ -78,12 +77,7 @@ class _Rule:
         return RuntimeError(f"{self.op._schema.name}: {text}")
 
     def result_shapes(self) -> list[tuple[str, torch.Size]]:
-        """By what the tag says, else by the operator's own function of shapes."""
-        if torch.Tag.pointwise in self.op.tags:
-            shape = torch.broadcast_shapes(
-                *(spec.shape for name, spec in self.specs.items() if name not in self.outputs)
-            )
-            return [(self.op._schema.returns[0].name, shape)]
+        """By the operator's own function of shapes."""
 
         def spec(value):
             return value.strategies[0].output_spec if isinstance(value, OpStrategy) else value
@@ -160,20 +154,12 @@ class _Rule:
         return OpStrategy(strategies)
 
 
-def strategy(schema: OpSchema) -> OpStrategy:
-    """What DTensor calls for an operator and the placements that it meets for the first time."""
-    return _Rule(schema).strategy()
-
-
-def schema_info(op: torch._ops.OpOverload) -> RuntimeSchemaInfo:
-    """What beside the tensors decides: which optional tensors there are, `dim`, and outputs."""
+def register_operator(op: torch._ops.OpOverload) -> None:
+    """Gives DTensor the rule for an operator, and what beside the tensors decides: which optional
+    tensors there are, `dim`, and outputs."""
     arguments = op._schema.arguments
     kinds = [type(argument.type) for argument in arguments]
     first = next((i for i, k in enumerate(kinds) if k in (torch.OptionalType, torch.IntType)), 100)
     outputs = [argument.name for argument in arguments if argument.kwarg_only]
-    return RuntimeSchemaInfo(first, outputs or None)
-
-
-def register_operator(op: torch._ops.OpOverload) -> None:
-    """Gives DTensor the rule for an operator."""
-    _register_op_strategy(op, strategy, schema_info(op))
+    info = RuntimeSchemaInfo(first, outputs or None)
+    _register_op_strategy(op, lambda schema: _Rule(schema).strategy(), info)

@@ -156,7 +156,7 @@ def _run(options: argparse.Namespace) -> int:
 
         every = ["cpu", "cuda"] if _info.gpus() else ["cpu"]
         devices = [options.device] if options.device else every
-        return _verify.run(devices, options.workers or _verify.default_workers())
+        return _verify.run(devices, options.workers or len(os.sched_getaffinity(0)))
     if options.command == "optimize":
         return _optimize(options)
     from fastact import _bench

@@ -1,7 +1,6 @@
 """Whether this machine computes the recorded bits: digests of a fixed part of all results."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -73,7 +72,3 @@ def _verify(device: str, workers: int, rows: list[dict]) -> int:
         flush=True,
     )
     return int(differing > 0)
-
-
-def default_workers() -> int:
-    return len(os.sched_getaffinity(0))

@@ -40,13 +40,14 @@ def seed():
 
 def pytest_addoption(parser):
     parser.addoption("--op", help="only the tests of these activations, such as gelu,mish")
+    parser.addoption("--strength", type=int, default=2, choices=(1, 2), help="of covering arrays")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "kernels: of what is below ops/, which no torch changes")
     config.addinivalue_line("markers", "newest: of a program for which one torch is enough")
     config.addinivalue_line("markers", "slow: left out by `make test`, run by `make test-slow`")
-    config.addinivalue_line("markers", "every_combination: of parameters, not only every pair")
+    config.addinivalue_line("markers", "every_combination: of parameters, unless --strength is 1")
     if not hasattr(config, "workerinput") and "TORCHINDUCTOR_CACHE_DIR" not in os.environ:
         # All processes of this run share what they compile. A later run finds none of it.
         folder = tempfile.TemporaryDirectory(prefix="fastact-inductor-")
@@ -69,7 +70,7 @@ def pytest_collection_modifyitems(config, items):
                 kept.append(item)
             if needs_gpu:
                 seen.add(item.function)
-    chosen = selected(kept)
+    chosen = selected(kept, config.getoption("--strength"))
     if names := config.getoption("--op"):
         acts = "|".join(names.split(","))
         own = re.compile(rf"(?<!\w)(fused_)?({acts})(_backward|_and_mul\w*)?(?!\w)")

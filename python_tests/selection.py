@@ -1,7 +1,9 @@
 """Which cases of a parametrized test run: a covering array instead of the whole product.
 
-A test with three or more parameters runs for every pair of values of any two of them, not for every
-combination. The nightly run, and tests marked `every_combination`, run for all.
+The strength of a covering array is the number of parameters of which it contains every combination
+of values. With strength 2, a test of three or more parameters runs for every pair of values of any
+two of them. With strength 1, which serves a second torch, it runs for every value of each. The
+nightly run, and with strength 2 also tests marked `every_combination`, run for all combinations.
 """
 
 from collections import defaultdict
@@ -26,14 +28,16 @@ def axes(cases):
     return sorted(column for column in columns if len(set(column)) > 1)
 
 
-def every_pair(cases):
-    """Returns cases of one test that contain every pair of values of any two parameters."""
+def covering_array(cases, strength):
+    """Returns cases of one test that contain every combination of values of any `strength`
+    parameters."""
     columns = axes(cases)
-    if len(columns) < 3:
+    if len(columns) <= strength:
         return cases
     by_values = dict(zip(zip(*columns), cases))
     values = [sorted(set(column)) for column in columns]
-    rows = list(AllPairs(values, filter_func=lambda row: is_possible(row, by_values)))
+    found = AllPairs(values, filter_func=lambda row: is_possible(row, by_values), n=strength)
+    rows = list(found)
     if [sorted(set(column)) for column in zip(*rows)] != values:
         return cases  # so many combinations are left out that the search has lost a value
     return [by_values[tuple(row)] for row in rows]
@@ -52,7 +56,7 @@ def is_possible(row, by_values):
     return len(row) < len(next(iter(by_values))) or tuple(row) in by_values
 
 
-def selected(items):
+def selected(items, strength):
     """Returns the cases to run, in their order. They are the same on each device."""
     tests = defaultdict(list)
     for item in items:
@@ -61,6 +65,6 @@ def selected(items):
     kept = set()
     for cases in tests.values():
         whole = NIGHTLY or not hasattr(cases[0], "callspec")
-        whole = whole or cases[0].get_closest_marker("every_combination")
-        kept.update(cases if whole else every_pair(cases))
+        whole = whole or strength == 2 and cases[0].get_closest_marker("every_combination")
+        kept.update(cases if whole else covering_array(cases, strength))
     return [item for item in items if item in kept]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from selection import every_pair
+from selection import covering_array
 from support import REPOSITORY, in_one_case
 
 pytestmark = pytest.mark.kernels
@@ -39,9 +39,18 @@ SIZES = ((7, 31, 4), (2, 3, 2), (5, 5, 5, 5), (34, 2, 8, 2))
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_every_pair_is_chosen(sizes):
     cases = cases_of(**{f"p{i}": range(size) for i, size in enumerate(sizes)})
-    chosen = every_pair(cases)
+    chosen = covering_array(cases, 2)
     assert pairs_of(chosen) == pairs_of(cases)
     assert len(chosen) < len(cases) and all(case in cases for case in chosen)
+
+
+@pytest.mark.parametrize("sizes", (*SIZES, (7, 31)), ids=str)
+def test_every_value_is_chosen(sizes):
+    cases = cases_of(**{f"p{i}": range(size) for i, size in enumerate(sizes)})
+    chosen = covering_array(cases, 1)
+    assert len(chosen) == max(sizes) and all(case in cases for case in chosen)
+    for i, size in enumerate(sizes):
+        assert {case.callspec.params[f"p{i}"] for case in chosen} == set(range(size))
 
 
 def test_one_case_runs_every_combination():
@@ -58,9 +67,10 @@ def test_one_case_runs_every_combination():
     assert seen == [(0, letter, number) for letter in "ab" for number in (1, 2)]
 
 
-def test_two_parameters_keep_all_combinations():
-    cases = cases_of(a=range(5), b=range(7), c=("only",))
-    assert every_pair(cases) == cases
+@pytest.mark.parametrize("sizes", ((5, 7), (5,)), ids=str)
+def test_as_few_parameters_as_the_strength_keep_all_combinations(sizes):
+    cases = cases_of(**{f"p{i}": range(size) for i, size in enumerate(sizes)}, c=("only",))
+    assert covering_array(cases, len(sizes)) == cases
 
 
 def test_combinations_that_a_test_leaves_out_are_not_chosen():
@@ -69,9 +79,10 @@ def test_combinations_that_a_test_leaves_out_are_not_chosen():
         for case in cases_of(a=range(4), b=range(5), c=range(6))
         if case.callspec.params["a"] != 2 or case.callspec.params["b"] == 3
     ]
-    chosen = every_pair(cases)
-    assert all(case in cases for case in chosen)
-    assert {case.callspec.params["a"] for case in chosen} == set(range(4))
+    for strength in (1, 2):
+        chosen = covering_array(cases, strength)
+        assert all(case in cases for case in chosen)
+        assert {case.callspec.params["a"] for case in chosen} == set(range(4))
 
 
 def step_times(*arguments):

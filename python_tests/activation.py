@@ -260,6 +260,14 @@ def segment_ends(end):
     return tuple((v - steps[1]) / (1 - steps[1]) * end for v in (*steps[2:], 1.0))
 
 
+def full_table_ends(end, linear, quadratic=0.0, cubic=0.0):
+    """Where a full table of segments.h goes from one polynomial to the next, to its end."""
+    grid = np.linspace(0, end, 100_001)
+    index = grid * (linear + grid * (quadratic + grid * cubic))
+    ends = np.interp(np.arange(round(index[-1])) + 0.5, index, grid)
+    return (*ends.tolist(), end)
+
+
 def both_signs(points):
     return tuple(sign * point for point in points for sign in (1, -1))
 

@@ -16,7 +16,7 @@ from activation import (
 )  # fmt: skip
 from activation import (
     EXPONENTIAL_BRANCHES, REDUCTIONS, Activation, aten_forms, both_signs, composed,
-    gelu_tanh_inverse, segment_ends,
+    full_table_ends, gelu_tanh_inverse, segment_ends,
 )  # fmt: skip
 from mathematics import (
     SELU_ALPHA, SELU_SCALE, clamp, elu, elu_from_result, gelu, gelu_tanh, hardsigmoid,
@@ -304,7 +304,9 @@ ACTIVATIONS = (
         derivative=tanh,
         exactly_zero=lambda y, k: k == 1 and abs(y) == 1 or k == 2 and y == 0,
         at_minus_zero=-0.0,
-        branch_points=both_signs((0.55, 20.0, *(x / 2 for x in REDUCTIONS), *segment_ends(9.2))),
+        branch_points=both_signs(
+            (0.55, 20.0, *(x / 2 for x in REDUCTIONS), *full_table_ends(9.1, 1.6, -0.0878))
+        ),
         **aten_forms("tanh", backward=torch.ops.aten.tanh_backward),
         saves="result",
         takes_output=True,
@@ -313,7 +315,7 @@ ACTIVATIONS = (
     gate_row(
         silu,
         aten_forms("silu", backward=torch.ops.aten.silu_backward),
-        (*REDUCTIONS, *segment_ends(19)),
+        (*REDUCTIONS, *full_table_ends(109, 0.71, -0.004625, 1.927e-5)),
         {(0, 3)},
     ),
     gate_row(

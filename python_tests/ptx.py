@@ -107,8 +107,8 @@ class Machine:
         if op == "mov.b64" and "{" in rest:
             self.vector(rest)
             return
-        if op == "ld.global.nc.v2.f32":
-            self.load(*re.match(r"\{(%\w+), (%\w+)\}, \[(%\w+)(?:\+(\d+))?\]", rest).groups())
+        if op in ("ld.global.nc.v2.f32", "ld.global.nc.f32"):
+            self.load(*re.match(r"\{?([^\[}]*)\}?, \[(%\w+)(?:\+(\d+))?\]", rest).groups())
             return
         to, *operands = [part.strip() for part in rest.split(",")]
         parts = op.split(".")
@@ -134,11 +134,12 @@ class Machine:
             to, low, high = re.match(r"(%\w+), \{(%\w+), (%\w+)\}", rest).groups()
             self.put(to, self.get(low) | self.get(high) << 32)
 
-    def load(self, low, high, address, offset):
-        """Loads a pair from the table."""
-        pairs = self.table[(self.get(address) + np.uint64(offset or 0)) // np.uint64(8)]
-        self.put(low, pairs & np.uint64(0xFFFFFFFF))
-        self.put(high, pairs >> np.uint64(32))
+    def load(self, registers, address, offset):
+        """Loads a pair from the table, or one number of a pair."""
+        start = self.get(address) + np.uint64(offset or 0)
+        pairs = self.table[start // np.uint64(8)] >> start % np.uint64(8) * np.uint64(8)
+        for i, register in enumerate(registers.split(", ")):
+            self.put(register, pairs >> np.uint64(32 * i) & np.uint64(0xFFFFFFFF))
 
     def value(self, parts, x):
         name, kind = parts[0], parts[-1]

@@ -103,13 +103,15 @@ def test_a_table_is_named_and_read(tmp_path):
     )
     path = tmp_path / "k.ptx"
     path.write_text(
-        f".global .align 16 .b8 {table}[16] = {{1{', 0' * 14}, 128}};\n"
+        f".global .align 16 .b8 {table}[24] = {{1{', 0' * 14}, 128}};\n"
         + ENTRY.format(name="k", body=body)
     )
     found = inline_assembly.read(path)
     assert found["kernels"]["k"]["table"] == "kGeluSegments"
     assert "mov.u64 %fastact_rd5, fastact_table;" in found["kernels"]["k"]["assembly"]
-    assert found["tables"] == {"kGeluSegments": ["0000000000000001", "8000000000000000"]}
+    assert found["tables"] == {
+        "kGeluSegments": ["0000000000000001", "8000000000000000", "0000000000000000"]
+    }
 
 
 @pytest.mark.parametrize(

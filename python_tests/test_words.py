@@ -192,7 +192,7 @@ def constants(*headers):
 def test_tuning_page_has_the_constants_as_they_are():
     powers = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
     page = (REPOSITORY / "docs" / "dev" / "tuning.md").read_text().translate(powers)
-    found = constants("cuda/tuning.h", "cpu/engine.h", "cpu/strided.h")
+    found = constants("cuda/tuning.h", "cpu/engine.h", "cpu/strided.h", "cpu/vector_avx2.h")
     said = re.findall(r"`(k\w+)`, (?:(\d+)(?: ([KM])iB)?)", page)
     units = {"": 1, "K": 1 << 10, "M": 1 << 20}
     numbers = {name: int(n) * units[unit] for name, n, unit in said}
@@ -200,7 +200,8 @@ def test_tuning_page_has_the_constants_as_they_are():
     assert "`kManyPacketsElements`, 223" in page and numbers.pop("kManyPacketsElements") == 223
     assert found["kManyPacketsElements"] == 1 << 23
     assert set(numbers) == {
-        "kThreads", "kOnePacketBytes", "kPacketsOfRows", "kStreamedBytes", "kFetchAhead", "kStep"
+        "kThreads", "kOnePacketBytes", "kPacketsOfRows", "kStreamedBytes", "kFetchAhead", "kStep",
+        "kListedElements",
     }  # fmt: skip
     assert numbers == {name: found[name] for name in numbers}
 

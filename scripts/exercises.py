@@ -7,9 +7,9 @@ The files in its subfolders are copied to the same paths in the tree. The other 
 into existing files of the tree: a line of the catalogue, a function and a row of the test table.
 
 The copy is built with this Python's torch, for the CPU and with --cuda also for GPUs. The build
-contains the new operators and two activations, and is part of a C++ program of cpp_tests/consumers,
-as "As a part of your build" in docs/guides/cpp.md describes. Then the program and the new
-operators' tests run.
+contains the new operators and two activations, and is part of the C++ programs of
+cpp_tests/consumers, as "As a part of your build" in docs/guides/cpp.md describes. Then the programs
+and the new operators' tests run.
 """
 
 import argparse
@@ -111,8 +111,9 @@ def check(work: Path, jobs: int, select: str, cuda: str | None) -> None:
         *([f"-DCMAKE_CUDA_ARCHITECTURES={cuda}", "-DFASTACT_WITH_CUDA=ON"] if cuda else []),
         source="cpp_tests/consumers",
     )
-    tree.build("calls", "fastact_package")
-    tree.step("run a program", tree.build_folder / "calls")
+    tree.build()
+    for program in ("idle", "silent", "calls"):
+        tree.step(f"run {program}", tree.build_folder / program)
     header = (fetched / "include/fastact/fastact.h").read_text()
     if f"at::Tensor {ACTIVATION}(const at::Tensor& self" not in header:
         raise Failure(f"expected fastact/fastact.h to declare {ACTIVATION}, but it does not.")

@@ -32,6 +32,14 @@ LAST_INDEX = 12  # for v = 1, see segment_index()
 POINTS = 60
 ITERATIONS = 30
 CANDIDATES = 400
+EDGE = 1e-5
+SIZES = (16, 48)
+# Where the center of a segment of a FullTable may be, from its lower to its upper end.
+CENTERS = (0.35, 0.45, 0.55, 0.65, 0.75, 0.8, 0.85, 0.9, 0.94, 0.97)
+SAMPLES = 1_000
+
+GUARD = 2.0**40
+"""kGuardFloat of ops/math/exponential.h, for functions that reach the subnormal numbers."""
 
 mp.prec = 160
 """Bits, as in fit_polynomials.py: mpmath has one precision for both."""
@@ -67,6 +75,42 @@ class Function:
             )
 
 
+@dataclass(frozen=True)
+class Full:
+    """A function of a = |x| in a FullTable, whose segments reach to the function's end."""
+
+    comment: str
+    value: Callable
+    # From here on, the function is constant in float32.
+    end: float
+    # The segment of a is round(index[0] a + index[1] a^2 + index[2] a^3).
+    index: tuple[float, ...]
+    degree: int
+    reflection: str
+    zero: float | None = None  # bracketed by zero +- 0.3; 0 for f(0) = 0
+    guard: float = GUARD
+
+    def scaled(self, a):
+        return self.guard * self.value(mpf(a))
+
+    def segments(self):
+        """Yields (low, high) of all segments."""
+        c = [float(np.float32(value)) for value in self.index]
+        grid = np.linspace(0, self.end, 400_001)
+        position = grid * (c[0] + grid * (c[1] + grid * c[2]))
+        last = int(np.rint(position[-1]))
+        inner = [float(np.interp(i + 0.5, position, grid)) for i in range(last)]
+        # The index is rounded twice, so an input at the edge may be in either segment.
+        for low, high in pairwise([0.0, *inner, self.end]):
+            slack = EDGE * (high - low)
+            yield max(low - slack, 0.0), high + slack
+
+
+def silu_tail(a):
+    """f'(-a)."""
+    return logistic(-a) * (1 - a * logistic(a))
+
+
 def normal_tail(a):
     return mp.erfc(a / mp.sqrt(2)) / 2 * mp.exp(a * a / 2)
 
@@ -77,10 +121,6 @@ def logistic(w):
 
 def gate_slope(w: Callable) -> Callable:
     return lambda a: (1 - a * mp.diff(w, a) * logistic(w(a))) * logistic(w(a))
-
-
-def silu_argument(a):
-    return a
 
 
 def quick_argument(a):
@@ -122,12 +162,13 @@ FUNCTIONS = {
         ),
     },
     "silu": {
-        "SiluSlope": Function(
-            "(1 - a / (1 + e^-a)) / (1 + e^-a)",
-            gate_slope(silu_argument),
-            19.0,
-            (-15, -1),
-            16.0,
+        "SiluSlope": Full(
+            "(1 - a / (1 + e^-a)) / (1 + e^a)",
+            silu_tail,
+            109.0,
+            (0.71, -0.004625, 1.927e-5),
+            10,
+            "kOfOne",
             zero=1.28,
         ),
     },
@@ -150,10 +191,11 @@ FUNCTIONS = {
         ),
     },
     "tanh": {
-        "Tanh": Function("tanh(a)", mp.tanh, 9.2, (1,), zero=0),
+        "Tanh": Full("tanh(a)", mp.tanh, 9.1, (1.6, -0.0878, 0), 7, "kOdd", zero=0, guard=1.0),
     },
     "tanhshrink": {
         "Tanhshrink": Function("(a - tanh(a)) / a^3", lambda a: (a - mp.tanh(a)) / a**3, 9.2, (1,)),
+        "TanhshrinkSlope": Function("tanh(a), whose square is f'(a)", mp.tanh, 9.2, (1,), zero=0),
     },
 }
 
@@ -172,9 +214,9 @@ def accurate_center(value: Callable, low: float, high: float) -> float:
     return min(candidates, key=lambda center: error_in_ulp(value(mpf(center))))
 
 
-def minimax(t, rest, weight, first: int):
-    """Returns the coefficients of t^first to t^DEGREE."""
-    powers = np.stack([t**k for k in range(first, DEGREE + 1)], axis=1)
+def minimax(t, rest, weight, first: int, degree: int = DEGREE):
+    """Returns the coefficients of t^first to t^degree."""
+    powers = np.stack([t**k for k in range(first, degree + 1)], axis=1)
     lawson = np.ones_like(t)
     for _ in range(ITERATIONS):
         scaled = powers * (weight * np.sqrt(lawson))[:, None]
@@ -225,6 +267,66 @@ def literal(value) -> str:
     return "0.0f" if value == 0 else f"{digits}p{exponent}f"
 
 
+def full_rows(function: Full):
+    """Returns the center and the coefficients of each segment, and the largest error of a
+    polynomial."""
+    zero = function.zero
+    if zero:
+        zero = float(mp.findroot(function.value, (zero - 0.3, zero + 0.3), solver="anderson"))
+    rows, worst = [], 0.0
+    for low, high in function.segments():
+        near = (high - low) / 10
+        if zero == 0 and low == 0:
+            centers = [0.0]
+        elif zero and low - near < zero < high + near:
+            centers = [float(np.float32(zero))]
+        else:
+            centers = [accurate_near(function, low, high, part) for part in CENTERS]
+        samples = np.linspace(max(low, high * 1e-3), high, SAMPLES).astype(np.float32)
+        values = np.array([float(function.scaled(float(a))) for a in samples])
+        fits = [full_fit(function, low, high, center) for center in centers]
+        row, error = min(fits, key=lambda fit: rounding_error(fit[0], samples, values))
+        rows.append(row)
+        worst = max(worst, error)
+    return rows, worst
+
+
+def accurate_near(function: Full, low: float, high: float, part: float) -> float:
+    """Returns the point near low + part (high - low) at which the value is closest to a float32."""
+    middle, reach = low + part * (high - low), 0.04 * (high - low)
+    candidates = [float(np.float32(middle + reach * step)) for step in np.linspace(-1, 1, 81)]
+    return min(candidates, key=lambda center: error_in_ulp(function.scaled(center)))
+
+
+def full_fit(function: Full, low: float, high: float, center: float):
+    """Returns the center and the coefficients for low <= a <= high, and the largest relative
+    error."""
+    nodes = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)
+    low = max(low, high * 1e-3)
+    x = [mpf(float((low + high) / 2 + (high - low) / 2 * node)) for node in nodes]
+    t = np.array([float(point - mpf(center)) for point in x])
+    exact = [function.scaled(point) for point in x]
+    # The last place of a subnormal result does not shrink with the result.
+    smallest = function.guard * 2.0**-126
+    weight = np.array([float(1 / max(abs(y), smallest)) for y in exact])
+    coefficients = [np.float32(float(function.scaled(center)))]
+    rest = np.array([float(y - mpf(float(coefficients[0]))) for y in exact])
+    for k in range(1, function.degree + 1):
+        coefficients.append(np.float32(minimax(t, rest, weight, k, function.degree)[0]))
+        rest = rest - float(coefficients[-1]) * t**k
+    return [center, *coefficients], float(np.abs(rest * weight).max())
+
+
+def rounding_error(row, samples, values) -> float:
+    """Returns the largest error in ULP of the polynomial in float32, without the last rounding."""
+    t = (samples - np.float32(row[0])).astype(np.float64)
+    y = np.full_like(t, float(row[-1]))
+    for coefficient in row[-2:0:-1]:
+        exact = y * t + float(coefficient)
+        y = exact.astype(np.float32).astype(np.float64)
+    return float((np.abs(exact - values) / np.spacing(np.abs(values.astype(np.float32)))).max())
+
+
 def block(values) -> str:
     """Returns the values as an initialiser, four per line."""
     rows = (", ".join(map(literal, values[i : i + 4])) for i in range(0, len(values), 4))
@@ -244,7 +346,26 @@ def rows_of(function: Function):
     return rows, worst
 
 
+def full_table(name: str, function: Full) -> str:
+    rows, worst = full_rows(function)
+    # A lookup ignores the higher bits of the index.
+    size = next(size for size in SIZES if size >= len(rows))
+    rows += rows[-1:] * (size - len(rows))
+    columns = [block([row[k] for row in rows]) for k in range(function.degree + 2)]
+    coefficients = ",\n     ".join(columns[1:])
+    index = ", ".join(map(literal, function.index))
+    return (
+        f"// {function.comment}, to 2^{np.log2(worst):.1f}.\n"
+        f"inline constexpr FullTable<{size}, {function.degree}> k{name}Segments = {{\n"
+        f"    Reflection::{function.reflection},\n"
+        f"    {literal(function.end)},\n    {{{index}}},\n    {columns[0]},\n"
+        f"    {{{coefficients}}}}};\n"
+    )
+
+
 def table(name: str, functions) -> str:
+    if isinstance(functions, Full):
+        return full_table(name, functions)
     functions = functions if isinstance(functions, tuple) else (functions,)
     rows, comments = [], []
     for function in functions:

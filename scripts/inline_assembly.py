@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 ENTRY = re.compile(r"\.entry (\w+)\(.*?\)\s*\{(.*?)\}\s*(?=\.visible|//\s*\.globl|\Z)", re.S)
-VARIABLE = re.compile(r"\.global \.align \d+ \.b8 (\w+)\[\d+\] = \{([^}]*)\}")
+VARIABLE = re.compile(r"\.global \.align \d+ \.b8 (\w+)\[(\d+)\] = \{([^}]*)\}")
 ORDINARY = "ordinary_of__"
 TABLE = re.compile(r"\w*kPackedSegments\w*?\d(k\w+Segments)\w*")
 # The block renames its registers: operands have names like %f1, which a declaration in the block
@@ -102,9 +102,9 @@ def assembly_of(body: str) -> dict | None:
     return kernel if table is None else kernel | {"table": table}
 
 
-def unpacked(text: str, kind: str) -> list:
-    """Returns a variable's bytes as numbers."""
-    data = bytes(int(byte) for byte in text.split(","))
+def unpacked(text: str, size: int, kind: str) -> list:
+    """Returns a variable's bytes as numbers. PTX may omit zeros at the end."""
+    data = bytes(int(byte) for byte in text.split(",")).ljust(size, b"\0")
     return [value for (value,) in struct.iter_unpack(f"<{kind}", data)]
 
 
@@ -119,11 +119,11 @@ def read(path: Path) -> dict:
             print(f"inline_assembly: {name} is called, not inlined", file=sys.stderr)
         else:
             kernels[name] = found
-    for name, values in VARIABLE.findall(text):
+    for name, size, values in VARIABLE.findall(text):
         if found := TABLE.fullmatch(name):
-            tables[found[1]] = [f"{word:016X}" for word in unpacked(values, "Q")]
+            tables[found[1]] = [f"{word:016X}" for word in unpacked(values, int(size), "Q")]
         elif name.startswith(ORDINARY):
-            numbers = unpacked(values, "d")
+            numbers = unpacked(values, int(size), "d")
             # As text, because JSON has no infinities.
             ordinary[name.removeprefix(ORDINARY)] = [
                 [repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)

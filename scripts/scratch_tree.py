@@ -104,7 +104,5 @@ class ScratchTree:
             *("-DFASTACT_WITH_CUDA=OFF", "-DFASTACT_BUILD_TESTS=OFF", *settings),
         )
 
-    def build(self, *targets: str) -> None:
-        """Builds these targets, or all."""
-        chosen = ("--target", *targets) if targets else ()
-        self.step("build", "cmake", "--build", self.build_folder, "-j", self.jobs, *chosen)
+    def build(self) -> None:
+        self.step("build", "cmake", "--build", self.build_folder, "-j", self.jobs)

@@ -93,8 +93,8 @@ template <class A>
 concept TakesParameters = std::constructible_from<A, const double*>;
 
 // Returns true if float32's f^(Order) is computed in segments (segments.h). Such an activation has
-// a table, segment<Order>(x), which returns the index of x's segment, and
-// derivative_in<Order>(segment, x).
+// a table. If it is not a FullTable, the activation also has segment<Order>(x), which returns the
+// index of x's segment, and derivative_in<Order>(segment, x).
 template <class A, class Element, int Order>
 constexpr bool has_segments() {
   if constexpr (std::is_same_v<Element, float> && requires { A::template kSegmentTable<Order>; }) {

@@ -22,7 +22,6 @@
 #pragma once
 
 #include "ops/activations/activation.h"
-#include "ops/activations/tables/tanh.h"
 #include "ops/activations/tables/tanhshrink.h"
 #include "ops/math/differentiable.h"
 #include "ops/math/logistic.h"
@@ -46,7 +45,8 @@ struct Tanhshrink {
   }
 
   template <int Order>
-  static constexpr auto kSegmentTable = table_of<Order>(&kTanhshrinkSegments, &kTanhSegments);
+  static constexpr auto kSegmentTable =
+      table_of<Order>(&kTanhshrinkSegments, &kTanhshrinkSlopeSegments);
 
   template <int Order>
   FASTACT_INLINE static uint32_t segment(float x) {

@@ -59,14 +59,23 @@ FASTACT_INLINE OpMath<Element> result_of(const F form, T... operands) {
 template <class Element, class F, class T, int kSize, class... Operands>
 FASTACT_INLINE void evaluate_lanes(const F form, T (&to)[kSize], const Operands&... operands) {
   if constexpr (HasSegments<F>) {
+    static_assert(kSize == kFloats);
+    if constexpr (kHasNearSegments<F>) {
+      if (are_near<F>(kSize, operands...)) return near_vector(form, to, operands...);
+    }
     alignas(64) uint32_t index[kSize];
-    FASTACT_ONE_VECTOR
-    for (int i = 0; i < kSize; ++i) index[i] = form.segment(operands[i]...);
-    alignas(64) float c[kSegmentCoefficients + 1][kSize];
-    permute_segments<*F::kTable>(index, c);
-    FASTACT_ONE_VECTOR
-    for (int i = 0; i < kSize; ++i)
-      to[i] = round_to<float>(form.evaluate_in(segment_of(c, i), operands[i]...));
+    if constexpr (ShapeOf<*F::kTable>::kIsFull) {
+      far_indices(form, index, operands...);
+      far_vector(form, to, index, operands...);
+    } else {
+      // Of a single vector, permutations take less time than rows: GELU, AVX2, in a kernel of
+      // torch.compile, 2.41 instead of 2.92 ns an element (Ice Lake).
+      FASTACT_ONE_VECTOR
+      for (int i = 0; i < kSize; ++i) index[i] = form.segment(operands[i]...);
+      alignas(64) float c[kSegmentColumns<*F::kTable>][kFloats];
+      permute_segments<*F::kTable>(index, c);
+      vector_in_segments(form, to, c, operands...);
+    }
   } else {
     FASTACT_ONE_VECTOR
     for (int i = 0; i < kSize; ++i) to[i] = result_of<Element>(form, operands[i]...);

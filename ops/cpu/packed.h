@@ -12,38 +12,157 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 
 #if FASTACT_HAS_SEGMENT_VECTORS
+// Elements that are computed together.
+inline constexpr int kSegmentBlock = 64;
+
+// The numbers of the elements' segments in columns: the centers, then each coefficient. Rows beyond
+// these are not read.
+template <const auto& kTable>
+inline constexpr int kSegmentColumns = (ShapeOf<kTable>::kCoefficients + 4) / 4 * 4;
+
 // Returns the segment of lane i from the output of find_segments().
-FASTACT_INLINE Segment segment_of(const float (&c)[kSegmentCoefficients + 1][kFloats], int i) {
-  return {c[0][i], {c[1][i], c[2][i], c[3][i], c[4][i], c[5][i], c[6][i], c[7][i]}};
+template <int Columns, int... K>
+FASTACT_INLINE auto lane_segment(const float (&c)[Columns][kFloats], int i,
+                                 std::integer_sequence<int, K...>) {
+  return SegmentOf<sizeof...(K)>{c[0][i], {c[K + 1][i]...}};
+}
+template <const auto& kTable, int Columns>
+FASTACT_INLINE auto segment_of(const float (&c)[Columns][kFloats], int i) {
+  return lane_segment(c, i, std::make_integer_sequence<int, ShapeOf<kTable>::kCoefficients>{});
 }
 
-// Computes whole vectors and returns the number of elements computed. Its loops of fixed length
-// become straight-line code in registers.
+// True if find_near_segments() looks up some of the segments faster than find_segments().
+template <class F>
+inline constexpr bool kHasNearSegments = [] {
+  if constexpr (ShapeOf<*F::kTable>::kIsFull) {
+    return kUsedSegments<*F::kTable> > kNearSegments;
+  } else {
+    return false;
+  }
+}();
+
+// Returns true if all elements are in segments that find_near_segments() looks up.
 template <class F, class... Inputs>
-FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
-                                      const Inputs*... inputs) {
+FASTACT_INLINE bool are_near(int n, const Inputs&... inputs) {
+  uint32_t largest = 0;
+  for (int i = 0; i < n; ++i) {
+    const uint32_t size = to_bits(magnitude(F::argument(inputs[i]...)));
+    largest = size > largest ? size : largest;
+  }
+  return largest < near_end<*F::kTable>(kNearSegments);
+}
+
+// Computes one vector whose elements are near. The loops of fixed length, here and below, become
+// straight-line code in registers.
+template <class F, class... Inputs>
+FASTACT_INLINE void near_vector(const F form, float* out, const Inputs&... inputs) {
+  alignas(64) uint32_t index[kFloats];
+  FASTACT_ONE_VECTOR
+  for (int i = 0; i < kFloats; ++i)
+    index[i] = full_segment_bits<*F::kTable>(magnitude(F::argument(inputs[i]...)));
+  alignas(64) float c[kSegmentColumns<*F::kTable>][kFloats];
+  find_near_segments<*F::kTable>(index, c);
+  alignas(64) float result[kFloats];
+  FASTACT_ONE_VECTOR
+  for (int i = 0; i < kFloats; ++i)
+    result[i] = form.evaluate_near(segment_of<*F::kTable>(c, i), inputs[i]...);
+  store(result, out);
+}
+
+// Writes the indices that far_vector() takes.
+template <class F, class... Inputs>
+FASTACT_INLINE void far_indices(const F form, uint32_t* index, const Inputs&... inputs) {
+  FASTACT_ONE_VECTOR
+  for (int i = 0; i < kFloats; ++i) index[i] = form.segment(inputs[i]...) * kIndexUnit<*F::kTable>;
+}
+
+// Computes one vector of any elements from the numbers of their segments.
+template <class F, int Columns, class... Inputs>
+FASTACT_INLINE void vector_in_segments(const F form, float* out, const float (&c)[Columns][kFloats],
+                                       const Inputs&... inputs) {
+  alignas(64) float result[kFloats];
+  FASTACT_ONE_VECTOR
+  for (int i = 0; i < kFloats; ++i)
+    result[i] = round_to<float>(form.evaluate_in(segment_of<*F::kTable>(c, i), inputs[i]...));
+  store(result, out);
+}
+
+// The same from indices of far_indices().
+template <class F, class... Inputs>
+FASTACT_INLINE void far_vector(const F form, float* out, const uint32_t* index,
+                               const Inputs&... inputs) {
+  alignas(64) float c[kSegmentColumns<*F::kTable>][kFloats];
+  find_segments<*F::kTable>(index, c);
+  vector_in_segments(form, out, c, inputs...);
+}
+
+// Computes whole vectors of any elements.
+template <class F, class... Inputs>
+FASTACT_INLINE void far_vectors(const F form, float* out, int64_t n, const Inputs*... inputs) {
   // Finds the segments of kBlock elements first. In a single pass, one element's operations form
   // one dependency chain, and a processor cannot keep enough of these chains in flight. GELU, AVX2:
   // 1.47 instead of 1.95 ns an element (Sapphire Rapids).
-  constexpr int kBlock = 64;
-  alignas(64) uint32_t index[kBlock];
+  alignas(64) uint32_t index[kSegmentBlock];
+  for (int64_t at = 0; at < n; at += kFloats) far_indices(form, index + at, (inputs + at)...);
+  for (int64_t at = 0; at < n; at += kFloats)
+    far_vector(form, out + at, index + at, (inputs + at)...);
+}
+
+// Computes a block in which some elements are far: all elements as if they were near, and then the
+// far ones (docs/dev/tuning.md).
+template <class F, class... Inputs>
+FASTACT_INLINE void mixed_block(const F form, float* out, const Inputs*... inputs) {
+  uint64_t beyond = 0;
+  for (int at = 0; at < kSegmentBlock; at += kFloats) {
+    alignas(64) uint32_t sizes[kFloats];
+    FASTACT_ONE_VECTOR
+    for (int i = 0; i < kFloats; ++i) sizes[i] = to_bits(magnitude(F::argument(inputs[at + i]...)));
+    const uint64_t lanes = lanes_beyond(sizes, near_end<*F::kTable>(kNearSegments));
+    beyond |= lanes << at;
+  }
+  const int count = __builtin_popcountll(beyond);
+  if (count > kListedElements) return far_vectors(form, out, kSegmentBlock, inputs...);
+  // Copied before an in-place call overwrites them. The last one fills the last vector.
+  constexpr int kListSize = (kListedElements + kFloats - 1) / kFloats * kFloats;
+  alignas(64) float listed[sizeof...(Inputs)][kListSize];
+  uint8_t places[kListSize];
+  int listed_count = 0;
+  const auto list = [&](int place) {
+    int input = 0;
+    ((listed[input++][listed_count] = inputs[place]), ...);
+    places[listed_count++] = static_cast<uint8_t>(place);
+  };
+  for (uint64_t rest = beyond; rest != 0; rest &= rest - 1) list(__builtin_ctzll(rest));
+  while (listed_count % kFloats != 0) list(places[listed_count - 1]);
+  for (int at = 0; at < kSegmentBlock; at += kFloats) near_vector(form, out + at, (inputs + at)...);
+  alignas(64) float results[kListSize];
+  [&]<size_t... I>(std::index_sequence<I...>) {
+    far_vectors(form, results, listed_count, listed[I]...);
+  }(std::index_sequence_for<Inputs...>{});
+  for (int i = 0; i < listed_count; ++i) out[places[i]] = results[i];
+}
+
+// Computes whole vectors and returns the number of elements computed.
+template <class F, class... Inputs>
+FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
+                                      const Inputs*... inputs) {
   const int64_t end = n - n % kFloats;
-  for (int64_t start = 0; start < end; start += kBlock) {
-    const int64_t count = end - start < kBlock ? end - start : kBlock;
-    for (int64_t at = 0; at < count; at += kFloats) {
-      FASTACT_ONE_VECTOR
-      for (int i = 0; i < kFloats; ++i)
-        index[at + i] = form.segment(inputs[start + at + i]...) * kIndexUnit;
+  for (int64_t start = 0; start < end; start += kSegmentBlock) {
+    const int64_t count = end - start < kSegmentBlock ? end - start : kSegmentBlock;
+    if constexpr (kHasNearSegments<F>) {
+      if (count == kSegmentBlock && are_near<F>(kSegmentBlock, (inputs + start)...)) {
+        for (int64_t at = start; at < start + kSegmentBlock; at += kFloats)
+          near_vector(form, out + at, (inputs + at)...);
+        continue;
+      }
+      if constexpr (kListedElements > 0) {
+        if (count == kSegmentBlock) {
+          mixed_block(form, out + start, (inputs + start)...);
+          continue;
+        }
+      }
     }
-    for (int64_t at = 0; at < count; at += kFloats) {
-      alignas(64) float c[kSegmentCoefficients + 1][kFloats];
-      find_segments<*F::kTable>(index + at, c);
-      alignas(64) float result[kFloats];
-      FASTACT_ONE_VECTOR
-      for (int i = 0; i < kFloats; ++i)
-        result[i] = round_to<float>(form.evaluate_in(segment_of(c, i), inputs[start + at + i]...));
-      store(result, out + start + at);
-    }
+    far_vectors(form, out + start, count, (inputs + start)...);
   }
   return end;
 }

@@ -11,11 +11,19 @@
 // With FASTACT_HAS_SEGMENT_VECTORS, for float forms with a segment table (segments.h), it also
 // defines:
 //
-//   kFloats             number of elements computed at a time
-//   kIndexUnit          find_segments() takes indices of segments multiplied by this
-//   find_segments()     writes the centers of the elements' segments, then each coefficient
-//   permute_segments()  the same for unscaled indices, without data-dependent addresses; not on Arm
-//   store()             stores kFloats results; `from` is aligned to a cache line
+//   kFloats               number of elements computed at a time
+//   find_segments()       writes columns: the centers of the elements' segments, then each
+//                         coefficient
+//   kIndexUnit            find_segments() takes indices of segments multiplied by this
+//   kNearSegments         number of segments that find_near_segments() knows, the first ones
+//   find_near_segments()  the same for these, faster; takes unscaled indices and ignores all bits
+//                         above those of a segment
+//   permute_segments()    find_segments() for unscaled indices and up to 32 segments, without
+//                         data-dependent addresses
+//   kListedElements       with up to so many other elements in a block, they are computed again
+//                         (mixed_block() in packed.h); 0: never
+//   lanes_beyond()        returns the mask of these elements; only if kListedElements is positive
+//   store()               stores kFloats results; `from` is aligned to a cache line
 #pragma once
 
 // PyTorch's macro for vectors of AVX2, to which a processor with AVX-512 may be held.

@@ -25,30 +25,43 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 }
 
 inline constexpr int kFloats = 16;
+inline constexpr int kNearSegments = 32;
+inline constexpr int kListedElements = 0;
+
+template <const auto& kTable>
 inline constexpr uint32_t kIndexUnit = 1;
 
-// Looks up a number for each element with a permutation of the table's 16 or 32 entries.
+// Looks up a number for each element with permutations of the first Size entries.
 template <int Size>
-FASTACT_INLINE void permute(const float (&table)[Size], const uint32_t* index, float* to) {
-  const __m512i indices = _mm512_load_si512(index);
-  const __m512 low = _mm512_loadu_ps(table);
-  if constexpr (Size == kSegments) {
-    _mm512_store_ps(to, _mm512_permutexvar_ps(indices, low));
+FASTACT_INLINE __m512 permuted(const float* table, __m512i index) {
+  if constexpr (Size == 16) {
+    return _mm512_permutexvar_ps(index, _mm512_loadu_ps(table));
+  } else if constexpr (Size == 32) {
+    return _mm512_permutex2var_ps(_mm512_loadu_ps(table), index, _mm512_loadu_ps(table + 16));
   } else {
-    const __m512 high = _mm512_loadu_ps(table + kSegments);
-    _mm512_store_ps(to, _mm512_permutex2var_ps(low, indices, high));
+    static_assert(Size == 48);
+    const __mmask16 is_above = _mm512_test_epi32_mask(index, _mm512_set1_epi32(32));
+    return _mm512_mask_permutexvar_ps(permuted<32>(table, index), is_above, index,
+                                      _mm512_loadu_ps(table + 32));
   }
 }
 
-template <const auto& kTable>
+template <const auto& kTable, int Size = ShapeOf<kTable>::kSize>
 FASTACT_INLINE void permute_segments(const uint32_t* index, float (*to)[kFloats]) {
-  permute(kTable.centers, index, to[0]);
-  for (int k = 0; k < kSegmentCoefficients; ++k) permute(kTable.coefficients[k], index, to[k + 1]);
+  const __m512i indices = _mm512_load_si512(index);
+  _mm512_store_ps(to[0], permuted<Size>(kTable.centers, indices));
+  for (int k = 0; k < ShapeOf<kTable>::kCoefficients; ++k)
+    _mm512_store_ps(to[k + 1], permuted<Size>(kTable.coefficients[k], indices));
 }
 
 template <const auto& kTable>
 FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
   permute_segments<kTable>(index, to);
+}
+
+template <const auto& kTable>
+FASTACT_INLINE void find_near_segments(const uint32_t* index, float (*to)[kFloats]) {
+  permute_segments<kTable, (ShapeOf<kTable>::kSize < 32 ? 16 : 32)>(index, to);
 }
 
 FASTACT_INLINE void store(const float* from, float* to) {

@@ -26,35 +26,51 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 
 // Four vectors, which share one load of a table.
 inline constexpr int kFloats = 16;
+inline constexpr int kNearSegments = 16;
+inline constexpr int kListedElements = 0;
+template <const auto& kTable>
 inline constexpr uint32_t kIndexUnit = 1;
 
-// Looks up a number for each element by the indices of its four bytes. One instruction looks them
-// up in the 64 bytes of 16 numbers, and leaves lanes with indices beyond 63 unchanged.
+// Looks up a number among the first Size numbers for each element, by the indices of its four
+// bytes. One instruction looks them up in the 64 bytes of 16 numbers, and leaves lanes with other
+// indices unchanged.
 template <int Size>
-FASTACT_INLINE void permute(const float (&table)[Size], const uint8x16_t (&bytes)[kFloats / 4],
-                            float* to) {
-  const uint8x16x4_t low = vld1q_u8_x4(reinterpret_cast<const uint8_t*>(table));
+FASTACT_INLINE void permute(const float* table, const uint8x16_t (&bytes)[kFloats / 4], float* to) {
+  const auto entries = [&](int first) {
+    return vld1q_u8_x4(reinterpret_cast<const uint8_t*>(table + first));
+  };
   uint8x16_t result[kFloats / 4];
-  for (int64_t i = 0; i < kFloats / 4; ++i) result[i] = vqtbl4q_u8(low, bytes[i]);
-  if constexpr (Size > kSegments) {
-    const uint8x16x4_t high = vld1q_u8_x4(reinterpret_cast<const uint8_t*>(table + kSegments));
-    for (int64_t i = 0; i < kFloats / 4; ++i)
-      result[i] = vqtbx4q_u8(result[i], high, vsubq_u8(bytes[i], vdupq_n_u8(64)));
+  for (int64_t i = 0; i < kFloats / 4; ++i) result[i] = vqtbl4q_u8(entries(0), bytes[i]);
+  for (int first = 16; first < Size; first += 16) {
+    for (int64_t i = 0; i < kFloats / 4; ++i) {
+      const uint8x16_t index = vsubq_u8(bytes[i], vdupq_n_u8(static_cast<uint8_t>(4 * first)));
+      result[i] = vqtbx4q_u8(result[i], entries(first), index);
+    }
   }
   for (int64_t i = 0; i < kFloats / 4; ++i) vst1q_f32(to + 4 * i, vreinterpretq_f32_u8(result[i]));
 }
 
-template <const auto& kTable>
-FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
+template <const auto& kTable, int Size>
+FASTACT_INLINE void permute_segments(const uint32_t* index, float (*to)[kFloats]) {
   const uint32x4_t first_bytes = vdupq_n_u32(0x03020100);
   uint8x16_t bytes[kFloats / 4];
   for (int64_t i = 0; i < kFloats / 4; ++i) {
-    bytes[i] = vreinterpretq_u8_u32(
-        vmlaq_u32(first_bytes, vld1q_u32(index + 4 * i), vdupq_n_u32(0x04040404)));
+    const uint32x4_t segment = vandq_u32(vld1q_u32(index + 4 * i), vdupq_n_u32(kIndexRange - 1));
+    bytes[i] = vreinterpretq_u8_u32(vmlaq_u32(first_bytes, segment, vdupq_n_u32(0x04040404)));
   }
-  permute(kTable.centers, bytes, to[0]);
-  for (int64_t k = 0; k < kSegmentCoefficients; ++k)
-    permute(kTable.coefficients[k], bytes, to[k + 1]);
+  permute<Size>(kTable.centers, bytes, to[0]);
+  for (int64_t k = 0; k < ShapeOf<kTable>::kCoefficients; ++k)
+    permute<Size>(kTable.coefficients[k], bytes, to[k + 1]);
+}
+
+template <const auto& kTable>
+FASTACT_INLINE void find_segments(const uint32_t* index, float (*to)[kFloats]) {
+  permute_segments<kTable, ShapeOf<kTable>::kSize>(index, to);
+}
+
+template <const auto& kTable>
+FASTACT_INLINE void find_near_segments(const uint32_t* index, float (*to)[kFloats]) {
+  permute_segments<kTable, kNearSegments>(index, to);
 }
 
 FASTACT_INLINE void store(const float* from, float* to) {

@@ -33,7 +33,7 @@ struct OneElement<F, Elements<In...>, Elements<Out>> {
   template <class... Operands>
   static __device__ __forceinline__ auto evaluate(const F& form, Operands... operands) {
     if constexpr (HasSegments<F>) {
-      const auto& table = kPackedSegments<*F::kTable>.values;
+      const auto& table = kPackedSegments<*F::kTable>;
       return form.evaluate_in(segment_from(table, form.segment(operands...)), operands...);
     } else {
       return form.evaluate(operands...);

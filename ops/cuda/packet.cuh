@@ -194,10 +194,13 @@ __device__ __forceinline__ void share_table() {
     auto& to = shared_segments<*F::kTable>();
     static_assert(alignof(std::remove_cvref_t<decltype(to)>) >= alignof(float4));
     constexpr int kParts = sizeof(to) / sizeof(float4);
-    static_assert(kParts <= kThreads);
-    if (threadIdx.x < kParts) {
-      reinterpret_cast<float4*>(&to)[threadIdx.x] =
-          reinterpret_cast<const float4*>(&kPackedSegments<*F::kTable>)[threadIdx.x];
+#pragma unroll
+    for (int first = 0; first < kParts; first += kThreads) {
+      const int part = first + static_cast<int>(threadIdx.x);
+      if (part < kParts) {
+        reinterpret_cast<float4*>(&to)[part] =
+            reinterpret_cast<const float4*>(&kPackedSegments<*F::kTable>)[part];
+      }
     }
     __syncthreads();
   }

@@ -23,6 +23,46 @@ namespace fastact::inline FASTACT_TARGET {
 template <class A, class Element, int Order>
 inline constexpr bool kHasSegments = has_segments<A, Element, Order>();
 
+// True if float32's f^(Order) is computed in a FullTable.
+template <class A, class Element, int Order>
+constexpr bool has_full_table() {
+  if constexpr (has_segments<A, Element, Order>()) {
+    return ShapeOf<*A::template kSegmentTable<Order>>::kIsFull;
+  } else {
+    return false;
+  }
+}
+
+template <class A, class Element, int Order>
+inline constexpr bool kHasFullTable = has_full_table<A, Element, Order>();
+
+// Returns the segment of x.
+template <int Order, class A>
+FASTACT_INLINE uint32_t segment_of(const A& act, float x) {
+  if constexpr (kHasFullTable<A, float, Order>) {
+    static_assert(!requires { act.template segment<Order>(x); }, "a FullTable is the function");
+    return full_segment<*A::template kSegmentTable<Order>>(x);
+  } else {
+    return act.template segment<Order>(x);
+  }
+}
+
+// Returns f^(Order)(x) from the segment of x.
+template <int Order, class A, class Segment>
+FASTACT_INLINE auto derivative_in(const A& act, const Segment& segment, float x) {
+  if constexpr (kHasFullTable<A, float, Order>) {
+    return in_full_segment<*A::template kSegmentTable<Order>>(segment, x);
+  } else {
+    return act.template derivative_in<Order>(segment, x);
+  }
+}
+
+// The same for |x| below the end of a FullTable.
+template <class A, int Order, class Segment>
+FASTACT_INLINE float near_derivative(const Segment& segment, float x) {
+  return in_near_segment<*A::template kSegmentTable<Order>>(segment, x, magnitude(x));
+}
+
 // A function instead of a lambda: GCC 12 does not inline a lambda as long as GELU's derivative, and
 // does not vectorise a loop that contains a call.
 template <class Element, int Order, bool FromResult, class A>
@@ -30,8 +70,8 @@ FASTACT_INLINE auto derivative_at(const A& act, OpMath<Element> x) {
   if constexpr (FromResult || (Order > 0 && A::kTraits.saves == Saves::kOutput)) {
     return act.template derivative_from_result<Element, Order>(x);
   } else if constexpr (kHasSegments<A, Element, Order>) {
-    return act.template derivative_in<Order>(
-        find_segment<*A::template kSegmentTable<Order>>(act.template segment<Order>(x)), x);
+    const auto segment = find_segment<*A::template kSegmentTable<Order>>(segment_of<Order>(act, x));
+    return derivative_in<Order>(act, segment, x);
   } else {
     return act.template derivative<Element, Order>(x);
   }
@@ -112,14 +152,29 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
     return times_gradients(x, g1, g2, g3);
   }
 
-  FASTACT_INLINE uint32_t segment(T x) const { return act.template segment<Order>(x); }
-  FASTACT_INLINE uint32_t segment(T /*g*/, T x) const { return act.template segment<Order>(x); }
+  FASTACT_INLINE uint32_t segment(T x) const { return segment_of<Order>(act, x); }
+  FASTACT_INLINE uint32_t segment(T /*g*/, T x) const { return segment_of<Order>(act, x); }
 
+  template <class Segment>
   FASTACT_INLINE auto evaluate_in(const Segment& segment, T x) const {
-    return act.template derivative_in<Order>(segment, x);
+    return derivative_in<Order>(act, segment, x);
   }
+  template <class Segment>
   FASTACT_INLINE auto evaluate_in(const Segment& segment, T g, T x) const {
-    return product<Element>(act.template derivative_in<Order>(segment, x), g);
+    return product<Element>(derivative_in<Order>(act, segment, x), g);
+  }
+
+  FASTACT_INLINE static T argument(T x) { return x; }
+  FASTACT_INLINE static T argument(T /*g*/, T x) { return x; }
+
+  // evaluate_in() for |x| below the end of a FullTable.
+  template <class Segment>
+  FASTACT_INLINE T evaluate_near(const Segment& segment, T x) const {
+    return near_derivative<A, Order>(segment, x);
+  }
+  template <class Segment>
+  FASTACT_INLINE T evaluate_near(const Segment& segment, T g, T x) const {
+    return round_to<Element>(product<Element>(evaluate_near(segment, x), g));
   }
 
   A act;

@@ -116,10 +116,18 @@ struct GatedNumber : NumberDefault<GatedNumber, A, Element, 0>,
     return fused_product<A, Element>(z, fused_value<Element>(act, z), gate);
   }
 
-  FASTACT_INLINE uint32_t segment(T z, T /*gate*/) const { return act.template segment<0>(z); }
+  FASTACT_INLINE uint32_t segment(T z, T /*gate*/) const { return segment_of<0>(act, z); }
 
+  template <class Segment>
   FASTACT_INLINE T evaluate_in(const Segment& segment, T z, T gate) const {
-    return number_of<Element>(act.template derivative_in<0>(segment, z)) * gate;
+    return number_of<Element>(derivative_in<0>(act, segment, z)) * gate;
+  }
+
+  FASTACT_INLINE static T argument(T z, T /*gate*/) { return z; }
+
+  template <class Segment>
+  FASTACT_INLINE T evaluate_near(const Segment& segment, T z, T gate) const {
+    return round_to<float>(near_derivative<A, 0>(segment, z) * gate);
   }
 
   A act;

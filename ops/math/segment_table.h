@@ -1,6 +1,9 @@
 // The tables of functions in segments, and the entries of one segment (segments.h).
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 namespace fastact {
 
 // Segments on one side of 0.
@@ -15,10 +18,50 @@ struct SegmentTable {
   float coefficients[kSegmentCoefficients][Size];
 };
 
-// The polynomial of one segment, in t = argument - center.
-struct Segment {
-  float center;
-  float coefficients[kSegmentCoefficients];
+// How f(x) for x > 0 follows from f(-x).
+enum class Reflection {
+  kOdd,    // f(x) = -f(-x)
+  kOfOne,  // f(x) = 1 - f(-x)
 };
+
+// Segments of |x| = a up to `end`, from which on the function is constant in float32. The segment
+// of a is round(index[0] a + index[1] a^2 + index[2] a^3). The polynomials are those of |f(-a)|,
+// times 2^guard (ops/math/exponential.h) if f is not odd.
+template <int Size, int Degree>
+struct FullTable {
+  Reflection reflection;
+  float end;
+  float index[3];
+  float centers[Size];
+  float coefficients[Degree + 1][Size];
+};
+
+// A power of two above every index.
+inline constexpr uint32_t kIndexRange = 64;
+
+template <class Table>
+struct TableShape;
+template <int Size>
+struct TableShape<SegmentTable<Size>> {
+  static constexpr int kSize = Size;
+  static constexpr int kCoefficients = kSegmentCoefficients;
+  static constexpr bool kIsFull = false;
+};
+template <int Size, int Degree>
+struct TableShape<FullTable<Size, Degree>> {
+  static constexpr int kSize = Size;
+  static constexpr int kCoefficients = Degree + 1;
+  static constexpr bool kIsFull = true;
+};
+template <const auto& kTable>
+using ShapeOf = TableShape<std::remove_cvref_t<decltype(kTable)>>;
+
+// The polynomial of one segment, in t = argument - center.
+template <int Coefficients>
+struct SegmentOf {
+  float center;
+  float coefficients[Coefficients];
+};
+using Segment = SegmentOf<kSegmentCoefficients>;
 
 }  // namespace fastact

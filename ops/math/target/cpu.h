@@ -119,11 +119,11 @@ consteval bool prefers_selections() { return false; }
 consteval bool makes_canonical_nans() { return false; }
 
 template <const auto& kTable>
-FASTACT_INLINE Segment find_segment(uint32_t index) {
-  Segment segment;
+FASTACT_INLINE auto find_segment(uint32_t index) {
+  constexpr int kCoefficients = ShapeOf<kTable>::kCoefficients;
+  SegmentOf<kCoefficients> segment;
   segment.center = kTable.centers[index];
-  for (int k = 0; k < kSegmentCoefficients; ++k)
-    segment.coefficients[k] = kTable.coefficients[k][index];
+  for (int k = 0; k < kCoefficients; ++k) segment.coefficients[k] = kTable.coefficients[k][index];
   return segment;
 }
 

@@ -136,8 +136,8 @@ consteval bool prefers_selections() { return true; }
 consteval bool makes_canonical_nans() { return true; }
 
 template <const auto& kTable>
-FASTACT_INLINE Segment find_segment(uint32_t index) {
-  return segment_from(shared_segments<kTable>().values, index);
+FASTACT_INLINE auto find_segment(uint32_t index) {
+  return segment_from(shared_segments<kTable>(), index);
 }
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -119,7 +119,7 @@ consteval bool makes_canonical_nans();
 
 // Returns the segment with this index, from shared memory on a GPU, else from the table.
 template <const auto& kTable>
-FASTACT_INLINE Segment find_segment(uint32_t index);
+FASTACT_INLINE auto find_segment(uint32_t index);
 
 }  // namespace fastact::inline FASTACT_TARGET
 

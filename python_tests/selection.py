@@ -1,9 +1,9 @@
 """Which cases of a parametrized test run: a covering array instead of the whole product.
 
-The strength of a covering array is the number of parameters of which it contains every combination
-of values. With strength 2, a test of three or more parameters runs for every pair of values of any
-two of them. With strength 1, which serves a second torch, it runs for every value of each. The
-nightly run, and with strength 2 also tests marked `every_combination`, run for all combinations.
+A covering array of strength 2 contains every pair of values of any two parameters. An array of
+strength 1 contains every value of each parameter. Tests run with strength 2, and on a second torch
+with strength 1. The nightly run takes all combinations. So do tests marked `every_combination`,
+unless the strength is 1.
 """
 
 from collections import defaultdict
@@ -44,9 +44,9 @@ def covering_array(cases, strength):
 
 
 def in_latin_square(count, *places):
-    """Returns whether a test that covers a part of a product in each case includes this place. Each
-    value of a dimension meets each value of any other, where a third dimension has at least `count`
-    values. The nightly run includes every place."""
+    """Returns true for the combinations in a Latin square: one in `count`, such that any two
+    dimensions contain every pair of their values if the third has at least `count` values. `places`
+    are the indices of the values. Returns true for all combinations in the nightly run."""
     return NIGHTLY or sum(places) % count == 0
 
 

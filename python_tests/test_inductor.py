@@ -716,7 +716,7 @@ def assorted_inputs():
 
 @pytest.mark.slow
 def test_a_cpu_with_options_that_change_bits(vectors, assorted_inputs):
-    """Tests code without a precompiled header, too, which takes longer than compiling it here."""
+    """Compiles without a precompiled header, which would take longer than this kernel."""
     settings = {"cpp.enable_floating_point_contract_flag": "fast",
                 "cpp.enable_unsafe_math_opt_flag": True,
                 "cpp_cache_precompile_headers": False}  # fmt: skip

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from selection import covering_array
-from support import REPOSITORY, in_one_case
+from selection import covering_array, in_latin_square
+from support import NIGHTLY, REPOSITORY, in_one_case
 
 pytestmark = pytest.mark.kernels
 
@@ -51,6 +51,14 @@ def test_every_value_is_chosen(sizes):
     assert len(chosen) == max(sizes) and all(case in cases for case in chosen)
     for i, size in enumerate(sizes):
         assert {case.callspec.params[f"p{i}"] for case in chosen} == set(range(size))
+
+
+def test_a_latin_square_contains_every_pair():
+    sizes = 25, 4, 3
+    square = [row for row in itertools.product(*map(range, sizes)) if in_latin_square(3, *row)]
+    assert NIGHTLY or len(square) == 100
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert len({(row[i], row[j]) for row in square}) == sizes[i] * sizes[j]
 
 
 def test_one_case_runs_every_combination():

@@ -201,7 +201,7 @@ def test_tuning_page_has_the_constants_as_they_are():
     assert found["kManyPacketsElements"] == 1 << 23
     assert set(numbers) == {
         "kThreads", "kOnePacketBytes", "kPacketsOfRows", "kStreamedBytes", "kFetchAhead", "kStep",
-        "kListedElements",
+        "kMaxRecomputed",
     }  # fmt: skip
     assert numbers == {name: found[name] for name in numbers}
 

@@ -32,9 +32,11 @@ LAST_INDEX = 12  # for v = 1, see segment_index()
 POINTS = 60
 ITERATIONS = 30
 CANDIDATES = 400
+# For a FullTable: the share of its width by which a segment overlaps each neighbour, the sizes of
+# tables, the centers to try (0 is the lower and 1 the upper end of the segment), and the number of
+# inputs of which the rounding error is computed.
 EDGE = 1e-5
 SIZES = (16, 48)
-# Where the center of a segment of a FullTable may be, from its lower to its upper end.
 CENTERS = (0.35, 0.45, 0.55, 0.65, 0.75, 0.8, 0.85, 0.9, 0.94, 0.97)
 SAMPLES = 1_000
 

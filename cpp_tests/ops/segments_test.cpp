@@ -1,5 +1,6 @@
-// Blocks of elements with some in the tail: a table's first segments are looked up in another way
-// than all of them (ops/cpu/packed.h), and an in-place call must not overwrite what is still read.
+// Blocks with ordinary elements and elements in the tail. The kernel looks up a table's first
+// segments differently from the other ones (ops/cpu/packed.h), and must not overwrite inputs that
+// it still reads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,10 +15,11 @@ namespace fastact::testing {
 namespace {
 
 constexpr int kBlock = 64;
-// Whole blocks, and a part of one.
+// Three whole blocks and a part of one.
 constexpr int kElements = 3 * kBlock + 29;
 
-// Returns elements near zero, of which `far` in each block are in the tail, infinite or NaN.
+// Returns standard normal elements, but `far` elements of each block are in the tail, infinite or
+// NaN.
 std::vector<uint64_t> elements_with(Random& random, const Format& format, int far) {
   std::normal_distribution<float> normal;
   std::vector<uint64_t> elements(kElements);
@@ -53,7 +55,7 @@ TEST_P(SegmentsTest, ABlockHasTheBitsOfItsElements) {
         std::ranges::transform(inputs, one.begin(), [i](const auto& input) { return input[i]; });
         expected[i] = run_one(kernel, set, one);
       }
-      // The result replaces no input, and each of them.
+      // Out of place, then in place of each input.
       for (int replaced = 0; replaced < kernel.operands(); ++replaced) {
         std::vector<std::vector<char>> memory = {pack(format, expected)};
         for (const std::vector<uint64_t>& input : inputs) memory.push_back(pack(format, input));

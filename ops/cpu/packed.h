@@ -12,7 +12,8 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 
 #if FASTACT_HAS_SEGMENT_VECTORS
-// Elements that are computed together.
+// The number of elements that are computed together. An element is near if its segment is one of
+// the first kNearSegments of the table, and far otherwise.
 inline constexpr int kSegmentBlock = 64;
 
 // The numbers of the elements' segments in columns: the centers, then each coefficient. Rows beyond
@@ -99,7 +100,7 @@ FASTACT_INLINE void far_vector(const F form, float* out, const uint32_t* index,
 // Computes whole vectors of any elements.
 template <class F, class... Inputs>
 FASTACT_INLINE void far_vectors(const F form, float* out, int64_t n, const Inputs*... inputs) {
-  // Finds the segments of kBlock elements first. In a single pass, one element's operations form
+  // Finds the segments of all elements first. In a single pass, one element's operations form
   // one dependency chain, and a processor cannot keep enough of these chains in flight. GELU, AVX2:
   // 1.47 instead of 1.95 ns an element (Sapphire Rapids).
   alignas(64) uint32_t index[kSegmentBlock];
@@ -108,8 +109,8 @@ FASTACT_INLINE void far_vectors(const F form, float* out, int64_t n, const Input
     far_vector(form, out + at, index + at, (inputs + at)...);
 }
 
-// Computes a block in which some elements are far: all elements as if they were near, and then the
-// far ones (docs/dev/tuning.md).
+// Computes a block that contains near and far elements: all elements as if they were near, and then
+// the far elements again. docs/dev/tuning.md explains the limit kMaxRecomputed.
 template <class F, class... Inputs>
 FASTACT_INLINE void mixed_block(const F form, float* out, const Inputs*... inputs) {
   uint64_t beyond = 0;
@@ -121,9 +122,9 @@ FASTACT_INLINE void mixed_block(const F form, float* out, const Inputs*... input
     beyond |= lanes << at;
   }
   const int count = __builtin_popcountll(beyond);
-  if (count > kListedElements) return far_vectors(form, out, kSegmentBlock, inputs...);
+  if (count > kMaxRecomputed) return far_vectors(form, out, kSegmentBlock, inputs...);
   // Copied before an in-place call overwrites them. The last one fills the last vector.
-  constexpr int kListSize = (kListedElements + kFloats - 1) / kFloats * kFloats;
+  constexpr int kListSize = (kMaxRecomputed + kFloats - 1) / kFloats * kFloats;
   alignas(64) float listed[sizeof...(Inputs)][kListSize];
   uint8_t places[kListSize];
   int listed_count = 0;
@@ -155,7 +156,7 @@ FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
           near_vector(form, out + at, (inputs + at)...);
         continue;
       }
-      if constexpr (kListedElements > 0) {
+      if constexpr (kMaxRecomputed > 0) {
         if (count == kSegmentBlock) {
           mixed_block(form, out + start, (inputs + start)...);
           continue;

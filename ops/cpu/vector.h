@@ -20,9 +20,9 @@
 //                         above those of a segment
 //   permute_segments()    find_segments() for unscaled indices and up to 32 segments, without
 //                         data-dependent addresses
-//   kListedElements       with up to so many other elements in a block, they are computed again
-//                         (mixed_block() in packed.h); 0: never
-//   lanes_beyond()        returns the mask of these elements; only if kListedElements is positive
+//   kMaxRecomputed        the largest number of elements outside these segments that mixed_block()
+//                         in packed.h computes again; 0 if there is no mixed_block()
+//   lanes_beyond()        returns the mask of these elements; only if kMaxRecomputed is positive
 //   store()               stores kFloats results; `from` is aligned to a cache line
 #pragma once
 

@@ -26,7 +26,7 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 
 inline constexpr int kFloats = 8;
 inline constexpr int kNearSegments = 8;
-inline constexpr int kListedElements = 12;
+inline constexpr int kMaxRecomputed = 12;
 
 // Returns the mask of the lanes whose value is `end` or more. Both are below 2^31.
 FASTACT_INLINE uint32_t lanes_beyond(const uint32_t* sizes, uint32_t end) {

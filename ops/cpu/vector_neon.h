@@ -27,7 +27,7 @@ FASTACT_INLINE void narrow_halves(const float* from, Float16* to) {
 // Four vectors, which share one load of a table.
 inline constexpr int kFloats = 16;
 inline constexpr int kNearSegments = 16;
-inline constexpr int kListedElements = 0;
+inline constexpr int kMaxRecomputed = 0;
 template <const auto& kTable>
 inline constexpr uint32_t kIndexUnit = 1;
 

@@ -4,8 +4,8 @@
 // A FullTable has 16 or 48 segments, which reach to where the function is constant in float32. The
 // function is the polynomial of its segment, without an exponential.
 //
-// A SegmentTable has 16 segments of |x|. Some functions are e^-A times a smooth function, for an
-// exponent A that the formula computes; the table contains the smooth one.
+// A SegmentTable has 16 segments of |x|, or 16 for each sign. It contains a smooth function. The
+// result is that function, or e^-A times it, where the formula computes A.
 //
 // On a GPU the table is in shared memory. On a CPU it is permuted in vector registers, or rows of
 // it are transposed (ops/cpu/packed.h).

@@ -7,12 +7,11 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// A table of up to 32 segments in pairs: 16 pairs fill the 32 banks of shared memory exactly once.
-// GELU: 0.933 of copy speed, in quads 0.894. A larger table has single numbers, of which each bank
-// holds two segments' and not three. A table of 48 segments for the gradient of Quick GELU ran at
-// 1.00, and in pairs at 0.90, with normal inputs and a standard deviation of 10 (H200,
-// docs/dev/tuning.md). The alignment is for the copy to shared memory, which moves 16 bytes at a
-// time.
+// A table in the layout of shared memory. Tables of up to 32 segments are stored in pairs: 16 pairs
+// fill the 32 banks exactly once. GELU runs at 0.933 of copy speed with pairs, and at 0.894 with
+// quads (H200, docs/dev/tuning.md). Tables of 48 segments are stored as single numbers, because
+// then at most two segments share a bank, and with pairs three do. The alignment is for the copy to
+// shared memory, which moves 16 bytes at a time.
 template <int Size, int Coefficients>
 struct alignas(16) PackedSegments {
   static constexpr bool kInPairs = Size <= 32;

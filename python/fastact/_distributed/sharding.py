@@ -77,7 +77,7 @@ class _Rule:
         return RuntimeError(f"{self.op._schema.name}: {text}")
 
     def result_shapes(self) -> list[tuple[str, torch.Size]]:
-        """By the operator's own function of shapes."""
+        """Returns the shapes that the operator gives for fake tensors."""
 
         def spec(value):
             return value.strategies[0].output_spec if isinstance(value, OpStrategy) else value

@@ -367,7 +367,7 @@ def test_a_wrong_result_is_an_error_and_the_model_is_as_it_was(monkeypatch):
     model, x = fusable(), values(2, 4, 5, 5)
     expected = model(x)
     monkeypatch.setattr(sites, "operator", lambda name: fused.fused_relu.default)
-    message = r"fastact.fuse_: expected the sample's result to differ by at most .* but got: "
+    message = r"fastact.fuse_: expected the sample's result to differ .* but got more than "
     with pytest.raises(RuntimeError, match=message):
         fastact.fuse_(model, x)
     assert model._compiled_call_impl is None and fastact.restore_(model) == 0

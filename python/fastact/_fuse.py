@@ -60,7 +60,10 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     try:
         difference = _difference(expected, _results(model, sample), report.count)
         if difference:
-            raise RuntimeError(f"fastact.fuse_: expected {difference}. The model is unchanged")
+            raise RuntimeError(
+                "fastact.fuse_: expected the sample's result to differ from the model's own by no "
+                f"more than rounding, but got {difference}. The model is unchanged"
+            )
     except BaseException:
         _restore_call(model)
         raise
@@ -144,18 +147,15 @@ def _bound_of(expected: Tensor, operations: int) -> float:
 
 
 def _difference(expected: list[Tensor], found: list[Tensor], operations: int) -> str | None:
-    """Says what was expected and found if `operations` roundings do not explain a difference."""
+    """Describes the difference, or returns None if `operations` roundings explain it."""
     if len(expected) != len(found):
-        return f"{len(expected)} tensors, but got {len(found)}"
+        return f"{len(found)} tensors instead of {len(expected)}"
     for theirs, ours in zip(expected, found):
         bound = _bound_of(theirs, operations) if theirs.is_floating_point() else 0.0
         try:
             torch.testing.assert_close(ours, theirs, rtol=0, atol=bound, equal_nan=True)
         except AssertionError as error:
-            return (
-                f"the sample's result to differ by at most {bound:.3g} from the model's own, but "
-                f"got: {' '.join(str(error).split())}"
-            )
+            return f"more than {bound:.3g}: {' '.join(str(error).split()).rstrip('.')}"
     return None
 
 

@@ -54,8 +54,7 @@ target_link_options(fastact_options INTERFACE "LINKER:-z,defs")
 
 if(FASTACT_SANITIZE)
   list(JOIN FASTACT_SANITIZE "," _fastact_sanitizers)
-  # Reports contain line numbers, for which -g1 is enough. With -O1 the build takes half as long as with -O2 -g. The
-  # kernels keep -O3.
+  # Reports contain line numbers, for which -g1 is enough. With -O1 the build takes half as long as with -O2 -g.
   set(_fastact_sanitizer_flags -fsanitize=${_fastact_sanitizers} -fno-omit-frame-pointer
       -fno-sanitize-recover=all -O1 -g1)
   target_compile_options(fastact_options INTERFACE

@@ -354,6 +354,40 @@ def test_a_sample_is_run_at_once_and_leaves_no_trace():
         assert module.training == kept
 
 
+def test_a_sample_does_not_change_attributes():
+    def call(m, x):
+        m.calls += 1
+        m.seen.append(m.calls)
+        m.last["x"] = x
+        m.shapes.add(x.shape)
+        m.ema = m.ema * 0.5 + x.detach().mean(0)
+        m.feature = torch.tanh(x)
+        return F.mish(m.feature)
+
+    model, x = Parts(call), values(4, 8)
+    model.register_buffer("ema", torch.zeros(8))
+    model.calls, model.seen, model.last, model.shapes = 0, [], {}, set()
+    before, ema = dict(vars(model)), model.ema
+    report = fastact.fuse_(model, x)
+    assert report.count == 2
+    assert vars(model).keys() - before.keys() == {"_compiled_call_impl"}
+    assert (model.calls, model.seen, model.last, model.shapes) == (0, [], {}, set())
+    assert model.ema is ema and not ema.any()
+    theirs = Parts(call)
+    theirs.ema, theirs.calls, theirs.seen, theirs.last, theirs.shapes = ema, 0, [], {}, set()
+    for n in (1, 2):
+        torch.testing.assert_close(model(x), theirs(x))
+        assert model.calls == n and model.seen == theirs.seen
+        torch.testing.assert_close(model.ema, theirs.ema)
+
+
+def test_a_sample_with_a_complex_result():
+    model, x = Parts(lambda m, x: torch.fft.fft(F.mish(x))), values(4, 8)
+    expected = model(x)
+    assert fastact.fuse_(model, x).count == 1
+    torch.testing.assert_close(model(x), expected)
+
+
 @pytest.mark.parametrize("results", ((torch.nan, 0.0), (torch.inf, torch.finfo().max)))
 def test_a_sample_whose_special_values_differ(results):
     model, left = Parts(lambda m, x: x * 0 + next(left)), iter(results)

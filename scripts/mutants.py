@@ -4,8 +4,10 @@
 
 Builds one copy of the tree that contains all breaks of scripts/mutant_list.py. The environment
 variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/, the slow tests
-of a file, or a C++ test program. First all groups run with no break switched on. Groups that fail
-are left out. Then each group runs with each break, and docs/dev/mutants.md gets the results.
+of a file, or a C++ test program. First all groups run with no break switched on, which also records
+the breaks whose code each test executes. Groups that fail are left out. Then each group runs with
+each of these breaks, with the tests that execute its code, and docs/dev/mutants.md gets the
+results. A group that does not execute the code of a break cannot catch it, and does not run.
 
 Exit code: 0 if each chosen group passes with no break switched on, and each chosen break is caught
 by a group, else 1.
@@ -32,6 +34,8 @@ from mutant_list import BREAKS, Break
 from scratch_tree import ROOT, Failure, ScratchTree, copy_tree
 
 VARIABLE = "FASTACT_MUTANT"
+# Names a file, to which each test appends the breaks whose code it executes.
+RECORD = "FASTACT_MUTANTS_RECORD"
 COMMAND = "make mutants"
 PAGE = ROOT / "docs" / "dev" / "mutants.md"
 
@@ -63,36 +67,46 @@ LIKELY = {
 
 HEADER = "mutants.h"
 HEADER_TEXT = f"""\
-// Written by scripts/mutants.py. True if the environment switches the named break on.
+// Written by scripts/mutants.py.
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
-#include <type_traits>
 
+// Functions are static, because files are compiled for different instruction sets.
 namespace fastact_mutants {{
 
-constexpr std::uint64_t hash(const char* text) {{
+[[maybe_unused]] static std::uint64_t hash(const char* text) {{
   std::uint64_t value = 14695981039346656037u;
-  for (; *text != 0; ++text)
+  for (; text != nullptr && *text != 0; ++text)
     value = (value ^ static_cast<unsigned char>(*text)) * 1099511628211u;
   return value;
 }}
 
-// Each file has its own copy, because files are compiled for different instruction sets.
-[[maybe_unused]] static std::uint64_t selected() {{
-  static const std::uint64_t value = [] {{
-    const char* const name = std::getenv("{VARIABLE}");
-    return hash(name == nullptr ? "" : name);
-  }}();
-  return value;
+// Appends the break and the current test to the record, once for each test and thread.
+[[maybe_unused]] static void record(const char* file, const char* name, std::uint64_t& last) {{
+  const char* const test = std::getenv("PYTEST_CURRENT_TEST");
+  if (hash(test) == last) return;
+  last = hash(test);
+  if (std::FILE* const to = std::fopen(file, "a")) {{
+    std::fprintf(to, "%s\\t%s\\n", name, test == nullptr ? "" : test);
+    std::fclose(to);
+  }}
 }}
 
 }}  // namespace fastact_mutants
 
-#define FASTACT_MUTANT(name)        \\
-  (::fastact_mutants::selected() == \\
-   ::std::integral_constant<std::uint64_t, ::fastact_mutants::hash(name)>::value)
+// True if the environment switches the named break on.
+#define FASTACT_MUTANT(name)                                                              \\
+  ([] {{                                                                                   \\
+    static const char* const file = std::getenv("{RECORD}");               \\
+    static const bool is_on =                                                             \\
+        ::fastact_mutants::hash(std::getenv("{VARIABLE}")) == ::fastact_mutants::hash(name); \\
+    static thread_local std::uint64_t last = 0;                                           \\
+    if (file != nullptr) ::fastact_mutants::record(file, name, last);                      \\
+    return is_on;                                                                         \\
+  }}())
 """
 
 # ---- The copy with the breaks
@@ -101,8 +115,13 @@ constexpr std::uint64_t hash(const char* text) {{
 def switch(name: str, file: str) -> str:
     """Returns the expression that replaces the word MUTANT."""
     if file.endswith(".py"):
-        # Single quotes, because scripts/python_package.py has this code in strings.
-        return f"(__import__('os').environ.get('{VARIABLE}') == '{name}')"
+        # Without double quotes and backslashes, because scripts/python_package.py has this code in
+        # strings.
+        return (
+            f"(lambda e: ('{RECORD}' in e and open(e['{RECORD}'], 'a').write('{name}' + chr(9) "
+            f"+ e.get('PYTEST_CURRENT_TEST', '') + chr(10)), e.get('{VARIABLE}') == '{name}')[1])"
+            "(__import__('os').environ)"
+        )
     return f'FASTACT_MUTANT("{name}")'
 
 
@@ -211,6 +230,8 @@ class Laboratory:
         self.tests = work / "tests"
         self.running: set[subprocess.Popen] = set()
         self.is_stopped = False
+        #: For each group, the tests that execute the code of each break. None: any test may.
+        self.executed: dict[str, dict[str, list[str] | None]] = {}
         #: Groups that fail with no break switched on.
         self.failing: list[str] = []
         entries = [
@@ -237,8 +258,10 @@ class Laboratory:
                     digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
         return digest.hexdigest()
 
-    def run(self, group: Group, limit: float, name: str = "") -> Outcome:
-        """Runs a group with a break switched on, or with none."""
+    def run(
+        self, group: Group, limit: float, name: str = "", record: Path | None = None
+    ) -> Outcome:
+        """Runs a group with a break switched on, or with none, which can be recorded."""
         if self.is_stopped:
             raise Failure("the tests were stopped.")
         start = time.monotonic()
@@ -252,9 +275,16 @@ class Laboratory:
                 "HYPOTHESIS_STORAGE_DIRECTORY": f"{folder}/hypothesis",
                 "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
             }
+            command = list(group.command)
             if name:
                 environment[VARIABLE] = name
-            command = list(group.command)
+                tests = self.executed[group.name][name]
+                if tests is not None:
+                    arguments = Path(folder) / "tests.txt"
+                    arguments.write_text("\n".join(tests))
+                    command = [f"@{arguments}" if "/test_" in word else word for word in command]
+            if record is not None:
+                environment[RECORD] = str(record)
             if "pytest" in command:
                 command.append(f"--basetemp={folder}/pytest")
             output = Path(folder) / "output.txt"
@@ -304,20 +334,49 @@ class Laboratory:
         found = json.loads(file.read_text()) if file.exists() else {}
         fingerprint = self.fingerprint()
         if found.get("fingerprint") != fingerprint:
-            found = {"fingerprint": fingerprint, "seconds": {}}
-        seconds = found["seconds"]
+            found = {"fingerprint": fingerprint, "seconds": {}, "executed": {}}
+        seconds, self.executed = found["seconds"], found["executed"]
         waiting = [group for group in groups if group.name not in seconds]
         print(f"== {len(waiting)} groups with no break switched on", flush=True)
-        for group, outcome in self.parallel(lambda group: self.run(group, limit), waiting):
-            print(f"  {group.name}: {outcome.status}, {outcome.seconds:.0f} s", flush=True)
+
+        def attempt(group: Group) -> tuple[Outcome, dict[str, list[str] | None]]:
+            with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+                record = Path(folder) / "record.txt"
+                outcome = self.run(group, limit, record=record)
+                if outcome.status == "passed":
+                    return outcome, read_record(record)
+            # The recording itself fails where TorchDynamo traces the code of a break.
+            return self.run(group, limit), dict.fromkeys(case.name for case in BREAKS)
+
+        for group, (outcome, executed) in self.parallel(attempt, waiting):
+            print(
+                f"  {group.name}: {outcome.status}, {outcome.seconds:.0f} s, executes the code of "
+                f"{len(executed)} breaks",
+                flush=True,
+            )
             if outcome.status == "passed":
-                seconds[group.name] = outcome.seconds
+                seconds[group.name], self.executed[group.name] = outcome.seconds, executed
                 file.write_text(json.dumps(found))
             elif outcome.status != "has no test here":
                 self.keep_output("", group, outcome)
                 print(f"    left out: {outcome.reason()}", flush=True)
                 self.failing.append(group.name)
         return seconds
+
+
+def read_record(file: Path) -> dict[str, list[str] | None]:
+    """Returns the tests that execute the code of each break. None stands for any test: the code was
+    executed outside of a test's call, such as in a fixture that other tests share."""
+    executed: dict[str, list[str] | None] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        name, _, current = line.partition("\t")
+        test, is_call, _ = current.rpartition(" (call)")
+        tests = executed.setdefault(name, [])
+        if not is_call:
+            executed[name] = None
+        elif tests is not None and test not in tests:
+            tests.append(test)
+    return executed
 
 
 # ---- The page
@@ -402,7 +461,8 @@ def page(results: Results, groups: set[str]) -> str:
             f"Written by `{COMMAND}`, which builds a copy of the library that contains every break",
             "of `scripts/mutant_list.py` and switches on one at a time. A group is a file of",
             "`python_tests/`, the slow tests of a file (`_slow`), or a C++ test program. A group",
-            "catches a break if one of its tests fails, not if it exceeds its time limit.",
+            "catches a break if one of its tests fails, not if it exceeds its time limit. A group",
+            "that does not execute the code of a break does not catch it, and does not run.",
             "",
             f"The groups are {cell(groups)}.",
             "",
@@ -439,6 +499,9 @@ def try_break(
     case, groups = item
     result = Result()
     for group in groups:
+        if case.name not in laboratory.executed[group.name]:
+            result.add(group.name, "passed")
+            continue
         outcome = laboratory.run(group, min(limit, 60 + 5 * seconds[group.name]), case.name)
         result.add(group.name, outcome.status)
         if outcome.status == "passed":

@@ -1,7 +1,9 @@
 """torch.compile's backend "fastact" for a whole model, with a check of the result."""
 
 import contextlib
+import copy
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 
@@ -35,8 +37,8 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     `sample` is a tensor, a tuple of arguments or a dict of keyword arguments. With a sample, the
     model runs three times at once, without gradients: twice unchanged, and then with FastAct's
     operators. The results may differ by at most 4 sqrt(n) eps times the largest absolute value,
-    where n operations were replaced and eps is torch.finfo(dtype).eps. Afterwards, buffers and
-    random number generators are restored.
+    where n operations were replaced and eps is torch.finfo(dtype).eps. Afterwards, random number
+    generators are restored, and the buffers and other attributes of all modules.
 
     `fastact.restore_` undoes it.
 
@@ -112,8 +114,15 @@ def _restore_call(model: torch.nn.Module) -> bool:
 
 @contextlib.contextmanager
 def _state_is_kept(model: torch.nn.Module) -> Iterator[None]:
-    """Restores buffers and random number generators."""
-    owners = [(module, dict(module._buffers)) for module in model.modules()]
+    """Restores modules' attributes, the contents of lists, dicts and sets in these attributes,
+    buffers, and random number generators."""
+    # Attributes last: among them are the dicts of buffers and submodules.
+    containers = [
+        (each, copy.copy(each))
+        for module in model.modules()
+        for each in (*vars(module).values(), vars(module))
+        if type(each) in (list, dict, OrderedDict, set)
+    ]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
@@ -123,8 +132,9 @@ def _state_is_kept(model: torch.nn.Module) -> Iterator[None]:
             with torch.no_grad():
                 for buffer, value in buffers:
                     buffer.copy_(value)
-            for module, own in owners:
-                module._buffers.update(own)
+            for container, before in containers:
+                container.clear()
+                (container.extend if isinstance(container, list) else container.update)(before)
 
 
 def _results(model: torch.nn.Module, sample) -> list[Tensor]:
@@ -141,6 +151,8 @@ def _results(model: torch.nn.Module, sample) -> list[Tensor]:
 def _bound_of(expected: Tensor, operations: int) -> float:
     """Returns the largest allowed difference: four standard deviations of `operations` independent
     roundings, each by an epsilon of the largest absolute value."""
+    if not (expected.is_floating_point() or expected.is_complex()):
+        return 0.0
     finite = expected[expected.isfinite()]
     largest = finite.abs().max().item() if finite.numel() else 0.0
     return 4 * operations**0.5 * torch.finfo(expected.dtype).eps * largest
@@ -151,7 +163,7 @@ def _difference(expected: list[Tensor], found: list[Tensor], operations: int) ->
     if len(expected) != len(found):
         return f"{len(found)} tensors instead of {len(expected)}"
     for theirs, ours in zip(expected, found):
-        bound = _bound_of(theirs, operations) if theirs.is_floating_point() else 0.0
+        bound = _bound_of(theirs, operations)
         try:
             torch.testing.assert_close(ours, theirs, rtol=0, atol=bound, equal_nan=True)
         except AssertionError as error:

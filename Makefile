@@ -11,7 +11,7 @@ PYTHON ?= python3
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # The GPU code to build: auto (for this machine's GPU, if there is one), off, native, all (every architecture of a
-# package), or a list such as 90-real. See scripts/build.sh.
+# package), or a list such as 90-real. See scripts/build/build.sh.
 CUDA ?= auto
 # A build folder whose kernels are linked instead of compiling them again for another torch. `make test` then tests
 # only the rest.
@@ -55,12 +55,12 @@ COMMA := ,
 export FASTACT_LIBRARY := $(abspath $(BUILD))/lib/libfastact.so
 export FASTACT_PREFIX := $(abspath $(LOCAL_PREFIX))
 export PATH := $(abspath $(VENV))/bin:$(PATH)
-# Variables of scripts/build.sh and scripts/step.sh.
+# Variables of scripts/build/build.sh and scripts/build/step.sh.
 export VENV TORCH DEFAULT_TORCH CUDA JOBS PYTHON
 FASTACT_STARTED ?= $(shell date +%s)
 export FASTACT_STARTED := $(FASTACT_STARTED)
-BUILD_ALL = @scripts/build.sh $(BUILD) -DFASTACT_KERNELS=$(if $(KERNELS),$(abspath $(KERNELS))) $(CMAKE_ARGS)
-STEP = @scripts/step.sh
+BUILD_ALL = @scripts/build/build.sh $(BUILD) -DFASTACT_KERNELS=$(if $(KERNELS),$(abspath $(KERNELS))) $(CMAKE_ARGS)
+STEP = @scripts/build/step.sh
 VENV_OF = $(if $(filter $(1),$(DEFAULT_TORCH)),.venv,.venv-$(1))
 # The value of CUDA if it names architectures.
 GPU_CODE = $(filter-out auto off native,$(CUDA))
@@ -81,7 +81,7 @@ help:  ## print this list
 	@echo "  the GPU code, BUILD=... the build folder, JOBS=4 the number of compilers, PYTHON=... the Python"
 
 setup:  ## make the virtual environment with torch and the build tools
-	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH)
+	$(STEP) "set-up" scripts/build/setup.sh $(VENV) $(TORCH)
 
 build:  ## build build/lib/libfastact.so for this machine
 	$(BUILD_ALL) -t fastact_aten
@@ -94,25 +94,25 @@ install:  ## build for every GPU architecture, and install to PREFIX (/usr/local
 
 wheel: CUDA := all
 wheel:  ## build a Python wheel for all TORCHES and GPU architectures; CUDA=off: for the CPU only
-	scripts/wheel.sh $(WHEEL_BUILD) $(DIST) $(TORCHES)
+	scripts/build/wheel.sh $(WHEEL_BUILD) $(DIST) $(TORCHES)
 
 wheel-check:  ## inspect the wheels in DIST, and test each in a new environment with each of TORCHES
-	$(STEP) "check wheels" python3 scripts/wheel_check.py $(DIST) $(foreach t,$(TORCHES),$(call VENV_OF,$(t)))
+	$(STEP) "check wheels" python3 scripts/build/wheel_check.py $(DIST) $(foreach t,$(TORCHES),$(call VENV_OF,$(t)))
 
 release: DIST := dist/release
 release: CUDA := all
 release: setup .venv-release/.fastact-tools  ## what is uploaded, in dist/release: sources and wheels, all checked
-	$(STEP) "version" python scripts/release.py check
+	$(STEP) "version" python scripts/build/release.py check
 	rm -rf $(DIST)
-	$(STEP) "sources" env FASTACT_TORCHES="$(TORCHES)" python scripts/release.py sdist $(DIST)
+	$(STEP) "sources" env FASTACT_TORCHES="$(TORCHES)" python scripts/build/release.py sdist $(DIST)
 	$(MAKE) wheel wheel-check DIST=$(DIST) CUDA=$(CUDA)
-	$(STEP) "files" python scripts/release.py files $(DIST)
+	$(STEP) "files" python scripts/build/release.py files $(DIST)
 	$(STEP) "twine" .venv-release/bin/twine check --strict $(DIST)/*
 
 demo: build  ## train networks on handwritten digits in Python, and run them in C++
 	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
 	$(STEP) "demo" python examples/digits/demo.py --prefix $(LOCAL_PREFIX) --build-dir $(BUILD)/digits
-	@scripts/summary.sh $(BUILD)
+	@scripts/build/summary.sh $(BUILD)
 
 # Several processes share the cores: a thread of torch's that waits by spinning takes the time of another
 # (numbers, bits, the proof and torch.compile on two cores: 282 s with spinning, 223 s without).
@@ -126,7 +126,7 @@ else
 	$(BUILD_ALL) -t fastact_aten -t fastact_package
 	$(STEP) "Python tests of $(OP)" $(call PYTEST,not slow) --op $(OP)
 endif
-	@scripts/summary.sh $(BUILD)
+	@scripts/build/summary.sh $(BUILD)
 
 test-slow: build  ## the Python tests that make test leaves out, because each starts programs or compilers
 	cmake --build $(BUILD) --target fastact_package
@@ -155,21 +155,21 @@ digests: build  ## compare the bits of this machine's instruction sets with the 
 	$(STEP) "digests" python prove --digest $(ARGS)
 
 prove-selftest: setup  ## break copies of the library: the proof must find each break
-	python scripts/prove_selftest.py --jobs $(JOBS)
+	python scripts/checks/prove_selftest.py --jobs $(JOBS)
 
 mutants: setup  ## find out which tests find which deliberate breaks; ARGS="--only vmap --first"
-	python scripts/mutants.py --keep $(BUILD)/mutants --jobs $(JOBS) $(ARGS)
+	python scripts/checks/mutants.py --keep $(BUILD)/mutants --jobs $(JOBS) $(ARGS)
 
 exercises:  ## do the exercises of CONTRIBUTING in a copy of the tree; CUDA=90-real: with GPU code
-	$(STEP) "set-up" scripts/setup.sh $(VENV) $(TORCH) $(if $(GPU_CODE),nvcc)
-	$(STEP) "exercises" python scripts/exercises.py --jobs $(JOBS) $(if $(GPU_CODE),--cuda "$(CUDA)")
+	$(STEP) "set-up" scripts/build/setup.sh $(VENV) $(TORCH) $(if $(GPU_CODE),nvcc)
+	$(STEP) "exercises" python scripts/checks/exercises.py --jobs $(JOBS) $(if $(GPU_CODE),--cuda "$(CUDA)")
 
 cuda-check: CUDA := 90-real
 cuda-check:  ## compile GPU code without a GPU, and run every form as PTX in an interpreter
-	@scripts/cuda_check.sh $(BUILD)/cuda-check
+	@scripts/checks/cuda_check.sh $(BUILD)/cuda-check
 
 bench:  ## measure FastAct, PyTorch and a copy; ARGS="--quick --op selu" for a part
-	scripts/google_benchmark.sh || true  # only the engine's benchmark needs it
+	scripts/build/google_benchmark.sh || true  # only the engine's benchmark needs it
 	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	python benchmarks $(ARGS)
 
@@ -178,14 +178,14 @@ bench-models: build  ## measure whole models with and without FastAct; ARGS="--n
 	python benchmarks/models.py $(ARGS)
 
 bench-engine:  ## measure the CPU engine without torch; ARGS=--benchmark_filter=selu/avx512
-	scripts/google_benchmark.sh
+	scripts/build/google_benchmark.sh
 	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	$(BUILD)/bin/fastact_engine_benchmark $(ARGS)
 
 report: build  ## all generated pages and figures, with the new results in RESULTS (build)
 	python benchmarks --report $(RESULTS)/bench
 	python prove --report --results $(RESULTS)/prove
-	python scripts/operator_pages.py
+	python scripts/codegen/operator_pages.py
 
 # An environment of its own for make docs and for make release.
 .venv-%/.fastact-tools: requirements-%.txt
@@ -208,16 +208,16 @@ lint: $(VENV)/.fastact-lint  ## check with clang-format, clang-tidy and ruff
 	  -DPython3_EXECUTABLE=$(abspath $(VENV))/bin/python -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DFASTACT_UNITY=ON \
 	  -DFASTACT_WITH_CUDA=OFF -DFASTACT_BUILD_TESTS=ON -DFASTACT_BUILD_BENCHMARKS=ON $(CMAKE_ARGS)
 	$(STEP) "generated sources" cmake --build $(BUILD)/lint --target fastact_catalogue
-	$(STEP) "lint" scripts/lint.sh $(BUILD)/lint $(JOBS)
+	$(STEP) "lint" scripts/checks/lint.sh $(BUILD)/lint $(JOBS)
 
 format: $(VENV)/.fastact-lint  ## format C++, CUDA and Python in place
-	scripts/format.sh
+	scripts/checks/format.sh
 
 arm-check: setup  ## build the engine for 64-bit Arm, and test it in an emulator
-	@scripts/arm_check.sh $(BUILD)/arm
+	@scripts/checks/arm_check.sh $(BUILD)/arm
 
 gpu-check:  ## build, test and measure on a GPU machine, with its own torch and nvcc
-	scripts/gpu_check.sh $(STEPS)
+	scripts/checks/gpu_check.sh $(STEPS)
 
 clean:  ## remove what was built
 	rm -rf build dist

@@ -1,5 +1,5 @@
 # ctest entries that install the package into <build>/prefix, build applications against it and run them. The same for
-# the Python package. They need no GPU. scripts/exercises.py builds the applications by FetchContent.
+# the Python package. They need no GPU. scripts/checks/exercises.py builds the applications by FetchContent.
 
 set(_fastact_prefix "${PROJECT_BINARY_DIR}/prefix")
 set(_fastact_consumers "${PROJECT_BINARY_DIR}/consumers")

@@ -1,6 +1,6 @@
 # Builds the Python package `fastact` in FASTACT_PACKAGE_DIR, from which it can be imported:
 #
-#   *.py                          python/fastact/, and the modules that scripts/python_package.py generates
+#   *.py                          python/fastact/, and the modules that scripts/codegen/python_package.py generates
 #   lib/libfastact_kernels.so     the kernels, which do not use torch
 #   lib/torch-2.15/libfastact.so  the operators for one minor version of torch; another build adds its own
 #   lib/torch-2.15/libfastact_aten.so  the override of ATen's operators
@@ -31,9 +31,9 @@ elseif(FASTACT_CUDA)
   set(_fastact_assembly "${PROJECT_BINARY_DIR}/ops/assembly.json")
   set(_fastact_ptx "$<TARGET_OBJECTS:fastact_one_element_cuda>" "$<TARGET_OBJECTS:fastact_one_element_cuda_fast>")
   add_custom_command(OUTPUT "${_fastact_assembly}"
-    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/inline_assembly.py" ${_fastact_ptx}
+    COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/codegen/inline_assembly.py" ${_fastact_ptx}
       --output "${_fastact_assembly}"
-    DEPENDS ${_fastact_ptx} "${PROJECT_SOURCE_DIR}/scripts/inline_assembly.py"
+    DEPENDS ${_fastact_ptx} "${PROJECT_SOURCE_DIR}/scripts/codegen/inline_assembly.py"
     COMMENT "Extracting the formulas as inline assembly"
     COMMAND_EXPAND_LISTS VERBATIM)
 endif()
@@ -47,18 +47,20 @@ if(_fastact_assembly)
   list(APPEND _fastact_copy_assembly
       COMMAND "${CMAKE_COMMAND}" -E copy ${_fastact_assembly} "${FASTACT_PACKAGE_DIR}/_inductor")
 endif()
-# The formulas for torch.compile's kernels on CPUs: ops/cpu/inlined.h and every header that it includes.
+# The formulas for torch.compile's kernels on CPUs: ops/codegen/inlined.h and every header that it includes.
 set(_fastact_formulas "${FASTACT_PACKAGE_DIR}/include/fastact/formulas")
 set(_fastact_copy_formulas COMMAND "${CMAKE_COMMAND}" -E rm -rf "${_fastact_formulas}")
 set(_fastact_formula_headers "")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
-  set(_fastact_cpu_headers "")
-  foreach(_fastact_header IN ITEMS inlined dense packed vector vector_avx2 vector_avx512)
-    list(APPEND _fastact_cpu_headers "${PROJECT_SOURCE_DIR}/ops/cpu/${_fastact_header}.h")
-  endforeach()
+  set(_fastact_cpu_headers dense.h packed.h vector.h vector_avx2.h vector_avx512.h)
+  list(TRANSFORM _fastact_cpu_headers PREPEND "${PROJECT_SOURCE_DIR}/ops/cpu/")
+  set(_fastact_codegen_headers given.h inlined.h unrounded.h)
+  list(TRANSFORM _fastact_codegen_headers PREPEND "${PROJECT_SOURCE_DIR}/ops/codegen/")
   list(APPEND _fastact_copy_formulas
-    COMMAND "${CMAKE_COMMAND}" -E make_directory "${_fastact_formulas}/ops/cpu" "${_fastact_formulas}/ops/generated"
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${_fastact_formulas}/ops/codegen" "${_fastact_formulas}/ops/cpu"
+      "${_fastact_formulas}/ops/generated"
     COMMAND "${CMAKE_COMMAND}" -E copy "${PROJECT_SOURCE_DIR}/ops/kernel.h" "${_fastact_formulas}/ops"
+    COMMAND "${CMAKE_COMMAND}" -E copy ${_fastact_codegen_headers} "${_fastact_formulas}/ops/codegen"
     COMMAND "${CMAKE_COMMAND}" -E copy ${_fastact_cpu_headers} "${_fastact_formulas}/ops/cpu"
     COMMAND "${CMAKE_COMMAND}" -E copy "${PROJECT_BINARY_DIR}/ops/generated/families.h"
       "${_fastact_formulas}/ops/generated")
@@ -68,12 +70,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     list(APPEND _fastact_copy_formulas COMMAND "${CMAKE_COMMAND}" -E copy_directory
       "${PROJECT_SOURCE_DIR}/ops/${_fastact_folder}" "${_fastact_formulas}/ops/${_fastact_folder}")
   endforeach()
-  list(APPEND _fastact_formula_headers ${_fastact_cpu_headers} "${PROJECT_SOURCE_DIR}/ops/kernel.h"
-       "${PROJECT_BINARY_DIR}/ops/generated/families.h")
+  list(APPEND _fastact_formula_headers ${_fastact_codegen_headers} ${_fastact_cpu_headers}
+       "${PROJECT_SOURCE_DIR}/ops/kernel.h" "${PROJECT_BINARY_DIR}/ops/generated/families.h")
 endif()
 
 add_custom_command(OUTPUT "${_fastact_stamp}"
-  COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/python_package.py" "${FASTACT_PACKAGE_DIR}"
+  COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/scripts/codegen/python_package.py" "${FASTACT_PACKAGE_DIR}"
     --version "${PROJECT_VERSION}" --revision "${FASTACT_GIT_REVISION}" ${_fastact_cuda}
     --catalogue "${PROJECT_BINARY_DIR}/catalogue.json"
   ${_fastact_copy_assembly}
@@ -89,7 +91,7 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
   COMMAND "${CMAKE_COMMAND}" -E touch "${_fastact_stamp}"
   DEPENDS
     ${_fastact_sources} ${_fastact_headers} ${_fastact_assembly} ${_fastact_formula_headers}
-    "${PROJECT_SOURCE_DIR}/scripts/python_package.py"
+    "${PROJECT_SOURCE_DIR}/scripts/codegen/python_package.py"
     "${PROJECT_BINARY_DIR}/catalogue.json"
     "${PROJECT_SOURCE_DIR}/ops/forms/prelu.h"
     "${PROJECT_SOURCE_DIR}/prove/digests.json"

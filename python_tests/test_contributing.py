@@ -10,8 +10,7 @@ from support import REPOSITORY
 
 pytestmark = pytest.mark.kernels
 
-SCRIPTS = REPOSITORY / "scripts"
-sys.path.append(str(SCRIPTS))
+sys.path += [str(REPOSITORY / "scripts" / folder) for folder in ("checks", "codegen")]
 
 import exercises  # noqa: E402
 import operator_pages  # noqa: E402

@@ -17,7 +17,7 @@ from op_table import ACTIVATIONS, SUFFIXES
 from oracle import LongDouble, bits, every_16_bit_value, ulp_of, wide
 from support import DTYPES, REPOSITORY, assert_same_bits, dtype_name, values
 
-sys.path.append(str(REPOSITORY / "scripts"))
+sys.path.append(str(REPOSITORY / "scripts" / "codegen"))
 
 import inline_assembly  # noqa: E402
 

@@ -15,7 +15,7 @@ from test_functional import function_of, numbers_of, takes_inplace
 
 import fastact  # isort: skip
 
-sys.path.append(str(REPOSITORY / "scripts"))
+sys.path.append(str(REPOSITORY / "scripts" / "codegen"))
 
 EVERY_ACTIVATION = True
 nn = fastact.nn

@@ -17,7 +17,7 @@ from support import REPOSITORY, assert_same_bits, library_path
 
 pytestmark = pytest.mark.kernels
 
-sys.path.append(str(REPOSITORY / "scripts"))
+sys.path.append(str(REPOSITORY / "scripts" / "codegen"))
 
 import cpp_reference  # noqa: E402
 import operator_pages  # noqa: E402

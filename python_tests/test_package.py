@@ -13,7 +13,7 @@ from support import REPOSITORY, build_info, package_path, python
 import fastact  # isort: skip
 from fastact import _library  # isort: skip
 
-sys.path += [str(REPOSITORY / "cpp_tests" / "consumers"), str(REPOSITORY / "scripts")]
+sys.path += [str(REPOSITORY / "cpp_tests" / "consumers"), str(REPOSITORY / "scripts" / "build")]
 
 import check_package  # noqa: E402
 

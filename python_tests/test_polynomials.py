@@ -11,7 +11,7 @@ from support import REPOSITORY
 
 pytestmark = pytest.mark.kernels
 
-sys.path.append(str(REPOSITORY / "scripts"))
+sys.path.append(str(REPOSITORY / "scripts" / "coefficients"))
 
 import fit_polynomials as fits  # noqa: E402
 import fit_segments as segments  # noqa: E402

@@ -25,7 +25,11 @@ from oracle import FORMATS, bits
 from support import DTYPES, REPOSITORY, build_info, dtype_name, library_path
 
 PROVE = REPOSITORY / "prove"
-sys.path += [str(PROVE), str(REPOSITORY / "scripts"), str(REPOSITORY / "python" / "fastact")]
+sys.path += [
+    str(PROVE),
+    str(REPOSITORY / "scripts" / "checks"),
+    str(REPOSITORY / "python" / "fastact"),
+]
 
 from _digests import inputs, kernels  # noqa: E402
 from _digests.kernels import PRELU, compute, digest_of, prelu_kernels  # noqa: E402

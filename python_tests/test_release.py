@@ -10,7 +10,7 @@ from support import REPOSITORY
 
 pytestmark = pytest.mark.kernels
 
-sys.path.append(str(REPOSITORY / "scripts"))
+sys.path.append(str(REPOSITORY / "scripts" / "build"))
 
 import package_metadata  # noqa: E402
 import release  # noqa: E402
@@ -65,9 +65,9 @@ def test_the_source_distribution_has_what_a_build_needs(tmp_path, monkeypatch):
         names = {name.partition("/")[2] for name in archive.getnames()}
         pages = [n for n in archive.getnames() if n.endswith("PKG-INFO")]
         text = archive.extractfile(pages[0]).read().decode()
-    for name in ("CMakeLists.txt", "LICENSE", "ops/catalogue.h", "scripts/python_package.py",
-                 "prove/digests.json", "python/fastact/__init__.py"):  # fmt: skip
-        assert name in names
+    expected = {"CMakeLists.txt", "LICENSE", "ops/catalogue.h", "prove/digests.json"}
+    expected |= {"scripts/codegen/python_package.py", "python/fastact/__init__.py"}
+    assert expected <= names
     assert f"Version: {package_metadata.version()}" in text
     assert not any(name.startswith(("build/", ".venv")) for name in names)
 

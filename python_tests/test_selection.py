@@ -14,7 +14,7 @@ from support import NIGHTLY, REPOSITORY, in_one_case
 
 pytestmark = pytest.mark.kernels
 
-STEP_TIMES = REPOSITORY / "scripts" / "step_times.py"
+STEP_TIMES = REPOSITORY / "scripts" / "checks" / "step_times.py"
 
 
 def cases_of(**parameters):

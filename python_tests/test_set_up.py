@@ -1,4 +1,4 @@
-"""Error messages of scripts/setup.sh and CMake: one sentence that says what to do."""
+"""Error messages of scripts/build/setup.sh and CMake: one sentence that says what to do."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from support import REPOSITORY
 
 pytestmark = pytest.mark.kernels
 
-SETUP = REPOSITORY / "scripts" / "setup.sh"
+SETUP = REPOSITORY / "scripts" / "build" / "setup.sh"
 TOOLS = [
     "awk",
     "bash",

@@ -13,7 +13,7 @@ from support import REPOSITORY
 
 pytestmark = pytest.mark.kernels
 
-sys.path.append(str(REPOSITORY / "scripts"))
+sys.path.append(str(REPOSITORY / "scripts" / "codegen"))
 
 import operator_pages  # noqa: E402
 

@@ -194,7 +194,7 @@ concept HasApproximation = kIs16Bit<Element> && requires(const A a, float x) {
   { A::template approximate_value<Element>(x) } -> std::same_as<float>;
 };
 
-// unrounded<Element>(x): f for 16-bit types if the result stays float (ops/forms/unrounded.h). It
+// unrounded<Element>(x): f for 16-bit types if the result stays float (ops/codegen/unrounded.h). It
 // accepts any float x and omits steps that only prepare a rounding to 16 bits. A zero may have
 // either sign, and a NaN need not be canonical.
 template <class A, class Element>

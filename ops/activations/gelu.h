@@ -100,7 +100,7 @@ struct Gelu {
 
  private:
   // Phi(-a) e^(a^2 / 2), which is Mills' ratio times phi(0), by 1 / (a + 3) for 0 <= a <= 14, to
-  // 2^-18.9 of itself (scripts/fit_polynomials.py).
+  // 2^-18.9 of itself (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kMillsBFloat16{-0x1.04c366p-14f, 0x1.9c879p-2f,  0x1.18121cp+0f,
                                                0x1.29ae86p+2f,   -0x1.3efbbp+2f, 0x1.1e1458p+6f,
                                                -0x1.27f90cp+7f,  0x1.70cc06p+6f};

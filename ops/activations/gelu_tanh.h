@@ -137,7 +137,7 @@ struct GeluTanh {
   static constexpr auto kC1Float = static_cast<float>(kC1);
 
   // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-20.3 of e^r. For the value in float16
-  // (scripts/fit_polynomials.py).
+  // (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kValueExponentialFloat16{0x1.ffffe4p-1f, 0x1.ffff44p-2f,
                                                          0x1.555b1ap-3f, 0x1.556a38p-5f,
                                                          0x1.12e0fp-7f,  0x1.6da034p-10f};

@@ -105,7 +105,7 @@ struct Mish {
 
  private:
   // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-16.1 of e^r. For the first derivative in bfloat16
-  // (scripts/fit_polynomials.py).
+  // (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kSlopeExponentialBFloat16{
       0x1.fffea8p-1f, 0x1.ffe5b8p-2f, 0x1.551d78p-3f, 0x1.56f5bcp-5f, 0x1.12797ep-7f};
   // For the value in float16, to 2^-20.6 of e^r.

@@ -112,7 +112,8 @@ struct QuickGelu {
     for (float& value : quotient.values) value = static_cast<float>((power *= kFactor) * value);
     return quotient;
   }();
-  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.8 of e^r. For bfloat16 (scripts/fit_polynomials.py).
+  // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.8 of e^r. For bfloat16
+  // (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kExponentialBFloat16{0x1.ffffb8p-1f, 0x1.fffe4ap-2f, 0x1.555424p-3f,
                                                      0x1.5711bap-5f, 0x1.126f12p-7f};
   // For the value in float16, to 2^-21.8 of e^r.

@@ -102,7 +102,7 @@ struct Selu {
 
  private:
   // Polynomials for |r| <= ln2 / 2 that include the factor lambda alpha
-  // (scripts/fit_polynomials.py).
+  // (scripts/coefficients/fit_polynomials.py).
 
   // lambda alpha (e^r - 1) / r, to 2^-47.4 of itself. Misrounds none of the 2^31 negative inputs.
   static constexpr Coefficients kExpm1Float{

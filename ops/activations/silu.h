@@ -80,7 +80,7 @@ struct Silu {
 
  private:
   // (e^r - 1) / r for |r| <= ln2 / 2, to 2^-20.6 of e^r. For the value in float16
-  // (scripts/fit_polynomials.py).
+  // (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kValueExponentialFloat16{0x1.ffffe4p-1f, 0x1.000024p-1f,
                                                          0x1.55548cp-3f, 0x1.55547ep-5f,
                                                          0x1.123fc8p-7f, 0x1.6daa36p-10f};

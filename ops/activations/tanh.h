@@ -71,7 +71,8 @@ struct Tanh {
   }
 
  private:
-  // tanh(x) / x by x^2 for |x| <= 1/2, to 2^-20.7 of itself (scripts/fit_polynomials.py).
+  // tanh(x) / x by x^2 for |x| <= 1/2, to 2^-20.7 of itself
+  // (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kNearZeroBFloat16{0x1.ffffeep-1f, -0x1.554356p-2f, 0x1.0e2b72p-3f,
                                                   -0x1.6c16a2p-5f};
   // The same for |x| <= 3/4, to 2^-24.0 of itself.

@@ -90,7 +90,7 @@ struct Tanhshrink {
 
  private:
   // ((1 - tanh(x) / x) / x^2 - 1/3) / x^2 by x^2 for |x| < 0.55, to 2^-59.3. Interpolated at the
-  // Chebyshev nodes (scripts/fit_polynomials.py).
+  // Chebyshev nodes (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kNearZero{
       -0x1.1111111111111p-3,  0x1.ba1ba1ba1ba0fp-5,  -0x1.664f4882c019ap-6,  0x1.226e355df5191p-7,
       -0x1.d6d3d0a5b44d2p-9,  0x1.7da35b7c4ac19p-10, -0x1.35574f3441d8cp-11, 0x1.f562d9b3265f7p-13,

@@ -47,7 +47,7 @@ template <class F, class... Inputs>
 FASTACT_INLINE bool are_near(int n, const Inputs&... inputs) {
   uint32_t largest = 0;
   for (int i = 0; i < n; ++i) {
-    const uint32_t size = to_bits(magnitude(F::argument(inputs[i]...)));
+    const uint32_t size = to_bits(magnitude(F::preactivation(inputs[i]...)));
     largest = size > largest ? size : largest;
   }
   return largest < near_end<*F::kTable>(kNearSegments);
@@ -60,7 +60,7 @@ FASTACT_INLINE void near_vector(const F form, float* out, const Inputs&... input
   alignas(64) uint32_t index[kFloats];
   FASTACT_ONE_VECTOR
   for (int i = 0; i < kFloats; ++i)
-    index[i] = full_segment_bits<*F::kTable>(magnitude(F::argument(inputs[i]...)));
+    index[i] = full_segment_bits<*F::kTable>(magnitude(F::preactivation(inputs[i]...)));
   alignas(64) float c[kSegmentColumns<*F::kTable>][kFloats];
   find_near_segments<*F::kTable>(index, c);
   alignas(64) float result[kFloats];
@@ -117,7 +117,8 @@ FASTACT_INLINE void mixed_block(const F form, float* out, const Inputs*... input
   for (int at = 0; at < kSegmentBlock; at += kFloats) {
     alignas(64) uint32_t sizes[kFloats];
     FASTACT_ONE_VECTOR
-    for (int i = 0; i < kFloats; ++i) sizes[i] = to_bits(magnitude(F::argument(inputs[at + i]...)));
+    for (int i = 0; i < kFloats; ++i)
+      sizes[i] = to_bits(magnitude(F::preactivation(inputs[at + i]...)));
     const uint64_t lanes = lanes_beyond(sizes, near_end<*F::kTable>(kNearSegments));
     beyond |= lanes << at;
   }

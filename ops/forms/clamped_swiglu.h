@@ -117,7 +117,7 @@ struct ClampedSwigluBackward {
 
 struct ClampedSwigluForms {
   static constexpr int kCount = 2;
-  // Its parameters are those of the operators (ops/forms/given.h).
+  // Its parameters are those of the operators (ops/codegen/given.h).
   static constexpr bool kIsCalled = true;
 
   template <class Element, int Index>

@@ -164,8 +164,8 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
     return product<Element>(derivative_in<Order>(act, segment, x), g);
   }
 
-  FASTACT_INLINE static T argument(T x) { return x; }
-  FASTACT_INLINE static T argument(T /*g*/, T x) { return x; }
+  FASTACT_INLINE static T preactivation(T x) { return x; }
+  FASTACT_INLINE static T preactivation(T /*g*/, T x) { return x; }
 
   // evaluate_in() for |x| below the end of a FullTable.
   template <class Segment>

@@ -127,7 +127,7 @@ concept HasBroadcasts = requires { F::kBroadcasts[0]; };
 
 // A form with a segment table (segments.h): kTable; segment(inputs...), which returns the index of
 // a segment; and evaluate_in(segment, inputs...). If the table is a FullTable, also
-// argument(inputs...), which returns x, and evaluate_near(segment, inputs...), which is
+// preactivation(inputs...), which returns x, and evaluate_near(segment, inputs...), which is
 // evaluate_in() for |x| below the table's end.
 template <class F>
 concept HasSegments = requires { F::kTable; };

@@ -123,7 +123,7 @@ struct GatedNumber : NumberDefault<GatedNumber, A, Element, 0>,
     return number_of<Element>(derivative_in<0>(act, segment, z)) * gate;
   }
 
-  FASTACT_INLINE static T argument(T z, T /*gate*/) { return z; }
+  FASTACT_INLINE static T preactivation(T z, T /*gate*/) { return z; }
 
   template <class Segment>
   FASTACT_INLINE T evaluate_near(const Segment& segment, T z, T gate) const {
@@ -178,8 +178,8 @@ struct NumberForms {
 };
 
 // The steps into which a compiler splits the fused form, besides f(z), which intermediate() in
-// ops/forms/given.h defines. Only steps whose operands are present are used, in this order. A scale
-// alone and a sum alone give the bits of fused_preactivation().
+// ops/codegen/given.h defines. Only steps whose operands are present are used, in this order. A
+// scale alone and a sum alone give the bits of fused_preactivation().
 enum class FusedStep : uint8_t { kScale, kScaleAndBias, kSum, kGate };
 
 template <class Element, FusedStep Step>

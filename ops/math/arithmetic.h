@@ -76,8 +76,9 @@ FASTACT_INLINE T polynomial(T x, T first, Rest... rest) {
   return fma(polynomial(x, rest...), x, first);
 }
 
-// The coefficients of a polynomial, c0 first. scripts/fit_polynomials.py lists each set by name,
-// recomputes it or checks its bound, and checks the error stated in the comment above it.
+// The coefficients of a polynomial, c0 first. scripts/coefficients/fit_polynomials.py lists each
+// set by name, recomputes it or checks its bound, and checks the error stated in the comment above
+// it.
 template <class T, int Size>
 struct Coefficients {
   static constexpr int kSize = Size;

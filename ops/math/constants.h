@@ -1,5 +1,6 @@
 // Mathematical constants that several formulas use, each rounded to nearest. A constant that needs
-// more precision is the sum of two numbers. scripts/fit_polynomials.py knows the exact values.
+// more precision is the sum of two numbers. scripts/coefficients/fit_polynomials.py knows the exact
+// values.
 #pragma once
 
 namespace fastact {

@@ -12,7 +12,8 @@ namespace fastact::inline FASTACT_TARGET {
 // The slope for which Q(0) is 0 and Q is small.
 inline constexpr double kNormalSlope = 0x1.12f1e13c3adc5p1;
 
-// Q for a <= 39, to 2^-57.2 of R. Interpolated at the Chebyshev nodes (scripts/fit_polynomials.py).
+// Q for a <= 39, to 2^-57.2 of R. Interpolated at the Chebyshev nodes
+// (scripts/coefficients/fit_polynomials.py).
 inline constexpr Coefficients kNormalCorrection{
     -0x1.4f88d725faabbp-55, 0x1.eedbd4b9d1af7p-2,   -0x1.0061f30b83badp-3,  -0x1.9b42171e36d0bp-6,
     0x1.20368f8927609p-5,   -0x1.6ee7a70320d02p-8,  -0x1.071aeb3bc3adcp-7,  0x1.0b6d7846aa7b7p-8,

@@ -77,7 +77,7 @@ FASTACT_INLINE Reduced<float> reduce(float x) {
 }
 
 // Polynomials for |r| <= ln2 / 2, with the error that each causes in e^r
-// (scripts/fit_polynomials.py).
+// (scripts/coefficients/fit_polynomials.py).
 
 // (e^r - 1 - r) / r^2, to 2^-28.1 of e^r. Minimax.
 inline constexpr Coefficients kExponentialTailFloat{0x1.fffffap-2f, 0x1.55549p-3f, 0x1.555a22p-5f,

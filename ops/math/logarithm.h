@@ -10,7 +10,7 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// Polynomials, checked by scripts/fit_polynomials.py.
+// Polynomials, checked by scripts/coefficients/fit_polynomials.py.
 
 // (atanh(t) / t - 1) / t^2 by t^2 for t <= 1/3, to 2^-58.7 of atanh(t) / t. Interpolated at the
 // Chebyshev nodes.

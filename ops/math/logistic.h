@@ -217,8 +217,8 @@ FASTACT_INLINE float nudge_towards_half(float x) {
   return magnitude(x) < 0x1p-6f ? with_sign_of(0x1p-24f, x) : 0.0f;
 }
 
-// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-24.6 of e^r (scripts/fit_polynomials.py). Used by
-// logistic_16() for float16.
+// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-24.6 of e^r (scripts/coefficients/fit_polynomials.py).
+// Used by logistic_16() for float16.
 inline constexpr Coefficients kLogisticExponentialFloat16{
     0x1.000002p0f, 0x1.000004p-1f, 0x1.55548p-3f, 0x1.55549p-5f, 0x1.12401p-7f, 0x1.6daa9ep-10f};
 
@@ -261,8 +261,8 @@ FASTACT_INLINE float mirrored_16(float x, float size, float part) {
   return with_sign_of(fma(-size, part, positive_or_zero(x)), x);  // whatever the sign of zero
 }
 
-// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.7 of e^r (scripts/fit_polynomials.py). For the e of
-// silu and gelu_tanh in bfloat16.
+// (e^r - 1) / r for |r| <= ln2 / 2, to 2^-19.7 of e^r (scripts/coefficients/fit_polynomials.py).
+// For the e of silu and gelu_tanh in bfloat16.
 inline constexpr Coefficients kGateExponentialBFloat16{
     0x1.ffffaep-1f, 0x1.fffe4ap-2f, 0x1.555418p-3f, 0x1.570eb6p-5f, 0x1.12737cp-7f};
 

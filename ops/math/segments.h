@@ -10,9 +10,10 @@
 // On a GPU the table is in shared memory. On a CPU it is permuted in vector registers, or rows of
 // it are transposed (ops/cpu/packed.h).
 //
-// scripts/fit_segments.py writes the tables. The center of a segment is chosen so that the
-// function's value there is almost a float32 number, as in Gal's accurate tables (Gal and Bachelis,
-// "An Accurate Elementary Mathematical Library for the IEEE Floating Point Standard", 1991).
+// scripts/coefficients/fit_segments.py writes the tables. The center of a segment is chosen so that
+// the function's value there is almost a float32 number, as in Gal's accurate tables (Gal and
+// Bachelis, "An Accurate Elementary Mathematical Library for the IEEE Floating Point Standard",
+// 1991).
 #pragma once
 
 #include <tuple>

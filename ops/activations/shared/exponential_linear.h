@@ -24,7 +24,7 @@ struct ExponentialLinearOfOne {
   FASTACT_INLINE explicit constexpr ExponentialLinearOfOne(const double* /*parameters*/) {}
 
   // (e^r - 1 - r) / r^2 for |r| <= ln2 / 2, to 2^-28.2 of e^r. Minimax
-  // (scripts/fit_polynomials.py).
+  // (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kTail{0x1.fffffcp-2f, 0x1.555494p-3f, 0x1.5558bep-5f,
                                       0x1.123856p-7f, 0x1.6a3d06p-10f};
 
@@ -110,7 +110,8 @@ struct OrdinaryExponentialLinear {
   }
 
  private:
-  // (e^x - 1) / x for -1/4 <= x <= 0, to 2^-23.2 of itself (scripts/fit_polynomials.py).
+  // (e^x - 1) / x for -1/4 <= x <= 0, to 2^-23.2 of itself
+  // (scripts/coefficients/fit_polynomials.py).
   static constexpr Coefficients kNearZeroBFloat16{0x1p0f, 0x1.ffff8ep-2f, 0x1.5555p-3f,
                                                   0x1.563928p-5f, 0x1.11c744p-7f};
   // The same for -1/2 <= x <= 0, to 2^-21.9 of itself.

@@ -1,4 +1,4 @@
-// Written by scripts/fit_segments.py.
+// Written by scripts/coefficients/fit_segments.py.
 #pragma once
 
 #include "ops/math/segments.h"

@@ -1,8 +1,8 @@
 """The formulas as PTX, for the kernels that Inductor writes in Triton for NVIDIA's GPUs.
 
-assembly.json is what the build extracts from the formulas' own headers (scripts/inline_assembly.py
-says what it holds). ptxas contracts and reorders none of its instructions, so the bits are those of
-the operators' own kernels.
+The build extracts assembly.json from the formulas' own headers; scripts/codegen/inline_assembly.py
+describes its contents. ptxas contracts and reorders none of its instructions, so the bits are those
+of the operators' own kernels.
 """
 
 import functools
@@ -18,7 +18,7 @@ from torch._inductor.virtualized import ops
 from fastact._inductor.operators import Call, chosen
 
 _FILE = Path(__file__).parent / "assembly.json"
-# What ops/cuda/one_element.cu is compiled for: cvt.rn.bf16x2 and max.NaN.
+# What ops/codegen/one_element.cu is compiled for: cvt.rn.bf16x2 and max.NaN.
 _LEAST_CAPABILITY = (8, 0)
 
 

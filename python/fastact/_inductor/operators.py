@@ -80,7 +80,7 @@ def operators(activations: list[str]) -> list[Operator]:
     ]
 
 
-# A value's form for a result that is not rounded (ops/forms/unrounded.h), in a kernel's name.
+# A value's form for a result that is not rounded (ops/codegen/unrounded.h), in a kernel's name.
 UNROUNDED = "unrounded"
 
 _DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES}
@@ -97,7 +97,7 @@ def _defaults(family: str) -> tuple[float, ...]:
 def chosen(
     call: Call, dtype: torch.dtype, names: Container[str], ordinary: dict[str, list]
 ) -> str | None:
-    """Which of these kernels serves a call, by the names that ops/forms/given.h explains; None
+    """Which of these kernels serves a call, by the names that ops/codegen/given.h explains; None
     where none does. `ordinary` has the bounds of ordinary parameters."""
     form = f"{call.form}__{_DTYPES[dtype]}"
     if call.parameters == _defaults(call.family):

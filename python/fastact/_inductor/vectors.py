@@ -1,8 +1,8 @@
 """The formulas in C++, for the loops that Inductor writes for CPUs.
 
-Generated code calls evaluate() of ops/cpu/inlined.h, which the package contains with the headers of
-the formulas. Inductor compiles code with such a call with further options: those of the operators'
-own kernels, so that the bits are the same and the loops are vectorized.
+Generated code calls evaluate() of ops/codegen/inlined.h, which the package contains with the
+headers of the formulas. Inductor compiles code with such a call with further options: those of the
+operators' own kernels, so that the bits are the same and the loops are vectorized.
 """
 
 import copy
@@ -123,7 +123,7 @@ def _with_formulas(theirs: cpp_builder.BuildOptionsBase) -> cpp_builder.BuildOpt
     # The Python bindings that torch 2.11 writes use a macro that they define in C++17 only.
     text = (
         "#include <torch/csrc/inductor/cpp_prefix.h>\n"
-        '#include "ops/cpu/inlined.h"\n'
+        '#include "ops/codegen/inlined.h"\n'
         f"namespace {_namespace()} = fastact::cpu;\n"
         "#define unlikely(x) __builtin_expect(!!(x), 0)\n"
     )

@@ -1,9 +1,0 @@
-#!/usr/bin/env bash
-# Formats C++, CUDA and Python sources in place.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-source scripts/sources.sh
-
-cpp_sources | xargs -0 clang-format -i
-ruff format
-ruff check --fix

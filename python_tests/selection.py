@@ -1,9 +1,9 @@
-"""Which cases of a parametrized test run: a covering array instead of the whole product.
+"""Selects the cases of a parametrized test: a covering array instead of all combinations.
 
 A covering array of strength 2 contains every pair of values of any two parameters. An array of
-strength 1 contains every value of each parameter. Tests run with strength 2, and on a second torch
-with strength 1. The nightly run takes all combinations. So do tests marked `every_combination`,
-unless the strength is 1.
+strength 1 contains every value of each parameter. The strength is 2, and 1 for the oldest torch.
+The nightly run takes all combinations. Tests marked `every_combination` also do, unless the
+strength is 1.
 """
 
 from collections import defaultdict
@@ -13,18 +13,18 @@ from allpairspy import AllPairs
 from support import NIGHTLY
 
 
-def numbered(values):
-    """Returns the number of each value, in the order of their first appearance. Values are the same
-    if they are one object, because some have no equality."""
-    numbers = {}
-    return tuple(numbers.setdefault(id(value), len(numbers)) for value in values)
+def indices_of(values):
+    """Returns the index of each value, in the order of their first appearance. Values are compared
+    by identity, because some do not support ==."""
+    found = {}
+    return tuple(found.setdefault(id(value), len(found)) for value in values)
 
 
 def axes(cases):
-    """Returns the parameters that vary, as tuples of a number for each case. Parameters that vary
-    together, because one decorator sets them, count as one."""
+    """Returns a tuple for each varying parameter: the index of its value in each case. Parameters
+    that one decorator sets have equal tuples, and count as one."""
     names = cases[0].callspec.params
-    columns = {numbered([case.callspec.params[name] for case in cases]) for name in names}
+    columns = {indices_of([case.callspec.params[name] for case in cases]) for name in names}
     return sorted(column for column in columns if len(set(column)) > 1)
 
 
@@ -39,20 +39,20 @@ def covering_array(cases, strength):
     found = AllPairs(values, filter_func=lambda row: is_possible(row, by_values), n=strength)
     rows = list(found)
     if [sorted(set(column)) for column in zip(*rows)] != values:
-        return cases  # so many combinations are left out that the search has lost a value
+        return cases  # the test omits so many combinations that AllPairs has missed a value
     return [by_values[tuple(row)] for row in rows]
 
 
 def in_latin_square(count, *places):
-    """Returns true for the combinations in a Latin square: one in `count`, such that any two
-    dimensions contain every pair of their values if the third has at least `count` values. `places`
-    are the indices of the values. Returns true for all combinations in the nightly run."""
+    """Returns true for one in `count` combinations of three values, chosen as in a Latin square:
+    they contain every pair of values of two dimensions if the third has at least `count` values.
+    `places` are the indices of the values. Returns true for all combinations in the nightly run."""
     return NIGHTLY or sum(places) % count == 0
 
 
 def is_possible(row, by_values):
-    """Returns false for a complete row that is not among the cases. Products are complete unless a
-    test leaves combinations out itself."""
+    """Returns false for a row that is not among the cases, because the test omits it. AllPairs also
+    asks for the beginnings of rows, which are possible."""
     return len(row) < len(next(iter(by_values))) or tuple(row) in by_values
 
 

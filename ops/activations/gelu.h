@@ -64,9 +64,9 @@ struct Gelu {
     const float square = half * size;
     const auto exponent = reduce_in_pieces(square, fma(half, size, -square));
     if constexpr (Order == 0) {
-      return CanonicalOnGpu{mirrored_value(x, decaying(in_segment(segment, size), exponent))};
+      return CanonicalOnGpu{mirrored_value(x, decaying(segment_value(segment, size), exponent))};
     } else {
-      return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), exponent));
+      return mirrored_slope(x, decaying(segment_value_with_zero(segment, size), exponent));
     }
   }
 

@@ -70,7 +70,7 @@ struct GeluTanh {
   template <int Order>
   FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
     const float size = clamp_magnitude(x, kEndFloat);
-    return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), reduced(-size)));
+    return mirrored_slope(x, decaying(segment_value_with_zero(segment, size), reduced(-size)));
   }
 
   // x g'''' + 4 g''' with g = sigma(w), by Faa di Bruno's formula.

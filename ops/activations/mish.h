@@ -56,7 +56,8 @@ struct Mish {
   template <int Order>
   FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
     const float size = clamp_magnitude(x, kLogisticEnd<float>);
-    return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), reduce_in_pieces(size)));
+    return mirrored_slope(x,
+                          decaying(segment_value_with_zero(segment, size), reduce_in_pieces(size)));
   }
 
   // With T(x) = tanh(log(1 + e^x)): T' = 4 r^2 s / (1 + r^2)^2, r = sigma(-x) and s = sigma(x);

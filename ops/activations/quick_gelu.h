@@ -79,7 +79,7 @@ struct QuickGelu {
     const float product = size * kHigh;
     const float rest = fma(size, kLow, fma(size, kHigh, -product));
     const Pieces<float> exponent = reduce_in_pieces(product, rest);
-    return mirrored_slope(x, decaying(in_segment_with_zero(segment, size), exponent));
+    return mirrored_slope(x, decaying(segment_value_with_zero(segment, size), exponent));
   }
 
   template <class Tensor>

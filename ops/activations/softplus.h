@@ -111,7 +111,7 @@ struct OrdinarySoftplus {
   FASTACT_INLINE CanonicalOnGpu derivative_in(const Segment& segment, float x) const {
     const float z = x * beta_high_;
     const auto [size, rest] = split_magnitude(x, z);
-    const float guarded = decaying(in_segment(segment, size), reduce_in_pieces(size, rest));
+    const float guarded = decaying(segment_value(segment, size), reduce_in_pieces(size, rest));
     const float base = z > 0.0f ? x : 0.0f;
     const float value = fma(guarded, unguarded_high_, fma(guarded, unguarded_low_, base));
     return CanonicalOnGpu{z > threshold_float_ ? x : value};

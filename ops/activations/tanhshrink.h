@@ -56,7 +56,7 @@ struct Tanhshrink {
   template <int Order>
   FASTACT_INLINE static float derivative_in(const Segment& segment, float x) {
     const float size = clamp_magnitude(x, 20.0f);
-    const auto [high, low] = in_segment_closely(segment, size);
+    const auto [high, low] = accurate_segment_value(segment, size);
     if constexpr (Order == 0) {
       // x^2 times x (1 - tanh(x) / x) / x^2, both in two parts. Above 9, tanh is 1.
       const float square = size * size;

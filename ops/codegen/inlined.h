@@ -65,8 +65,8 @@ FASTACT_INLINE void evaluate_lanes(const F form, T (&to)[kSize], const Operands&
     }
     alignas(64) uint32_t index[kSize];
     if constexpr (ShapeOf<*F::kTable>::kIsFull) {
-      far_indices(form, index, operands...);
-      far_vector(form, to, index, operands...);
+      segment_indices(form, index, operands...);
+      any_vector(form, to, index, operands...);
     } else {
       // Of a single vector, permutations take less time than rows: GELU, AVX2, in a kernel of
       // torch.compile, 2.41 instead of 2.92 ns an element (Ice Lake).

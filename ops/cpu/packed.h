@@ -12,12 +12,14 @@
 namespace fastact::cpu::inline FASTACT_TARGET {
 
 #if FASTACT_HAS_SEGMENT_VECTORS
-// The number of elements that are computed together. An element is near if its segment is one of
-// the first kNearSegments of the table, and far otherwise.
+// An element is near if its segment is one of the first kNearSegments of the table, and far
+// otherwise.
+
+// The number of elements that are computed together.
 inline constexpr int kSegmentBlock = 64;
 
-// The numbers of the elements' segments in columns: the centers, then each coefficient. Rows beyond
-// these are not read.
+// The number of arrays that find_segments() fills: one of the elements' centers, and one of each
+// coefficient, rounded up to a multiple of 4. The arrays beyond these are not read.
 template <const auto& kTable>
 inline constexpr int kSegmentColumns = (ShapeOf<kTable>::kCoefficients + 4) / 4 * 4;
 
@@ -32,7 +34,8 @@ FASTACT_INLINE auto segment_of(const float (&c)[Columns][kFloats], int i) {
   return lane_segment(c, i, std::make_integer_sequence<int, ShapeOf<kTable>::kCoefficients>{});
 }
 
-// True if find_near_segments() looks up some of the segments faster than find_segments().
+// True if the table has more than kNearSegments segments. find_near_segments() looks up only the
+// first kNearSegments, and is faster than find_segments().
 template <class F>
 inline constexpr bool kHasNearSegments = [] {
   if constexpr (ShapeOf<*F::kTable>::kIsFull) {
@@ -60,7 +63,7 @@ FASTACT_INLINE void near_vector(const F form, float* out, const Inputs&... input
   alignas(64) uint32_t index[kFloats];
   FASTACT_ONE_VECTOR
   for (int i = 0; i < kFloats; ++i)
-    index[i] = full_segment_bits<*F::kTable>(magnitude(F::preactivation(inputs[i]...)));
+    index[i] = full_table_index_bits<*F::kTable>(magnitude(F::preactivation(inputs[i]...)));
   alignas(64) float c[kSegmentColumns<*F::kTable>][kFloats];
   find_near_segments<*F::kTable>(index, c);
   alignas(64) float result[kFloats];
@@ -70,14 +73,14 @@ FASTACT_INLINE void near_vector(const F form, float* out, const Inputs&... input
   store(result, out);
 }
 
-// Writes the indices that far_vector() takes.
+// Writes the indices that any_vector() takes.
 template <class F, class... Inputs>
-FASTACT_INLINE void far_indices(const F form, uint32_t* index, const Inputs&... inputs) {
+FASTACT_INLINE void segment_indices(const F form, uint32_t* index, const Inputs&... inputs) {
   FASTACT_ONE_VECTOR
   for (int i = 0; i < kFloats; ++i) index[i] = form.segment(inputs[i]...) * kIndexUnit<*F::kTable>;
 }
 
-// Computes one vector of any elements from the numbers of their segments.
+// Computes one vector of any elements from the coefficients of their segments.
 template <class F, int Columns, class... Inputs>
 FASTACT_INLINE void vector_in_segments(const F form, float* out, const float (&c)[Columns][kFloats],
                                        const Inputs&... inputs) {
@@ -88,9 +91,9 @@ FASTACT_INLINE void vector_in_segments(const F form, float* out, const float (&c
   store(result, out);
 }
 
-// The same from indices of far_indices().
+// The same from indices of segment_indices().
 template <class F, class... Inputs>
-FASTACT_INLINE void far_vector(const F form, float* out, const uint32_t* index,
+FASTACT_INLINE void any_vector(const F form, float* out, const uint32_t* index,
                                const Inputs&... inputs) {
   alignas(64) float c[kSegmentColumns<*F::kTable>][kFloats];
   find_segments<*F::kTable>(index, c);
@@ -99,18 +102,19 @@ FASTACT_INLINE void far_vector(const F form, float* out, const uint32_t* index,
 
 // Computes whole vectors of any elements.
 template <class F, class... Inputs>
-FASTACT_INLINE void far_vectors(const F form, float* out, int64_t n, const Inputs*... inputs) {
+FASTACT_INLINE void any_vectors(const F form, float* out, int64_t n, const Inputs*... inputs) {
   // Finds the segments of all elements first. In a single pass, one element's operations form
   // one dependency chain, and a processor cannot keep enough of these chains in flight. GELU, AVX2:
   // 1.47 instead of 1.95 ns an element (Sapphire Rapids).
   alignas(64) uint32_t index[kSegmentBlock];
-  for (int64_t at = 0; at < n; at += kFloats) far_indices(form, index + at, (inputs + at)...);
+  for (int64_t at = 0; at < n; at += kFloats) segment_indices(form, index + at, (inputs + at)...);
   for (int64_t at = 0; at < n; at += kFloats)
-    far_vector(form, out + at, index + at, (inputs + at)...);
+    any_vector(form, out + at, index + at, (inputs + at)...);
 }
 
 // Computes a block that contains near and far elements: all elements as if they were near, and then
-// the far elements again. docs/dev/tuning.md explains the limit kMaxRecomputed.
+// the far elements again. With more than kMaxRecomputed far elements, computes all like far ones
+// (docs/dev/tuning.md).
 template <class F, class... Inputs>
 FASTACT_INLINE void mixed_block(const F form, float* out, const Inputs*... inputs) {
   uint64_t beyond = 0;
@@ -123,8 +127,9 @@ FASTACT_INLINE void mixed_block(const F form, float* out, const Inputs*... input
     beyond |= lanes << at;
   }
   const int count = __builtin_popcountll(beyond);
-  if (count > kMaxRecomputed) return far_vectors(form, out, kSegmentBlock, inputs...);
-  // Copied before an in-place call overwrites them. The last one fills the last vector.
+  if (count > kMaxRecomputed) return any_vectors(form, out, kSegmentBlock, inputs...);
+  // The far inputs are copied first, because an in-place call overwrites them. Copies of the last
+  // one fill the last vector.
   constexpr int kListSize = (kMaxRecomputed + kFloats - 1) / kFloats * kFloats;
   alignas(64) float listed[sizeof...(Inputs)][kListSize];
   uint8_t places[kListSize];
@@ -139,7 +144,7 @@ FASTACT_INLINE void mixed_block(const F form, float* out, const Inputs*... input
   for (int at = 0; at < kSegmentBlock; at += kFloats) near_vector(form, out + at, (inputs + at)...);
   alignas(64) float results[kListSize];
   [&]<size_t... I>(std::index_sequence<I...>) {
-    far_vectors(form, results, listed_count, listed[I]...);
+    any_vectors(form, results, listed_count, listed[I]...);
   }(std::index_sequence_for<Inputs...>{});
   for (int i = 0; i < listed_count; ++i) out[places[i]] = results[i];
 }
@@ -164,7 +169,7 @@ FASTACT_INLINE int64_t dense_segments(const F form, float* out, int64_t n,
         }
       }
     }
-    far_vectors(form, out + start, count, (inputs + start)...);
+    any_vectors(form, out + start, count, (inputs + start)...);
   }
   return end;
 }
@@ -178,8 +183,7 @@ using BFloat16Pair [[gnu::may_alias, gnu::aligned(2)]] = uint32_t;
 FASTACT_INLINE float low_half(uint32_t pair) { return from_bits(pair << 16); }
 FASTACT_INLINE float high_half(uint32_t pair) { return from_bits(pair & 0xffff0000u); }
 
-// Returns round_to<BFloat16>() in the upper half. The lower half is undefined. The caller keeps the
-// upper half.
+// Returns round_to<BFloat16>() in the upper 16 bits. The lower 16 bits are unspecified.
 FASTACT_INLINE uint32_t rounded_upper_half(float y) {
   const uint32_t bits = to_bits(y);
   const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);

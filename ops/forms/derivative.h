@@ -41,7 +41,7 @@ template <int Order, class A>
 FASTACT_INLINE uint32_t segment_of(const A& act, float x) {
   if constexpr (kHasFullTable<A, float, Order>) {
     static_assert(!requires { act.template segment<Order>(x); }, "a FullTable is the function");
-    return full_segment<*A::template kSegmentTable<Order>>(x);
+    return full_table_index<*A::template kSegmentTable<Order>>(x);
   } else {
     return act.template segment<Order>(x);
   }
@@ -51,7 +51,7 @@ FASTACT_INLINE uint32_t segment_of(const A& act, float x) {
 template <int Order, class A, class Segment>
 FASTACT_INLINE auto derivative_in(const A& act, const Segment& segment, float x) {
   if constexpr (kHasFullTable<A, float, Order>) {
-    return in_full_segment<*A::template kSegmentTable<Order>>(segment, x);
+    return full_table_value<*A::template kSegmentTable<Order>>(segment, x);
   } else {
     return act.template derivative_in<Order>(segment, x);
   }
@@ -60,7 +60,7 @@ FASTACT_INLINE auto derivative_in(const A& act, const Segment& segment, float x)
 // The same for |x| below the end of a FullTable.
 template <class A, int Order, class Segment>
 FASTACT_INLINE float near_derivative(const Segment& segment, float x) {
-  return in_near_segment<*A::template kSegmentTable<Order>>(segment, x, magnitude(x));
+  return full_table_value_below_end<*A::template kSegmentTable<Order>>(segment, x, magnitude(x));
 }
 
 // A function instead of a lambda: GCC 12 does not inline a lambda as long as GELU's derivative, and

@@ -1,4 +1,5 @@
-// The tables of functions in segments, and the entries of one segment (segments.h).
+// Coefficient tables of piecewise polynomials, whose pieces are called segments, and the
+// coefficients of one segment. segments.h evaluates them.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 
 namespace fastact {
 
-// Segments on one side of 0.
+// The segments of a SegmentTable on one side of 0.
 inline constexpr int kSegments = 16;
 inline constexpr int kSegmentCoefficients = 7;
 
@@ -20,13 +21,13 @@ struct SegmentTable {
 
 // How f(x) for x > 0 follows from f(-x).
 enum class Reflection {
-  kOdd,    // f(x) = -f(-x)
-  kOfOne,  // f(x) = 1 - f(-x)
+  kOdd,       // f(x) = -f(-x)
+  kSumIsOne,  // f(x) = 1 - f(-x)
 };
 
-// Segments of |x| = a up to `end`, from which on the function is constant in float32. The segment
-// of a is round(index[0] a + index[1] a^2 + index[2] a^3). The polynomials are those of |f(-a)|,
-// times 2^guard (ops/math/exponential.h) if f is not odd.
+// The segments cover a = |x| from 0 to `end`. For larger a the function is constant in float32. The
+// segment of a is round(index[0] a + index[1] a^2 + index[2] a^3). Each polynomial approximates
+// |f(-a)|. If f is not odd, it is scaled by 2^guard (ops/math/exponential.h).
 template <int Size, int Degree>
 struct FullTable {
   Reflection reflection;
@@ -36,7 +37,7 @@ struct FullTable {
   float coefficients[Degree + 1][Size];
 };
 
-// A power of two above every index.
+// A power of two, more than the largest index of a segment.
 inline constexpr uint32_t kIndexRange = 64;
 
 template <class Table>

@@ -1,14 +1,15 @@
-// Functions in segments: a polynomial for each of several intervals, with coefficients from a
-// table. There are two kinds of tables.
+// Evaluates piecewise polynomials, whose coefficients are in a table. There are two kinds of
+// tables.
 //
-// A FullTable has 16 or 48 segments, which reach to where the function is constant in float32. The
-// function is the polynomial of its segment, without an exponential.
+// A FullTable approximates the activation itself. It has 16 or 48 segments, which reach to where
+// the function is constant in float32, and needs no exponential.
 //
-// A SegmentTable has 16 segments of |x|, or 16 for each sign. It contains a smooth function. The
-// result is that function, or e^-A times it, where the formula computes A.
+// A SegmentTable has 16 segments of |x|, or 16 for each sign. It approximates a smooth function g.
+// The activation is g, or e^-A g, where its formula computes A.
 //
-// On a GPU the table is in shared memory. On a CPU it is permuted in vector registers, or rows of
-// it are transposed (ops/cpu/packed.h).
+// On a GPU the table is in shared memory. A CPU kernel looks up coefficients by permuting vector
+// registers, or loads a row of the table for each element and transposes the rows
+// (ops/cpu/packed.h). Below, `size` is |x|.
 //
 // scripts/coefficients/fit_segments.py writes the tables. The center of a segment is chosen so that
 // the function's value there is almost a float32 number, as in Gal's accurate tables (Gal and
@@ -40,9 +41,10 @@ consteval auto table_of(Tables... tables) {
 
 namespace fastact::inline FASTACT_TARGET {
 
-// Returns the segment of |x| = size in a SegmentTable: the last two bits of the exponent and the
-// first two bits of the significand of v = min(scale size + 5/64, 1). This gives four segments from
-// each power of two to the next. v = 1 shares its index with v < 5/64, which does not occur.
+// Returns the index of a segment in a SegmentTable: the two lowest bits of the exponent and the two
+// highest stored bits of the significand of v = min(scale * size + 5/64, 1). This gives four
+// segments from each power of two to the next. v = 1 has the same index as v in [4/64, 5/64), but
+// v is at least 5/64.
 template <const auto& kTable>
 FASTACT_INLINE uint32_t segment_index(float size) {
   constexpr float kScale = kTable.scale;
@@ -56,10 +58,10 @@ FASTACT_INLINE uint32_t signed_segment_index(float x, float size) {
   return segment_index<kTable>(size) + (~to_bits(x) >> 31) * kSegments;
 }
 
-// Returns a number whose low bits are the segment of |x| = size in a FullTable: the addition of
-// 1.5 2^23 rounds to an integer.
+// Returns a number whose low bits are the index of a segment in a FullTable: the addition of
+// 1.5 * 2^23 rounds to an integer.
 template <const auto& kTable>
-FASTACT_INLINE uint32_t full_segment_bits(float size) {
+FASTACT_INLINE uint32_t full_table_index_bits(float size) {
   constexpr float kLinear = kTable.index[0];
   constexpr float kQuadratic = kTable.index[1];
   constexpr float kCubic = kTable.index[2];
@@ -72,11 +74,11 @@ FASTACT_INLINE uint32_t full_segment_bits(float size) {
   return to_bits(fma(size, factor, 0x1.8p23f));
 }
 
-// Returns the segment of |x| for any x.
+// Returns the index for any x.
 template <const auto& kTable>
-FASTACT_INLINE uint32_t full_segment(float x) {
+FASTACT_INLINE uint32_t full_table_index(float x) {
   constexpr float kEnd = kTable.end;
-  return full_segment_bits<kTable>(clamp_ordered_magnitude(x, kEnd)) % kIndexRange;
+  return full_table_index_bits<kTable>(clamp_ordered_magnitude(x, kEnd)) % kIndexRange;
 }
 
 // Returns the index before it is rounded.
@@ -89,11 +91,11 @@ consteval double full_position(double a) {
 template <const auto& kTable>
 inline constexpr int kUsedSegments = static_cast<int>(full_position<kTable>(kTable.end) + 1.5);
 
-// Returns the bits of an |x| below which all inputs are in the first `segments` segments of the
-// table, and below its end.
+// Returns the bits of a limit: each |x| below it is in one of the first `segments` segments, and
+// below the table's end.
 template <const auto& kTable>
 consteval uint32_t near_end(int segments) {
-  // A search in bits, which have the order of the positive numbers.
+  // Binary search on the bits: positive floats have the order of their bits.
   uint32_t low = 0;
   uint32_t high = __builtin_bit_cast(uint32_t, kTable.end);
   while (high - low > 1) {
@@ -105,12 +107,12 @@ consteval uint32_t near_end(int segments) {
   return low;
 }
 
-// For f(x) = x - f(-x) and its derivative, computed from the results at -|x|, which are scaled by
-// 2^guard.
+// Returns f(x) = x + f(-x) from 2^guard |f(-|x|)|.
 FASTACT_INLINE float mirrored_value(float x, float guarded) {
   return fma(guarded, -kUnguard<float>, positive_part(x));
 }
 
+// Returns f'(x) from 2^guard f'(x) for x < 0, and from 2^guard (1 - f'(x)) for x > 0.
 FASTACT_INLINE float mirrored_slope(float x, float guarded) {
   const uint32_t sign = ~to_bits(x) & 0x80000000u;
   const float base = step_of_sign(x, sign);
@@ -118,18 +120,17 @@ FASTACT_INLINE float mirrored_slope(float x, float guarded) {
 }
 
 // Returns the segment's polynomial of t.
-template <class Segment, int... K>
-FASTACT_INLINE float polynomial_of(const Segment& segment, float t,
-                                   std::integer_sequence<int, K...>) {
+template <class S, int... K>
+FASTACT_INLINE float polynomial_of(const S& segment, float t, std::integer_sequence<int, K...>) {
   return polynomial(t, segment.coefficients[K]...);
 }
 
-// Returns f(x) from its segment. `size` is |x|, at most the table's end.
-template <const auto& kTable, class Segment>
-FASTACT_INLINE float in_near_segment(const Segment& segment, float x, float size) {
+// Returns f(x) from its segment. `size` is at most the table's end.
+template <const auto& kTable, class S>
+FASTACT_INLINE float full_table_value_below_end(const S& segment, float x, float size) {
   const float y = polynomial_of(segment, size - segment.center,
                                 std::make_integer_sequence<int, ShapeOf<kTable>::kCoefficients>{});
-  if constexpr (kTable.reflection == Reflection::kOfOne) {
+  if constexpr (kTable.reflection == Reflection::kSumIsOne) {
     return mirrored_slope(x, y);
   } else {
     return with_sign_of(y, x);
@@ -137,10 +138,10 @@ FASTACT_INLINE float in_near_segment(const Segment& segment, float x, float size
 }
 
 // The same for any x.
-template <const auto& kTable, class Segment>
-FASTACT_INLINE float in_full_segment(const Segment& segment, float x) {
+template <const auto& kTable, class S>
+FASTACT_INLINE float full_table_value(const S& segment, float x) {
   constexpr float kEnd = kTable.end;
-  return in_near_segment<kTable>(segment, x, clamp_magnitude(x, kEnd));
+  return full_table_value_below_end<kTable>(segment, x, clamp_magnitude(x, kEnd));
 }
 
 // p(t) = high + low.
@@ -149,9 +150,9 @@ struct SegmentValue {
   float low;
 };
 
-// Evaluates a function that is zero at most at a center: the constant coefficient is the largest
-// term.
-FASTACT_INLINE SegmentValue in_segment(const Segment& segment, float argument) {
+// For a function without a zero, or with a zero only at a segment's center: the constant
+// coefficient is the largest term.
+FASTACT_INLINE SegmentValue segment_value(const Segment& segment, float argument) {
   const auto& c = segment.coefficients;
   const float t = argument - segment.center;
   const float slope = polynomial(t, c[1], c[2], c[3], c[4], c[5], c[6]);
@@ -159,14 +160,14 @@ FASTACT_INLINE SegmentValue in_segment(const Segment& segment, float argument) {
   return {high, fma(slope, t, c[0] - high)};
 }
 
-// The slope of the polynomial from the center, and the rounding error of its last operation.
+// (p(t) - p(0)) / t = high + low.
 struct SegmentSlope {
   float t;
   float high;
   float low;
 };
 
-FASTACT_INLINE SegmentSlope slope_in_segment(const Segment& segment, float argument) {
+FASTACT_INLINE SegmentSlope segment_slope(const Segment& segment, float argument) {
   const auto& c = segment.coefficients;
   const float t = argument - segment.center;
   const float bend = polynomial(t, c[2], c[3], c[4], c[5], c[6]);
@@ -174,17 +175,17 @@ FASTACT_INLINE SegmentSlope slope_in_segment(const Segment& segment, float argum
   return {t, slope, fma(bend, t, c[1] - slope)};
 }
 
-// Returns the result in two parts. Also works next to a zero at 0.
-FASTACT_INLINE SegmentValue in_segment_closely(const Segment& segment, float argument) {
-  const auto [t, slope, slope_low] = slope_in_segment(segment, argument);
+// The same with a smaller error. Also for a function that is zero at x = 0.
+FASTACT_INLINE SegmentValue accurate_segment_value(const Segment& segment, float argument) {
+  const auto [t, slope, slope_low] = segment_slope(segment, argument);
   const float constant = segment.coefficients[0];
   const float high = fma(slope, t, constant);
   return {high, fma(slope_low, t, fma(slope, t, constant - high))};
 }
 
-// Works next to a zero elsewhere, where the linear term is the largest.
-FASTACT_INLINE SegmentValue in_segment_with_zero(const Segment& segment, float argument) {
-  const auto [t, slope, slope_low] = slope_in_segment(segment, argument);
+// For a function with a zero at another x: next to it, the linear term is the largest.
+FASTACT_INLINE SegmentValue segment_value_with_zero(const Segment& segment, float argument) {
+  const auto [t, slope, slope_low] = segment_slope(segment, argument);
   const float constant = segment.coefficients[0];
   const float linear = slope * t;
   const float linear_low = fma(slope_low, t, fma(slope, t, -linear));
@@ -194,7 +195,7 @@ FASTACT_INLINE SegmentValue in_segment_with_zero(const Segment& segment, float a
   return {high, error + linear_low};
 }
 
-// Returns 2^guard e^-A times a value, for A in pieces.
+// Returns 2^guard e^-A times a value. `a` is A (Pieces: ops/math/exponential.h).
 FASTACT_INLINE float decaying(const SegmentValue& value, const Pieces<float>& a) {
   const float tail = fma(a.r * a.r, exponential_tail(-a.r), -a.low);
   const float low = fma(value.low, -a.r, value.low);

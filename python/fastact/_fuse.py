@@ -31,14 +31,14 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     depends on the device; `replace_` gives the same bits on every supported device.
 
     The returned report lists the replaced operations by line of the program, and for each other
-    activation the reason why it was left. It grows with each captured graph, and is empty before
-    the first call.
+    activation the reason why it was not replaced. Each captured graph adds to it. Without a sample,
+    it is empty until the model is called.
 
-    `sample` is a tensor, a tuple of arguments or a dict of keyword arguments. With a sample, the
-    model runs three times at once, without gradients: twice unchanged, and then with FastAct's
-    operators. The results may differ by at most 4 sqrt(n) eps times the largest absolute value,
-    where n operations were replaced and eps is torch.finfo(dtype).eps. Afterwards, random number
-    generators are restored, and the buffers and other attributes of all modules.
+    `sample` is a tensor, a tuple of arguments or a dict of keyword arguments. With a sample,
+    `fuse_` itself runs the model three times, without gradients: twice unchanged, and then with
+    FastAct's operators. The results may differ by at most 4 sqrt(n) eps times the largest absolute
+    value, where n operations were replaced and eps is torch.finfo(dtype).eps. Afterwards, `fuse_`
+    restores random number generators, and the buffers and other attributes of all modules.
 
     `fastact.restore_` undoes it.
 
@@ -55,16 +55,17 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     expected, again = (_results(model, sample) for _ in range(2))
     if _difference(expected, again, 0):
         raise RuntimeError(
-            "fastact.fuse_: expected the model to return the same for the same sample, but got "
-            "different results from two calls: leave the sample out, or switch off what is random"
+            "fastact.fuse_: expected the model to return the same result for the same sample, but "
+            "got different results from two calls: call fuse_ without a sample, or switch off "
+            "randomness such as dropout"
         )
     _compile(model, report, before)
     try:
         difference = _difference(expected, _results(model, sample), report.count)
         if difference:
             raise RuntimeError(
-                "fastact.fuse_: expected the sample's result to differ from the model's own by no "
-                f"more than rounding, but got {difference}. The model is unchanged"
+                "fastact.fuse_: expected the fused model's result for the sample to differ from "
+                f"the model's by rounding only, but got {difference}. The model is unchanged"
             )
     except BaseException:
         _restore_call(model)
@@ -93,8 +94,9 @@ def _compile(model: torch.nn.Module, report: Report, before: object) -> None:
 
 
 def _entry(model: torch.nn.Module) -> Callable:
-    """Returns the function to compile. `model.compile()` compiles a method of torch: torch 2.11
-    captures nothing of it if the model's class is torch's, too, such as nn.Sequential."""
+    """Returns the function to compile. `model.compile()` compiles a method that is defined in
+    torch. If the model's class is also defined there, such as nn.Sequential, torch 2.11 captures
+    nothing."""
 
     def call(*args, **kwargs):
         return model._call_impl(*args, **kwargs)
@@ -116,7 +118,6 @@ def _restore_call(model: torch.nn.Module) -> bool:
 def _state_is_kept(model: torch.nn.Module) -> Iterator[None]:
     """Restores modules' attributes, the contents of lists, dicts and sets in these attributes,
     buffers, and random number generators."""
-    # Attributes last: among them are the dicts of buffers and submodules.
     containers = [
         (each, copy.copy(each))
         for module in model.modules()
@@ -172,9 +173,9 @@ def _difference(expected: list[Tensor], found: list[Tensor], operations: int) ->
 
 
 def register() -> None:
-    """Makes the backend's name known to TorchDynamo, if the installed package does not by its entry
-    point. Raises no error: the import of TorchDynamo must not fail."""
-    with contextlib.suppress(Exception):  # of any type: torch's internals raise it
+    """Registers the backend's name with TorchDynamo, unless the installed package's entry point
+    does. Raises no error: the import of TorchDynamo must not fail."""
+    with contextlib.suppress(Exception):  # any type, because torch's internals raise it
         from torch._dynamo.backends import registry
 
         if not entry_points(group="torch_dynamo_backends", name=NAME):

@@ -19,7 +19,7 @@ struct LogarithmInSegments {
   // Returns the value at -|x|, scaled by 2^guard.
   FASTACT_INLINE static float guarded(const Segment& segment, float x) {
     const float size = clamp_magnitude(x, kLogisticEnd<float>);
-    return decaying(in_segment(segment, size), reduce_in_pieces(size));
+    return decaying(segment_value(segment, size), reduce_in_pieces(size));
   }
 };
 

@@ -8,7 +8,7 @@ namespace fastact {
 
 // (1 - a / (1 + e^-a)) / (1 + e^a), to 2^-26.9.
 inline constexpr FullTable<48, 10> kSiluSlopeSegments = {
-    Reflection::kOfOne,
+    Reflection::kSumIsOne,
     0x1.b4p+6f,
     {0x1.6b851ep-1f, -0x1.2f1aap-8f, 0x1.434c06p-16f},
     {0x1.a14a66p-2f, 0x1.474974p+0f, 0x1.723a5cp+1f, 0x1.288344p+2f,

@@ -58,11 +58,11 @@ def program(path, text):
     return path
 
 
-def set_up(folder, tools, **environment):
+def set_up(folder, tools, torch="2.15.0", **environment):
     """Runs setup.sh, and returns its one line on stderr."""
     where = {"PATH": str(tools), "PYTHON": sys.executable, "HOME": str(folder)} | environment
     done = subprocess.run(
-        [SETUP, folder / "venv", "2.15.0"],
+        [SETUP, folder / "venv", torch],
         env={name: str(value) for name, value in where.items()},
         capture_output=True,
         text=True,
@@ -80,12 +80,14 @@ def test_no_compiler(tmp_path, tools):
 
 
 def test_no_python(tmp_path, tools):
-    needed = "setup: python3 (3.10 or newer) is needed, but "
+    needed = "setup: python3 (3.11 or newer) is needed, but "
     broken = program(tmp_path / "broken", "#!/bin/sh\nexit 1\n")
-    another = "make PYTHON=... names another."
+    another = "to use another, run: make PYTHON=/path/to/python3"
     assert set_up(tmp_path, tools, PYTHON=broken) == f"{needed}{broken} does not run; {another}"
     line = set_up(tmp_path, tools, PYTHON="python9")
     assert line == f"{needed}'python9' was not found; {another}"
+    line = set_up(tmp_path, tools, torch="2.14.1", PYTHON="python9")
+    assert line == f"{needed.replace('3.11', '3.10')}'python9' was not found; {another}"
 
 
 def test_a_disk_without_room_is_told_of_before_anything_is_downloaded(tmp_path, tools):
@@ -95,7 +97,7 @@ def test_a_disk_without_room_is_told_of_before_anything_is_downloaded(tmp_path, 
     venv = tmp_path / "venv"
     assert set_up(tmp_path, tools) == (
         f"setup: the disk has 1234 MB free at {venv}, but the environment takes 5.7 GB; "
-        "make room, or make VENV=... elsewhere."
+        "free some space, or put the environment elsewhere: make VENV=/path"
     )
     assert not venv.exists()
 
@@ -105,7 +107,7 @@ def test_a_disk_without_room_is_told_of_before_anything_is_downloaded(tmp_path, 
     (
         ("ERROR: Could not install packages: [Errno 28] No space left on device\n\n",
          "the disk is full; the environment takes 5.7 GB, and 0.5 GB more with nvcc; "
-         "make room, and call it again."),
+         "free some space, and run the command again."),
         ("WARNING: Retrying after NewConnectionError('...')\nERROR: No matching distribution\n",
          "the Python package index cannot be reached; is the network up?"),
         ("ERROR: one\nERROR: No matching distribution found for torch==2.15.0\nmore\n",

@@ -38,7 +38,7 @@ case $CUDA in
     if has_gpu; then
       settings+=(-DFASTACT_WITH_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
     else
-      without_cuda="this machine has no NVIDIA GPU; CUDA=all builds for GPUs all the same"
+      without_cuda="this machine has no NVIDIA GPU; to build it anyway, set CUDA=all"
     fi ;;
   native)
     has_gpu || { echo "build: expected an NVIDIA GPU for CUDA=native, but this machine has none." >&2; exit 1; }

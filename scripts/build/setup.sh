@@ -27,15 +27,20 @@ fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # --- requirements -------------------------------------------------------------------------------
 runs() { "$venv/bin/python" -c '' 2>/dev/null; }
+# The oldest Python that may be used. An existing environment may contain any supported torch.
+oldest=3.10
 if runs; then
   python=$venv/bin/python
+elif [[ $torch == 2.15.* ]]; then
+  oldest=3.11
 fi
+another="to use another, run: make PYTHON=/path/to/python3"
 command -v "$python" >/dev/null ||
-  fail "python3 (3.10 or newer) is needed, but '$python' was not found; make PYTHON=... names another."
+  fail "python3 ($oldest or newer) is needed, but '$python' was not found; $another"
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') ||
-  fail "python3 (3.10 or newer) is needed, but $python does not run; make PYTHON=... names another."
+  fail "python3 ($oldest or newer) is needed, but $python does not run; $another"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
-  fail "Python 3.10 or newer is needed, but $python is $version; make PYTHON=... names another."
+  fail "Python $oldest or newer is needed, but $python is $version; $another"
 
 compiler=${CXX:-}
 if [[ -z $compiler ]]; then
@@ -61,14 +66,14 @@ if ! runs; then
   "$python" -c 'import venv, ensurepip' 2>/dev/null ||
     fail "$python has no venv module; on Debian and Ubuntu: apt install python3-venv."
   if [[ $torch == 2.15.* && $version == 3.10 ]]; then
-    fail "torch $torch needs Python 3.11 or newer, but $python is 3.10; use make TORCH=2.14.1 or make PYTHON=..."
+    fail "torch $torch needs Python 3.11 or newer, but $python is 3.10; run make TORCH=2.14.1, or make PYTHON=/path/to/python3"
   fi
   mkdir -p "$venv"
   # Checked before gigabytes are downloaded.
   free=$(df -Pk "$venv" | awk 'NR == 2 { print $4 }')
   if ((free < 5700000)); then
     rmdir "$venv" 2>/dev/null || true
-    fail "the disk has $((free / 1000)) MB free at $venv, but the environment takes 5.7 GB; make room, or make VENV=... elsewhere."
+    fail "the disk has $((free / 1000)) MB free at $venv, but the environment takes 5.7 GB; free some space, or put the environment elsewhere: make VENV=/path"
   fi
   say "making $venv with Python $version"
   touch "$made"
@@ -98,7 +103,7 @@ pip_install() {
   { log=$("$venv/bin/python" -m pip install --disable-pip-version-check --no-compile "$@" 2>&1 | tee >(cat >&3)); } 3>&1 &&
     return
   if [[ $log == *"No space left on device"* ]]; then
-    fail "the disk is full; the environment takes 5.7 GB, and 0.5 GB more with nvcc; make room, and call it again."
+    fail "the disk is full; the environment takes 5.7 GB, and 0.5 GB more with nvcc; free some space, and run the command again."
   fi
   if [[ $log =~ NewConnectionError|ConnectTimeout|NameResolution|"Temporary failure"|"Network is unreachable"|ProxyError|"Could not fetch URL" ]]; then
     fail "the Python package index cannot be reached; is the network up?"

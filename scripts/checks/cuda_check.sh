@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles GPU code on a machine without a GPU: every form of every activation as PTX, the kernels of gelu, which have
-# tables of segments, and the tests that need a GPU. An interpreter runs the PTX, and its results are compared with those
-# of the library that FASTACT_LIBRARY names.
+# Compiles GPU code on a machine without a GPU: the formulas that Inductor's kernels contain as PTX, the kernels of
+# gelu, which have tables of segments, and the tests that need a GPU. An interpreter runs the PTX, and its results are
+# compared with those of the library that FASTACT_LIBRARY names.
 #
 #   scripts/checks/cuda_check.sh BUILD     (from the environment: what scripts/build/build.sh reads, and WERROR)
 set -euo pipefail

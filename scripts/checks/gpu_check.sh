@@ -121,7 +121,7 @@ import sys
 try:
     import torch
 except ImportError:
-    sys.exit("gpu-check: this Python has no torch; PYTHON=... names another.")
+    sys.exit("gpu-check: this Python has no torch; to use another, set PYTHON=/path/to/python3")
 if not torch.cuda.is_available():
     sys.exit(f"gpu-check: torch {torch.__version__} finds no GPU on this machine.")
 name = torch.cuda.get_device_name()

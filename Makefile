@@ -165,7 +165,7 @@ exercises:  ## do the exercises of CONTRIBUTING in a copy of the tree; CUDA=90-r
 	$(STEP) "exercises" python scripts/checks/exercises.py --jobs $(JOBS) $(if $(GPU_CODE),--cuda "$(CUDA)")
 
 cuda-check: CUDA := 90-real
-cuda-check:  ## compile GPU code without a GPU, and run every form as PTX in an interpreter
+cuda-check:  ## compile GPU code without a GPU, and run Inductor's formulas as PTX in an interpreter
 	@scripts/checks/cuda_check.sh $(BUILD)/cuda-check
 
 bench:  ## measure FastAct, PyTorch and a copy; ARGS="--quick --op selu" for a part

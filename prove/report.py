@@ -36,6 +36,7 @@ FIGURES = ROOT / "docs" / "accuracy"
 WIDTH = 120
 RECORD = FIGURES / "results.json"
 PRELU = [(f"prelu{form.name}", form.order) for form in prelu.FORMS]
+ORDER_WORDS = ("value", "first derivative", "second derivative", "third derivative")
 
 
 def write(results: Path) -> int:
@@ -136,29 +137,35 @@ INTRODUCTION = """\
 # Accuracy
 
 `make report` writes this page and its figures from the results of `make prove`, which are stored in
-[results.json](accuracy/results.json). Errors are in ULP, units in the last place of the exact
-value, with an incoming gradient of 1. A result is misrounded if it is not the number nearest to the
-exact one; its error is then above 0.5 ULP. The exact values never come from FastAct's own formulas.
-They come from enclosures, which are values with error bounds in wider arithmetic, and from MPFR
-where an enclosure leaves two possible results.
+[results.json](accuracy/results.json). Errors are in ULP (units in the last place of the exact
+value). Errors of derivatives are measured with an incoming gradient of 1. A result is misrounded if
+it is not the number nearest to the exact one; its error is then above 0.5 ULP. The exact values
+never come from FastAct's own formulas. They come from MPFR, or from enclosures. An enclosure is a
+value that is computed in wider arithmetic, with a bound on its error. If an enclosure leaves two
+possible results, MPFR decides.
 
 ## What is promised, and what is tested
+
+FastAct's accuracy contract consists of the bounds below, and of rules for infinities, NaN,
+subnormal numbers and the sign of zero. [Each operator's page](reference/operators.md) lists its
+bounds, and plots its error against x.
 
 With default parameters, every value and derivative in bfloat16 and float16 is correctly rounded,
 and so is each float32 value of SELU, ELU, CELU and of [some activations without an
 exponential](faq.md#why-are-float32-results-not-all-correctly-rounded). The other float32 values are
-within 2 ULP, the first three derivatives within {float32}. In float64 values are within
-1.5 ULP, the first three derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish).
-Where a float64 derivative's terms cancel, its bound is the same number, but in ULP of 1/16.
-With other finite parameters, bounds below 0.51 ULP become 0.51 (float32 Softplus: 2), and float64's
-bounds double. The in-place gradients of SELU, ELU, CELU and Leaky ReLU are [less
-exact](explanation/computation.md#how-accurate). [Each operator's page](reference/operators.md)
-lists its bounds, and plots its error against x. The contract consists of these bounds and of rules
-for infinities, NaN, subnormal numbers and the sign of zero.
+within 2 ULP, the first three derivatives within {float32}. In float64 values are within 1.5 ULP,
+the first three derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish). Near a
+zero of some float64 derivatives, terms cancel. If such a derivative is below 1/16 and |x| < 10, its
+error is measured in ULP of the number 1/16, not of the exact value. The bound is the same number.
+
+With other finite parameters, the bounds of float64 double. In the other types, bounds below 0.51
+ULP become 0.51 ULP, and the bound of float32 Softplus values becomes 2 ULP. The in-place gradients
+of SELU, ELU, CELU and Leaky ReLU are [less exact](explanation/computation.md#how-accurate).
 
 `make prove` tests every activation in every dtype to the third derivative, and `prelu` to the
-second. It covers all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27
-inputs of float64 and of float32's f'''. The recorded runs used smaller samples: [what is not
+second. For the 16-bit types it tests all inputs. For float32 it tests all inputs up to the second
+derivative (f''), and 2^27 fixed inputs for the third. For float64 it tests 2^27 fixed inputs, and
+for `prelu` 2^27 fixed sets of operands. The recorded runs used smaller samples: [what is not
 proven](#what-is-not-proven) lists their sizes and what the record lacks. To run a part of the
 proof: `make prove ARGS="--op selu --dtype float32 --device cuda"`.
 """
@@ -171,9 +178,9 @@ CLOSING = """\
 
 
 def unproven(found):
-    """Returns one line for the types and derivatives that were not tried, and one for those of
-    which only a sample of the inputs was tried."""
-    lacking, samples = [], []
+    """Returns a line for the types and derivatives of which only a sample of the inputs was tried,
+    and a line for each derivative of operators that was not tried."""
+    lacking, samples = {}, []
     for dtype in DTYPES:
         for order, form in ORDERS.items():
             name = f"{dtype_name(dtype)} {form}"
@@ -182,14 +189,29 @@ def unproven(found):
             missing = [op for op, state in zip(wanted, states) if state is None]
             if missing:
                 every = len(missing) == len(wanted)
-                lacking.append(f"{name}: {'all' if every else ', '.join(missing)}")
+                ops = "all operators" if every else listed([in_words(op) for op in missing])
+                lacking.setdefault((ORDER_WORDS[order], ops), []).append(dtype_name(dtype))
             tried = [state["inputs"] for state in states if state is not None]
             if tried and (dtype == torch.float64 or dtype_name(dtype) == "float32" and order == 3):
                 samples.append(f"{name} 2^{min(tried).bit_length() - 1}")
     lines = [f"- Tested on a sample of at least this many inputs: {', '.join(samples)}."] * bool(
         samples
     )
-    return lines + [f"- Not in the record: {'; '.join(lacking)}."] * bool(lacking)
+    return lines + [
+        f"- The record lacks the {form} of {ops} in {listed(dtypes)}."
+        for (form, ops), dtypes in lacking.items()
+    ]
+
+
+def listed(words):
+    """Returns words as a list in a sentence: "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def in_words(op):
+    """Returns the name of an operator, such as "prelu by input", in the words of the page."""
+    name, by, operand = op.partition(" by ")
+    return f"`{name}`" + (f" with respect to {operand}" if by else "")
 
 
 def largest(found, dtype, order, name="fastact"):
@@ -256,8 +278,8 @@ def sections(found):
             f"The largest error among all 2^32 inputs is {ends[0]} ULP of a value and {ends[1]} "
             "ULP "
             f"of a first derivative. PyTorch's is above 100 ULP in {theirs} of the "
-            f"{2 * len(defaults)} "
-            "cases, because its formulas cancel in a tail or underflow too early.",
+            f"{2 * len(defaults)} cases ({len(defaults)} activations, value and first derivative), "
+            "because its formulas cancel in a tail or underflow too early.",
         )
     small = [
         found[op, d, k] for op in defaults for d in SMALL for k in (0, 1) if (op, d, k) in found

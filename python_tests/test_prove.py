@@ -504,8 +504,11 @@ def test_the_report_says_what_it_lacks(report_to):
     text = " ".join((report_to / "accuracy.md").read_text().split())
     assert "3 combinations of activation, parameters, dtype and derivative" in text
     assert "8,590,000,128 inputs in all. The contract holds for every one." in text
-    assert f"bfloat16 f: {OPERATORS[1].id}" in text and "float16 f: all" in text
-    assert "float32 f''': all" in text and "prelu by weight" in text
+    assert f"lacks the value of `{OPERATORS[1].id}`, " in text
+    assert "and `prelu` in float32 and bfloat16." in text
+    assert "lacks the value of all operators in float64 and float16." in text
+    assert "and `prelu` with respect to weight in float32." in text
+    assert "third derivative of all operators in float32, float64, bfloat16 and float16." in text
     assert "## float32" not in text  # because most activations have no results
     assert (report_to / "figures" / f"{act.id}.svg").exists()
 

@@ -19,6 +19,7 @@ import operator_pages  # noqa: E402
 
 import fastact  # noqa: E402  isort: skip
 from fastact import _verify  # noqa: E402  isort: skip
+from fastact._digests.inputs import SAMPLE  # noqa: E402  isort: skip
 from fastact._fusion import policy  # noqa: E402  isort: skip
 
 
@@ -62,8 +63,8 @@ def test_bounds_are_those_of_the_contracts():
 
 def test_other_parameters_have_the_bounds_that_are_said():
     sentence = (
-        "With other finite parameters, bounds below 0.51 ULP become 0.51 (float32 Softplus: 2), "
-        "and float64's bounds double."
+        "With other finite parameters, the bounds of float64 double. In the other types, bounds "
+        "below 0.51 ULP become 0.51 ULP, and the bound of float32 Softplus values becomes 2 ULP."
     )
     assert sentence in words("docs/accuracy.md")
     for act in ACTIVATIONS:
@@ -127,9 +128,11 @@ def test_make_prove_tries_what_is_said():
     text = words("docs/accuracy.md")
     derivatives = ("first", "second", "third")
     assert f"in every dtype to the {derivatives[TOP_ORDER - 1]} derivative" in text
-    assert (
-        "all inputs of the 16-bit types and of float32 to f'', and a fixed sample of 2^27" in text
-    )
+    assert "For the 16-bit types it tests all inputs." in text
+    up_to = derivatives[TOP_ORDER - 2]
+    assert f"For float32 it tests all inputs up to the {up_to} derivative (f'')" in text
+    assert f"and 2^{SAMPLE} fixed inputs for the {derivatives[TOP_ORDER - 1]}. For" in text
+    assert f"For float64 it tests 2^{SAMPLE} fixed inputs" in text
 
 
 def headers_with(pattern):

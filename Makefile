@@ -66,7 +66,7 @@ VENV_OF = $(if $(filter $(1),$(DEFAULT_TORCH)),.venv,.venv-$(1))
 GPU_CODE = $(filter-out auto off native,$(CUDA))
 # Runs the Python tests that are $(1), such as "not slow". A second torch tests only what depends on torch, with every
 # value of each parameter instead of every pair of values.
-PYTEST = env OMP_WAIT_POLICY=passive python -m pytest python_tests -rs -n $(JOBS) --dist loadgroup \
+PYTEST = env OMP_WAIT_POLICY=passive python -m pytest python_tests -rs -n $(JOBS) --maxschedchunk 1 \
   -m "$(1)$(if $(KERNELS), and not kernels and not newest)" $(if $(KERNELS),--strength 1)
 
 .PHONY: help setup build install demo test test-slow sanitize fuzz prove digests docs report release wheel wheel-check \

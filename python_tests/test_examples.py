@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from torch import nn
 
 from op_table import OPERATORS
@@ -286,20 +287,23 @@ def test_override_of_a_server(prefix):
 
 # --- digits ---
 
-# One process runs these tests, because each process would run the demo again.
-digits = pytest.mark.xdist_group("digits")
-
 
 @pytest.fixture(scope="session")
-def demo(prefix, tmp_path_factory):
-    """Runs the demo with short training. Returns its output, its archives and its app. Uses two
-    threads and batches of 90, because the app's defaults are one thread and batches of 64."""
-    folder = tmp_path_factory.mktemp("digits")
-    done = python(
-        *(EXAMPLES / "digits" / "demo.py", "--prefix", prefix, "--build-dir", folder),
-        *("--epochs", 4, "--threads", 2, "--batch", 90),
-    )
-    return done.stdout, folder / "archives", folder / "app" / "digits"
+def demo(prefix, tmp_path_factory, worker_id):
+    """Runs the demo with short training, once for all processes of pytest-xdist. Returns its
+    output, its archives and its app. Uses two threads and batches of 90, because the app's defaults
+    are one thread and batches of 64."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder if worker_id == "master" else folder.parent) / "digits"
+    output = folder / "output.txt"
+    with FileLock(f"{folder}.lock"):
+        if not output.exists():
+            done = python(
+                *(EXAMPLES / "digits" / "demo.py", "--prefix", prefix, "--build-dir", folder),
+                *("--epochs", 4, "--threads", 2, "--batch", 90),
+            )
+            output.write_text(done.stdout)
+    return output.read_text(), folder / "archives", folder / "app" / "digits"
 
 
 def table_rows(printed):
@@ -311,7 +315,6 @@ def table_rows(printed):
     return row.findall(printed)
 
 
-@digits
 def test_digits_demo(demo):
     printed, _, _ = demo
     rows = table_rows(printed)
@@ -323,7 +326,6 @@ def test_digits_demo(demo):
         assert min(float(ours), float(theirs)) > 0
 
 
-@digits
 def test_digits_demo_with_an_override(demo):
     """With the override, the archives of PyTorch's operators give FastAct's logits."""
     printed, _, _ = demo
@@ -339,13 +341,11 @@ def test_digits_demo_with_an_override(demo):
     assert all(float(accuracy) > 93 for r in rows for accuracy in r[1:3])
 
 
-@digits
 def test_digits_demo_runs_on_the_gpu_too(demo, cuda):
     printed, _, _ = demo
     assert [row[0] for row in table_rows(printed) if row[1] == "cuda"] == ["selu", "relu"]
 
 
-@digits
 def test_digits_app_flags(demo):
     _, archives, app = demo
     printed = run(
@@ -360,7 +360,6 @@ def test_digits_app_flags(demo):
     assert "Python ran batches of 90" in printed
 
 
-@digits
 def test_digits_app_help(demo):
     _, _, app = demo
     done = run(app, "--help")
@@ -419,7 +418,6 @@ def wrong_files(demo, tmp_path_factory):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-@digits
 def test_digits_app_errors(demo, wrong_files, flags, words):
     _, archives, app = demo
     places = {
@@ -434,7 +432,6 @@ def test_digits_app_errors(demo, wrong_files, flags, words):
     assert_one_sentence(done, "digits: ", *words)
 
 
-@digits
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_digits_without_gpu(demo, prefix):
     _, archives, app = demo

@@ -9,6 +9,9 @@ from _timing import CpuClock, CudaClock, in_turn, slower
 from cells import Cell, label
 from contestants import NAMES, contestants
 
+# Ratios this close to 1 count as equal.
+EQUAL = 0.02
+
 COLUMNS = (
     f"{'':44}{'median':>10} {'10..90 %':>21} {'GB/s':>8} {'of copy':>8}"
     f" {'PyTorch':>8} {'compile':>8} {'plain':>8}"
@@ -63,6 +66,12 @@ def ratio(cell: dict, name: str) -> float | None:
     """Returns a contestant's time divided by FastAct's: above 1 if FastAct is faster."""
     times = cell["times"]
     return times[name]["median"] / times["fastact"]["median"] if name in times else None
+
+
+def faster_and_slower(cells: list[dict]) -> tuple[int, int]:
+    """Returns in how many cells FastAct is faster and slower than PyTorch, by the medians."""
+    ratios = [ratio(cell, "pytorch") for cell in cells]
+    return sum(r > 1 + EQUAL for r in ratios), sum(r < 1 - EQUAL for r in ratios)
 
 
 def loses(cell: dict) -> bool:

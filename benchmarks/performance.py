@@ -11,27 +11,27 @@ import proven
 import readme
 import stored
 from cells import size_name
-from measure import loses, ratio
+from measure import EQUAL, faster_and_slower, loses, ratio
+from op_table import OPERATORS
 from overhead import ELEMENTS
 from overhead import ratio as call_ratio
 from pages import README, put_between_markers
 
 COMMAND = "make report"
 KINDS = {"gpu": "GPU", "avx512": "CPU with AVX-512", "avx2": "CPU with AVX2"}
-# A ratio this close to 1 counts as equal.
-EQUAL = 0.02
 LONGEST_TABLE = 36  # rows
 WIDTH = 120
 
-INTRODUCTION = """\
-# Performance
-
-A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. Samples are interleaved,
-one per implementation per round; ratios are of medians, and the spread of the samples is the range
-from the 10th to the 90th percentile. GPU times are taken between two CUDA events, with no operand
-in the L2 cache. CPU runs use a warm cache. `python -m fastact bench` compares the speed on your
-machine in a minute.
-"""
+INTRODUCTION = [
+    "# Performance",
+    "",
+    "A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. Each round takes "
+    "one sample of every implementation. A ratio compares medians. The spread is the range from "
+    f"the 10th to the 90th percentile. Differences of up to {100 * EQUAL:g} % count as equal. GPU "
+    "times are taken between two CUDA events, with no operand in the L2 cache. CPU runs use a warm "
+    "cache. `python -m fastact bench` compares the speed on your machine in a minute.",
+    "",
+]
 CLOSING = f"`{COMMAND}` writes this page and its figures from the JSON files that are linked above."
 
 
@@ -72,7 +72,7 @@ def drawings(found: stored.Stored, docs: Path) -> dict:
 
 def text_of(found: stored.Stored) -> str:
     parts = [*networks(found), *operators(found), *losses(found), *compiled(found), *calls(found)]
-    return "\n".join([INTRODUCTION, *map(wrapped, parts), CLOSING, ""])
+    return "\n".join([*map(wrapped, [*INTRODUCTION, *parts]), CLOSING, ""])
 
 
 def wrapped(line: str) -> str:
@@ -164,18 +164,22 @@ def table_of_networks(rows: list[dict], batch: int) -> list[str]:
 
 
 def spread_of_networks(rows: list[dict]) -> str:
-    """Says how far the samples spread, and for which networks the spreads of eager PyTorch and of
-    FastAct overlap."""
+    """Says how wide the spreads are, and in how many networks those of eager PyTorch and FastAct
+    overlap."""
     times = [time for row in rows for time in row["times"].values()]
     farthest = max(abs(t[end] / t["median"] - 1) for t in times for end in ("low", "high"))
     pairs = [(row["times"]["PyTorch"], row["times"].get("fuse_")) for row in rows]
     pairs = [(eager, ours) for eager, ours in pairs if ours]
     common = sum(a["low"] <= b["high"] and b["low"] <= a["high"] for a, b in pairs)
-    text = f"The spreads reach {100 * farthest:.1f} % from the median. "
+    text = f"The spreads are within {100 * farthest:.1f} % of the median. "
+    text += "Those of eager PyTorch and FastAct "
     if common == 0:
-        return text + "In every network, those of eager PyTorch and FastAct are separate."
-    text += f"Those of eager PyTorch and FastAct overlap in {common} of {len(pairs)} networks, so "
-    return text + "the ratios of these may be noise."
+        return text + "do not overlap in any network."
+    if common == len(pairs):
+        return text + "overlap in all networks, so these ratios may be noise."
+    return (
+        text + f"overlap in {common} of {len(pairs)} networks, so the ratios of these may be noise."
+    )
 
 
 # ---- Operators
@@ -187,9 +191,11 @@ def operators(found: stored.Stored) -> list[str]:
     lines = [
         "## Operators",
         "",
-        "Each count below compares medians at one size; CPUs use one thread. [Losses](#losses) "
-        "covers more sizes and numbers of threads, but omits differences within the spread, so its "
-        "entries do not match these counts.",
+        "Each count below compares medians at one size; CPUs use one thread. These counts include "
+        "differences that are within the spread. The table of [losses](#losses) omits those, but "
+        "covers more sizes and thread counts, so the numbers differ. PyTorch's backward passes of "
+        f"{listed(list(BY_AUTOGRAD.values()))} are timed through autograd, so their times include "
+        "a forward pass. The largest ratios below leave them out.",
         "",
     ]
     for kind, name in KINDS.items():
@@ -198,26 +204,33 @@ def operators(found: stored.Stored) -> list[str]:
     return lines
 
 
+BY_AUTOGRAD = {act.id: f"`{act.name}`" for act in OPERATORS if act.is_backward_by_autograd}
+
+
+def times_a_forward_pass(cell: dict) -> bool:
+    """Returns whether PyTorch's time of a backward pass includes a forward pass."""
+    return cell["form"] == "backward" and cell["op"] in BY_AUTOGRAD
+
+
 def operators_of(kind: str, name: str, result: dict) -> list[str]:
     where = result["machine"]
     shown = plots.shown_cells(result)
-    ratios = [ratio(cell, "pytorch") for cell in shown]
-    faster, slower = (
-        sum(r > 1 + EQUAL for r in ratios),
-        sum(r < 1 - EQUAL for r in ratios),
-    )
-    best = max(shown, key=lambda cell: ratio(cell, "pytorch"))
+    faster, slower = faster_and_slower(shown)
+    comparable = [cell for cell in shown if not times_a_forward_pass(cell)]
+    best = max(comparable, key=lambda cell: ratio(cell, "pytorch"))
     copies = [] if where["device"] == "cpu" else beside_the_copy(shown)
     summary = (
         f"Of the figure's {len(shown)} combinations of operator, dtype and direction, FastAct is "
-        f"faster in {faster} and slower in {slower}; differences of up to {100 * EQUAL:g} % do not "
-        f"count. The largest ratio is {ratio(best, 'pytorch'):.1f} ({label(best)})."
+        f"faster in {faster} and slower in {slower}. The largest ratio is "
+        f"{ratio(best, 'pytorch'):.1f} ({label(best)})."
     )
     command = command_of(result)
     info = where["build_info"]
     machine = f"{where['name']}, CUDA {where['cuda']}" if where["device"] == "cuda" else (
         f"{where['name']}, a machine of {where['cores']} threads, measured with one thread"
     )  # fmt: skip
+    if where["isa"] == "avx2":
+        machine += "; FastAct, PyTorch, MKL and oneDNN restricted to AVX2"
     elements = size_name(shown[0]["elements"])
     return [
         f"### {name}",
@@ -304,11 +317,13 @@ def losses(found: stored.Stored) -> list[str]:
     lines = [
         "## Losses",
         "",
-        "The table lists every operator that is slower than PyTorch's, by more than 2 % and by "
-        "more than the spread of the samples, with its smallest ratio. It covers "
-        f"{' and '.join(dtypes)} at these sizes and thread counts: {'; '.join(extents)}. In most "
-        "cases, either PyTorch does less work, at the price of a larger error (last column), or "
-        "the operator is so cheap that canonicalizing NaN is a noticeable share of it.",
+        f"The table lists each operator that is slower than PyTorch's by more than "
+        f"{100 * EQUAL:g} % and by more than the spread, in {' and '.join(dtypes)}. It does not "
+        "cover [compiled code](#torchcompile). Each entry is the smallest ratio over these sizes "
+        f"and thread counts: {'; '.join(extents)}. In most cases, PyTorch does less work at the "
+        "price of a larger error (last column), or the operator is so cheap that canonicalizing "
+        "NaN is a noticeable share of it. Where PyTorch's error is small, as for `tanh`, FastAct's "
+        "formula needs more instructions.",
         "",
     ]
     if not keys:
@@ -344,9 +359,10 @@ def compiled(found: stored.Stored) -> list[str]:
     lines = [
         "## torch.compile",
         "",
-        "An activation compiled together with one neighbour: `residual` means f(a) + b, `gate` "
-        "f(a) * b, `sum` the sum of each row of f(a). "
-        "Both sides are compiled by Inductor, which takes FastAct's formulas into its kernels.",
+        "Inductor compiles an activation f together with one other operation: `residual` is "
+        "f(a) + b, `gate` is f(a) * b, and `sum` is the sum of each row of f(a). `alone` is f(a). "
+        "Inductor inlines FastAct's formulas into its kernels, except in `alone` on a GPU, where "
+        "it calls FastAct's kernel.",
         "",
     ]
     for kind, result in found.compiled.items():
@@ -383,10 +399,11 @@ def calls(found: stored.Stored) -> list[str]:
         "## The cost of a call",
         "",
         f"Nanoseconds per call on {ELEMENTS} elements, the minimum of many rounds, for FastAct and "
-        "for PyTorch through the same API. On a GPU this is launch overhead only. In Python, "
-        "FastAct and PyTorch are called through `torch.ops`. The column `torch.selu` is PyTorch's "
-        "own Python binding, which takes less time than `torch.ops`. The data also contain `relu`, "
-        "and calls from TorchScript. PyTorch's `selu` dispatches twice, because it calls `elu`.",
+        "for PyTorch through the same API. On a GPU these times include the launch, but not the "
+        "kernel's execution. In Python, FastAct and PyTorch are called through `torch.ops`. The "
+        "column `torch.selu` is PyTorch's own Python binding, which takes less time than "
+        "`torch.ops`. The data also contain `relu`, and calls from TorchScript. PyTorch's `selu` "
+        "dispatches twice, because it calls `elu`.",
         "",
     ]
     rows: dict[tuple, list[str]] = {}

@@ -7,9 +7,11 @@ import plots
 import proven
 import stored
 from cells import SIXTEEN_BITS, size_name
-from measure import ratio
+from measure import faster_and_slower, ratio
 from op_table import OPERATORS
+from support import REPOSITORY
 
+DIGESTS = REPOSITORY / "prove" / "digests.json"
 # The networks in README, by their names in torchvision.
 IN_README = {"resnet50": "ResNet-50", "efficientnet_b0": "EfficientNet-B0"}
 
@@ -35,16 +37,28 @@ def bits(docs: Path) -> tuple[str, str] | None:
     gpus = {run["machine"] for run in runs if run["instruction_set"] == "CUDA"}
     capabilities = sorted({gpu.rpartition("(")[2].rstrip(")") for gpu in gpus})
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
-    sample = "a fixed sample of 1/256 of the inputs" if newest["of"] == "part" else "all inputs"
+    inputs = "a fixed sample of 1/256 of each input set" if newest["of"] == "part" else "all inputs"
+    machines = (
+        f"{len(sets)} CPU instruction sets and {len(gpus)} GPUs of compute capability "
+        f"{listed(capabilities)}"
+    )
     return (
         "Same bits",
-        "on CPUs and GPUs and at any tensor length; under Inductor (`torch.compile`), in float32 "
-        "and float64 only ([what is covered](docs/explanation/bits.md#what-is-covered)); "
-        f"we hashed {newest['results'] / 1e9:.1f} billion results ({sample}): all "
-        f"{newest['digests']:,} hashes are the same on [{len(sets)} CPU instruction sets and "
-        f"{len(gpus)} GPUs of compute capability {listed(capabilities)}](docs/digests.md); "
-        "`python -m fastact verify` checks your machine",
+        "In eager mode: all four dtypes. Under Inductor (`torch.compile`): float32 and float64, "
+        "and 16-bit operators that are not fused with others "
+        "([what is covered](docs/explanation/bits.md#what-is-covered)). "
+        f"On each of [{machines}](docs/digests.md), we computed {newest['digests']:,} digests "
+        f"(hashes) over {newest['results'] / 1e9:.1f} billion results, from {inputs}. All digests "
+        f"agree. `python -m fastact verify` compares {verified_digests()} of them on your machine.",
     )
+
+
+def verified_digests() -> int:
+    """Returns the number of digests that `python -m fastact verify` compares: those without random
+    parameters."""
+    rows = json.loads(DIGESTS.read_text()).items()
+    forms = [forms for id, dtypes in rows if not id.endswith("-drawn") for forms in dtypes.values()]
+    return sum(map(len, forms))
 
 
 def accurate() -> tuple[str, str]:
@@ -63,9 +77,10 @@ def accurate() -> tuple[str, str]:
     rounded = f"misrounded {small} times" if small else "correctly rounded"
     return (
         "Accurate",
-        f"16-bit values are {rounded}, float32 values are within {value:.2f} ULP for all 4.3 "
-        f"billion inputs; PyTorch's GELU is off by {gelu / 1e6:.0f} million ULP in its negative "
-        "tail, where it returns 0 instead of a tiny number ([proof](docs/accuracy.md))",
+        f"16-bit values are {rounded}. float32 values are within {value:.2f} ULP for all 4.3 "
+        f"billion inputs. PyTorch's float32 GELU is off by {gelu / 1e6:.0f} million ULP in its "
+        "negative tail: it returns 0 instead of a number below 1e-6 in magnitude "
+        "([proof](docs/accuracy.md)).",
     )
 
 
@@ -73,7 +88,8 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     if "gpu" not in found.operators or "gpu" not in found.networks:
         return None
     result = found.operators["gpu"]
-    cells = [c for c in plots.shown_cells(result) if c["dtype"] == "bfloat16"]
+    cells = plots.shown_cells(result)
+    equal = len(cells) - sum(faster_and_slower(cells))
     copies = [ratio(cell, "copy") for cell in cells]
     gains = [
         f"{plots.gain(row):.2f} ({IN_README[row['network']]})"
@@ -82,11 +98,14 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     ]
     return (
         "Fast",
-        f"on an {result['machine']['name']}, bfloat16 activations of "
+        f"On an {result['machine']['name']}, activations and gradients of "
         f"{size_name(cells[0]['elements'])} elements run at {min(copies):.2f} to {max(copies):.2f} "
-        "of a memory copy's speed. With `fastact.fuse_(model)`, bfloat16 inference runs at "
+        f"of a memory copy's speed ({listed(list(plots.DTYPES))}). PyTorch is as fast in {equal} "
+        f"of the {len(cells)} combinations of operator, dtype and direction. With "
+        "`fastact.fuse_(model)`, bfloat16 inference runs at "
         f"{listed(gains)} times the speed of eager PyTorch, mostly because batch norms are "
-        "fused ([all results](docs/performance.md), [slower cases](docs/performance.md#losses))",
+        "fused. We did not compare with batch norms that are folded into the convolutions "
+        "([all results](docs/performance.md), [slower cases](docs/performance.md#losses)).",
     )
 
 
@@ -95,5 +114,5 @@ def integrated() -> tuple[str, str]:
         "Integrated",
         f"{len(OPERATORS) + 1} activations, derivatives of any order, `torch.func`, "
         "`torch.compile`, TorchScript, AOTInductor, DTensor, C++ "
-        "([reference](docs/reference/index.md))",
+        "([reference](docs/reference/index.md)).",
     )

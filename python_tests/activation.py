@@ -64,6 +64,8 @@ class Activation:
     # Whether these are made of several operators: right in value, but not in versions, and not in
     # the strides of dimensions of size 1.
     is_composed: bool = field(default=False, kw_only=True)
+    # Whether aten_backward also runs a forward pass, because it goes through autograd.
+    is_backward_by_autograd: bool = field(default=False, kw_only=True)
     saves: str  # "input" or "result": what the functional form keeps for backward
     # The derivative operators take the result, as `output`, as ATen's tanh_backward does. Then
     # derivative(m, y, k) for k > 0 is a function of it: d^(k - 1)(y) for d(y) = f'(f^-1(y)).
@@ -220,6 +222,7 @@ def composed(aten, backward=None):
         "aten_out": out,
         "aten_backward": backward or through_autograd,
         "is_composed": True,
+        "is_backward_by_autograd": backward is None,
     }
 
 

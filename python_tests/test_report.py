@@ -133,7 +133,7 @@ def test_the_page_shows_every_kind_of_result(written):
     assert "| resnet50 | 46.9 | 39.1 | 31.2 | 1.50 | 1.25 |" in page
     # What is not fused takes PyTorch's time.
     assert "| vit_b_16 | 46.9 | 39.1 | 46.9 | 1.00 | 0.83 |" in page
-    assert f"FastAct is faster in {4 * len(NAMES)} and slower in 0;" in page
+    assert f"FastAct is faster in {4 * len(NAMES)} and slower in 0." in page
     assert "GPU 2^20 elements; CPU with AVX2 2^20 elements with 1 threads" in page
     assert "bfloat16 backward 0.90 to 0.90" in page
     assert "Geometric mean 1.55, from 0.80 (`gelu` float32, gate) to 3.00" in page
@@ -146,9 +146,17 @@ def test_a_ratio_close_to_1_is_neither_faster_nor_slower(written):
     for over, faster, slower in ((1.015, 0, 0), (0.985, 0, 0), (1.03, 32, 0), (0.97, 0, 32)):
         page, _ = written(cuda=operators("cuda", over))
         counted = "32 combinations of operator, dtype and direction, FastAct is "
-        counted += f"faster in {faster} and slower in {slower};"
+        counted += f"faster in {faster} and slower in {slower}."
         assert counted in in_one_line(page)
         assert ("\nNone.\n" in page) == (slower == 0)
+
+
+def test_the_largest_ratio_is_not_one_that_includes_a_forward_pass(written):
+    result = operators("cuda")
+    for over, form in ((50.0, "backward"), (4.0, "forward")):
+        result["cells"].append(a_cell("softsign", "float32", form, over))
+    page, _ = written(cuda=result)
+    assert "The largest ratio is 4.0 (`softsign`, float32 forward)." in in_one_line(page)
 
 
 def test_losses_are_listed_from_the_worst(written):

@@ -453,7 +453,7 @@ def page(results: Results, groups: set[str]) -> str:
         )
         if is_complete and len(caught) == 1:
             alone.append((*caught, case.name))
-        if not caught:
+        if is_complete and not caught:
             nobody.append(case.name)
     return "\n".join(
         [
@@ -473,7 +473,7 @@ def page(results: Results, groups: set[str]) -> str:
             "",
             "## Breaks that exactly one group catches",
             "",
-            "Contains only breaks that every group has tried.",
+            "This list and the next contain only breaks that every group has tried.",
             "",
             "| group | break |",
             "|---|---|",
@@ -481,7 +481,7 @@ def page(results: Results, groups: set[str]) -> str:
             "",
             "## Breaks that no group catches",
             "",
-            *([f"- {name}" for name in nobody] or ["The tests catch every break that was tried."]),
+            *([f"- {name}" for name in nobody] or ["None."]),
             "",
         ]
     )

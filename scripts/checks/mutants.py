@@ -1,6 +1,7 @@
 """Shows which tests catch which deliberate breaks of the library.
 
     python scripts/checks/mutants.py [--only TEXT] [--nth N] [--groups A,B] [--first] [--uncaught]
+                                      [--untried]
 
 Builds one copy of the tree that contains all breaks of scripts/checks/mutant_list.py. The
 environment variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/, the
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,8 +37,13 @@ from scratch_tree import ROOT, Failure, ScratchTree, copy_tree
 VARIABLE = "FASTACT_MUTANT"
 # Names a file, to which each test appends the breaks whose code it executes.
 RECORD = "FASTACT_MUTANTS_RECORD"
+# The same for breaks of Python files.
+PYTHON_RECORD = "FASTACT_MUTANTS_PYTHON_RECORD"
 COMMAND = "make mutants"
 PAGE = ROOT / "docs" / "dev" / "mutants.md"
+
+# The breaks of Python files.
+IN_PYTHON = [c.name for c in BREAKS if any(edit.file.endswith(".py") for edit in c.edits)]
 
 # The end of the name of a group of slow tests.
 SLOW = "_slow"
@@ -119,9 +125,9 @@ def switch(name: str, file: str) -> str:
         # Without double quotes and backslashes, because scripts/codegen/python_package.py has this
         # code in strings.
         return (
-            f"(lambda e: ('{RECORD}' in e and open(e['{RECORD}'], 'a').write('{name}' + chr(9) "
-            f"+ e.get('PYTEST_CURRENT_TEST', '') + chr(10)), e.get('{VARIABLE}') == '{name}')[1])"
-            "(__import__('os').environ)"
+            f"(lambda e: ('{PYTHON_RECORD}' in e and open(e['{PYTHON_RECORD}'], 'a').write("
+            f"'{name}' + chr(9) + e.get('PYTEST_CURRENT_TEST', '') + chr(10)), "
+            f"e.get('{VARIABLE}') == '{name}')[1])(__import__('os').environ)"
         )
     return f'FASTACT_MUTANT("{name}")'
 
@@ -260,15 +266,16 @@ class Laboratory:
         return digest.hexdigest()
 
     def run(
-        self, group: Group, limit: float, name: str = "", record: Path | None = None
+        self, group: Group, limit: float, name: str = "", records: Mapping[str, str] | None = None
     ) -> Outcome:
-        """Runs a group with a break switched on, or with none, which can be recorded."""
+        """Runs a group with a break switched on, or with none and with variables of `records`."""
         if self.is_stopped:
             raise Failure("the tests were stopped.")
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
             environment = {
                 **self.tree.environment(),
+                **(records or {}),
                 "FASTACT_PREFIX": str(self.tree.build_folder / "prefix"),
                 "OMP_WAIT_POLICY": "passive",
                 "PYTHONDONTWRITEBYTECODE": "1",
@@ -284,8 +291,6 @@ class Laboratory:
                     arguments = Path(folder) / "tests.txt"
                     arguments.write_text("\n".join(tests))
                     command = [f"@{arguments}" if "/test_" in word else word for word in command]
-            if record is not None:
-                environment[RECORD] = str(record)
             if "pytest" in command:
                 command.append(f"--basetemp={folder}/pytest")
             output = Path(folder) / "output.txt"
@@ -341,13 +346,15 @@ class Laboratory:
         print(f"== {len(waiting)} groups with no break switched on", flush=True)
 
         def attempt(group: Group) -> tuple[Outcome, dict[str, list[str] | None]]:
-            with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-                record = Path(folder) / "record.txt"
-                outcome = self.run(group, limit, record=record)
-                if outcome.status == "passed":
-                    return outcome, read_record(record)
-            # The recording itself fails where TorchDynamo traces the code of a break.
-            return self.run(group, limit), dict.fromkeys(case.name for case in BREAKS)
+            # TorchDynamo traces code of the package, and fails where it would record a break there.
+            for variables in ((RECORD, PYTHON_RECORD), (RECORD,)):
+                with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+                    record = Path(folder) / "record.txt"
+                    outcome = self.run(group, limit, records=dict.fromkeys(variables, str(record)))
+                    if outcome.status == "passed":
+                        executed = {} if PYTHON_RECORD in variables else dict.fromkeys(IN_PYTHON)
+                        return outcome, executed | read_record(record)
+            return outcome, {}
 
         for group, (outcome, executed) in self.parallel(attempt, waiting):
             print(
@@ -536,7 +543,12 @@ def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
     if options.first:
         items = [(case, by_likelihood(case)) for case in breaks]
     else:  # the longest groups first, so that none runs alone at the end
-        items = [(case, (group,)) for group in groups for case in breaks]
+        items = [
+            (case, (group,))
+            for group in groups
+            for case in breaks
+            if not (options.untried and group.name in results.get(case.name, Result()).tried())
+        ]
         items.sort(key=lambda item: -seconds[item[1][0].name])
     attempt = functools.partial(try_break, laboratory, seconds, options.limit)
     for (case, _), result in laboratory.parallel(attempt, items):
@@ -561,6 +573,7 @@ def main() -> int:
     add("--groups", metavar="A,B", help="test files and programs, such as test_jit")
     add("--first", action="store_true", help="stop at the first group that catches a break")
     add("--uncaught", action="store_true", help="only breaks that no group on the page catches")
+    add("--untried", action="store_true", help="only pairs of break and group not on the page")
     add("--jobs", type=int, default=os.cpu_count() or 2, help="compilers, and breaks at a time")
     add("--limit", type=float, default=900, help="seconds that a group may take at most")
     add("--keep", type=Path, metavar="FOLDER", help="a work folder that is kept and used again")

@@ -277,6 +277,7 @@ class Laboratory:
                 **self.tree.environment(),
                 **(records or {}),
                 "FASTACT_PREFIX": str(self.tree.build_folder / "prefix"),
+                "OMP_NUM_THREADS": str(max(2, (os.cpu_count() or 2) // self.tree.jobs)),
                 "OMP_WAIT_POLICY": "passive",
                 "PYTHONDONTWRITEBYTECODE": "1",
                 # A break must not find the files of an earlier one.

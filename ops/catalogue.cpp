@@ -33,6 +33,7 @@ constexpr FormInfo form_info() {
   } else {
     FormInfo info = {.outputs = F::Outputs::kCount, .inputs = F::Inputs::kCount, .broadcasts = {}};
     if constexpr (HasBroadcasts<F>) std::ranges::copy(F::kBroadcasts, info.broadcasts);
+    info.takes_random_bits = TakesRandomBits<F>;
     return info;
   }
 }

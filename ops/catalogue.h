@@ -60,9 +60,10 @@
 #endif
 
 // X(name, Forms): other families of forms. `name` is the name of the header in ops/forms/.
-#define FASTACT_FORMS(X) \
-  X(prelu, PreluForms)   \
-  X(clamped_swiglu, ClampedSwigluForms)
+#define FASTACT_FORMS(X)                \
+  X(prelu, PreluForms)                  \
+  X(clamped_swiglu, ClampedSwigluForms) \
+  X(alpha_dropout, AlphaDropoutForms)
 
 // Every family of forms in the order of their indices: first the activations, then the others.
 #define FASTACT_FAMILIES(X) FASTACT_ACTIVATIONS(X) FASTACT_FORMS(X)

@@ -34,6 +34,7 @@ struct FormInfo {
   int outputs = 0;  // 0: the family has no such form
   int inputs = 0;
   Broadcast broadcasts[kMaxInputs] = {};
+  bool takes_random_bits = false;
 };
 
 // Identifies a kernel within its family.
@@ -59,9 +60,6 @@ struct FusedSet {
   [[nodiscard]] constexpr bool has(FusedInput input) const { return (bits & of(input).bits) != 0; }
   constexpr void add(FusedInput input) { bits |= of(input).bits; }
 };
-
-// The alpha-dropout kernels (SELU with alpha dropout, ops/forms/alpha_dropout.h).
-enum class AlphaDropoutForm : uint8_t { kValue, kGradient, kMask };
 
 // The order in which the gradients of a fused form's scale and bias are summed. It depends on the
 // sizes alone.

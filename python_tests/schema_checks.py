@@ -74,15 +74,16 @@ def check_below_fused(suffix, c):
         for n in ("self", *OPTIONAL)
     ]
     operator = getattr(torch.ops.fastact, f"_fused_{act.name}{suffix}").default
+    keywords = {}
     if not suffix:
         arguments = (*operands, *numbers)
     elif suffix == "_with_argument":
-        arguments = (*(t if t is None else t.detach() for t in operands), numbers)
+        arguments = (*(t if t is None else t.detach() for t in operands), *numbers)
     else:
         with torch.no_grad():
             result = call.operator(**call.tensors)
         g = drawn([], tuple(result.shape), "factor", result.dtype, c.seed)
         operands = [t if t is None else t.detach() for t in operands]
         mask = [n in call.needs for n in ("self", *OPTIONAL)]
-        arguments = (g, *operands, numbers, mask)
-    run_opcheck(operator, arguments, {})
+        arguments, keywords = (g, *operands, *numbers), {"output_mask": mask}
+    run_opcheck(operator, arguments, keywords)

@@ -258,6 +258,17 @@ def test_compiled_autograd(device):
         torch.testing.assert_close([leaf.grad for leaf in leaves], list(expected))
 
 
+def test_compiled_autograd_with_other_parameters(device):
+    """The compiled graph of one parameter does not serve another."""
+    x = values(5, 3, device=device).requires_grad_()
+    for alpha in (1.0, 0.5):
+        (expected,) = torch.autograd.grad(torch.nn.functional.elu(x, alpha).sum(), x)
+        x.grad = None
+        with backward_compiled("aot_eager"):
+            torch.ops.fastact.elu(x, alpha).sum().backward()
+        torch.testing.assert_close(x.grad, expected)
+
+
 def test_compiled_autograd_through_changed_shapes(device):
     def function(x):
         return sum(functional(act)(x) for act in ACTS)

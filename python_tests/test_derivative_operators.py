@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from op_table import TOP_ORDER
 from support import (
@@ -75,6 +76,19 @@ def test_mixed_dtypes_lie_as_pytorchs(act, device, layout):
             expected, result = elementwise(act, *operands), act.ladder(*operands)
             assert (result.shape, result.stride()) == (expected.shape, expected.stride())
             assert_same_bits(result, act.ladder(*(t.float() for t in operands)))
+            with FakeTensorMode() as mode:
+                fake = act.ladder(*map(mode.from_tensor, operands))
+            assert (fake.shape, fake.stride()) == (expected.shape, expected.stride())
+
+
+@pytest.mark.parametrize("out_dtype", DTYPES, ids=str)
+def test_mixed_dtypes_are_written_to_any_dtype(act, device, out_dtype):
+    """The result has the promoted dtype before it becomes that of grad_input."""
+    wide, narrow = values(50, device=device), values(50, dtype=torch.bfloat16, device=device)
+    for operands in ((wide, narrow), (narrow, wide)):
+        out = torch.empty(50, dtype=out_dtype, device=device)
+        act.grad_input(*operands, out)
+        assert_same_bits(out, act.ladder(*operands).to(out_dtype))
 
 
 def test_zero_dim_operand_does_not_widen(act, device):

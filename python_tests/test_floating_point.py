@@ -95,10 +95,6 @@ def arguments_of(schema, shape, scale, dtype, other):
             value = argument.default_value is not False
         elif kind == "List[bool]":
             value = [True] * 5
-        elif kind == "List[float]":
-            act = schema.name.removeprefix("fastact::_fused_").removesuffix("_with_argument")
-            act = getattr(torch.ops.fastact, act.removesuffix("_backward"))
-            value = float_arguments(act.default._schema, scale)
         else:
             raise NotImplementedError(f"{schema.name}: an argument of type {kind}")
         result.append(value)

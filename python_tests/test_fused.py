@@ -399,7 +399,7 @@ def test_a_backward_pass_is_one_kernel(device):
 
 def with_argument(act, x, **operands):
     op = getattr(torch.ops.fastact, f"_fused_{act.name}_with_argument")
-    return op(x, *(operands.get(name) for name in INPUTS), list(act.parameters.values()))
+    return op(x, *(operands.get(name) for name in INPUTS), *act.parameters.values())
 
 
 @two_acts
@@ -707,13 +707,13 @@ def test_backward_operator_for_every_mask(device, names):
     op = torch.ops.fastact._fused_silu_backward
     possible = [True, *(t is not None for t in inputs)]
     alone = [
-        op(g, x, *inputs, [], [i == j for j in range(5)])[i] if there else None
+        op(g, x, *inputs, output_mask=[i == j for j in range(5)])[i] if there else None
         for i, there in enumerate(possible)
     ]
     for mask in itertools.product((False, True), repeat=5):
         if any(wanted and not there for wanted, there in zip(mask, possible)):
             continue
-        result = op(g, x, *inputs, [], list(mask))
+        result = op(g, x, *inputs, output_mask=mask)
         for wanted, found, expected, operand in zip(mask, result, alone, (x, *inputs)):
             assert wanted or found is None
             if wanted:
@@ -750,19 +750,51 @@ def test_errors(device):
     with pytest.raises(RuntimeError, match="single memory location|overlap"):
         storage = values(20, device=device)
         fused(act, storage[:12], out=storage[4:16])
+    for name in ("scale", "bias", "residual", "gate"):
+        storage = values(20, device=device)
+        with untouched(storage), pytest.raises(RuntimeError, match="single memory location"):
+            fused(act, x.view(-1), **{name: storage[:12]}, out=storage[4:16])
     with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
         fused(act, x.clone().requires_grad_(), out=torch.empty_like(x))
     with pytest.raises((RuntimeError, ValueError), match="expected lambd to be at least 0"):
         torch.ops.fastact.fused_softshrink(x, lambd=-1.0)
-    nothing = (None,) * 4
-    backward, of_z = "_fused_selu_backward", "_fused_selu_with_argument"
-    for name, arguments, text in (
-        (backward, (x, x, *nothing, [1.0] * 64, [True] + [False] * 4), "0 parameters, but got 64"),
-        (of_z, (x, *nothing, [1.0] * 64), "0 parameters, but got 64"),
-        (backward, (x, x, *nothing, [], [False, True] + [False] * 3), "scale, whose gradient is"),
+    with pytest.raises(
+        ValueError, match="fastact::_fused_selu_backward: expected scale, whose gradient is"
     ):
-        with pytest.raises(ValueError, match=f"fastact::{name}: expected {text}"):
-            getattr(torch.ops.fastact, name)(*arguments)
+        mask = [False, True, False, False, False]
+        torch.ops.fastact._fused_selu_backward(x, x, *(None,) * 4, output_mask=mask)
+
+
+@pytest.mark.parametrize("create_graph", (False, True))
+@pytest.mark.parametrize("name", ("residual", "gate"))
+def test_a_sum_is_rounded_once(name, create_graph, device):
+    """100 times 1.51171875, which bfloat16 has not, is 151.171875. Of rounded terms it is 151.5."""
+    x, half = torch.full((100, 4), 1.5, device=device, dtype=torch.bfloat16), torch.bfloat16
+    operands = {
+        "residual": torch.zeros(100, 4, device=device, dtype=half),
+        "gate": torch.full((100, 4), 1.5, device=device, dtype=half),
+    }
+    operands[name] = operands[name][0].clone().requires_grad_()
+    y = torch.ops.fastact.fused_relu(x, **operands)
+    (sum_,) = torch.autograd.grad(
+        y, operands[name], torch.full_like(x, 1.0078125), create_graph=create_graph
+    )
+    assert sum_.tolist() == [151.0] * 4
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_gradients_on_meta_have_the_types_of_the_operands(dtype):
+    x, operands = drawn((5, 64), ("scale", "bias", "residual", "gate"), dtype, "cpu")
+    for vector_dtype in {dtype, torch.float32}:
+        for vector in ("scale", "bias"):
+            operands[vector] = operands[vector].to(vector_dtype)
+        real = (x, x, *(operands[name] for name in INPUTS))
+        mask = [True] * 5
+        op = torch.ops.fastact._fused_silu_backward
+        expected = op(*real, output_mask=mask)
+        found = op(*(t.to("meta") for t in real), output_mask=mask)
+        for a, b in zip(found, expected, strict=True):
+            assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
 
 
 # ---- the same bits everywhere
@@ -900,7 +932,7 @@ def test_gradients_of_tensors_on_two_devices(cuda):
     backward = torch.ops.fastact._fused_silu_backward
     with torch.no_grad():
         for incoming, own in ((g, x), (x, g)):
-            error = error_of(backward, incoming, own, None, None, None, None, [], mask)
+            error = error_of(backward, incoming, own, *(None,) * 4, output_mask=mask)
             assert "expected grad_output to be on self's device" in str(error)
 
 
@@ -920,13 +952,13 @@ def test_a_cuda_graph_captures_it(cuda):
 def test_a_cuda_graph_captures_gradients(cuda):
     _, tensors, dim = gpu_operands("many_groups", torch.bfloat16, wide_vectors=False)
     mask = [True] * 5
-    arguments = (tensors["grad_output"], *(tensors[n] for n in ("self", *INPUTS)), [], mask)
+    arguments = (tensors["grad_output"], *(tensors[n] for n in ("self", *INPUTS)))
     backward = torch.ops.fastact._fused_gelu_backward
     with torch.no_grad():
-        expected = [t.clone() for t in backward(*arguments)]
+        expected = [t.clone() for t in backward(*arguments, output_mask=mask)]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            captured = backward(*arguments)
+            captured = backward(*arguments, output_mask=mask)
         for t in captured:
             t.zero_()
         graph.replay()

@@ -424,8 +424,12 @@ def test_training_saves_what_it_saves_with_pytorchs():
         torch.manual_seed(0)
         network = Blocks(library.gelu, library.relu)
         torch.compile(network, backend=backend, fullgraph=True)(torch.randn(4, 5, 5, 6)).backward()
-    assert saved[0] == saved[1]
-    assert (100, 24) in saved[1]
+        # The product needs silu(a), which is computed from a again.
+        a, b = (torch.randn(7, 8, requires_grad=True) for _ in range(2))
+        torch.compile(lambda a, b, f=library.silu: (f(a) * b).sum(), backend=backend)(a, b)
+    assert saved[:2] == saved[2:]
+    assert (100, 24) in saved[2]
+    assert saved[3].count((7, 8)) == 2
 
 
 @pytest.mark.usefixtures("cuda", "rounds_as_eager")
@@ -541,6 +545,23 @@ def test_a_cpus_sum_takes_the_short_code(vectors):
         assert calls_formula(name, x.dtype, False, short)
         assert not calls_formula(name, x.dtype, False, written)
         assert calls_formula(name, x.dtype, True, written) == (name == "hardswish")
+
+
+def test_which_kernel_serves_parameters():
+    """One for ordinary parameters serves only parameters within its bounds."""
+    operators = importlib.import_module("fastact._inductor.operators")
+    names = [f"elu__0__float32__{kind}" for kind in ("defaults", "any", "ordinary")]
+    bounds = {"elu__0__float32": [("0.5", "2.0")] * 3}
+
+    def kind(*parameters):
+        call = operators.Call("elu", 0, parameters)
+        return operators.chosen(call, torch.float32, names, bounds).split("__")[-1]
+
+    assert kind(1.0, 1.0, 1.0) == "defaults"
+    for outside in ((0.25, 1.0, 1.0), (1.0, 4.0, 1.0), (1.0, 1.0, -1.0)):
+        assert kind(*outside) == "any"
+    names.remove("elu__0__float32__any")
+    assert kind(0.7, 1.0, 1.0) == "ordinary"
 
 
 def test_a_tiny_constant_is_no_tie(device):
@@ -673,16 +694,21 @@ def test_a_cpu_with_parameters(vectors):
     keep = torch.ones_like(inputs[0], dtype=torch.bool)
     zeros = [torch.zeros((), dtype=dtype) for dtype in DTYPES]
     cases = [(i, case) for k, case in enumerate(PARAMETERS + UNUSUAL) for i in (0, 1, 2 + k % 2)]
+    from_result = [getattr(ops, f"{name}_backward") for name in ("selu", "elu", "leaky_relu")]
 
     def every(keep, zeros, inputs):
         return [
             between(lambda x: getattr(ops, name)(x, *parameters))(keep, zeros[i], inputs[i])  # noqa: B023
             for i, (name, parameters) in cases
+        ] + [
+            between(lambda y: op(y, y, is_result=True))(keep, zeros[0], inputs[0])  # noqa: B023
+            for op in from_result
         ]
 
     results, code = compiled(every, keep, zeros, inputs)
     assert not calls(code)
     expected = every(keep, zeros, inputs)
+    cases += [(0, (str(op), "is_result")) for op in from_result]
     for (i, case), found, wanted in zip(cases, results, expected, strict=True):
         try:
             assert_bits_of_eager(found, wanted)

@@ -56,6 +56,14 @@ class Written(nn.Module):
         return F.tanh(z) + h * x
 
 
+class Weighted(nn.Module):
+    """Contains additions whose second operand has a factor, and one whose factor is 1."""
+
+    def forward(self, x):
+        y = torch.tanh(torch.add(x, x.abs(), alpha=2))
+        return torch.nn.functional.mish(torch.add(x, y, alpha=1)) + torch.sub(x, y)
+
+
 def optimized(model, tmp_path, *sample, scripted=True):
     """Returns the archive before and after, and the command's output."""
     made = torch.jit.script(model.eval()) if scripted else torch.jit.trace(model.eval(), sample)
@@ -87,6 +95,7 @@ CASES = [
     (Branch, IMAGE, ["fused_mish (batch norm)", "fused_tanh (residual)"],
      ["selu (residual, gate): it stands in a branch or a loop, where shapes are not known"]),
     (Written, IMAGE, ["fused_tanh (residual)"], ["mish (gate): a tensor is written in between"]),
+    (Weighted, IMAGE, ["fused_mish (residual)"], []),
     (lambda: Gated("unbind"), ROWS, [], ["silu (gate): was not faster on a CPU"]),
 ]  # fmt: skip
 

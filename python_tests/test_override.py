@@ -307,6 +307,19 @@ def test_a_result_that_overwrites_the_input(dtype, device):
             torch.testing.assert_close(overwritten, theirs)
 
 
+def test_a_log_sigmoid_gradient_that_broadcasts_is_pytorchs(device):
+    aten = torch.ops.aten
+    x, g = values(1 << 14, device=device), values(2, 1 << 14, device=device)
+    buffer = aten.log_sigmoid_forward(x)[1]
+    expected = aten.log_sigmoid_backward(g, x, buffer)
+    with fastact.override_aten():
+        assert_same_bits(aten.log_sigmoid_backward(g, x, buffer), expected)
+        # Of equal shapes it is FastAct's.
+        found = aten.log_sigmoid_backward(g[0], x, buffer)
+    assert_same_bits(found, torch.ops.fastact.log_sigmoid_backward(g[0], x))
+    assert not torch.equal(found, expected[0])
+
+
 def test_numbers_that_are_no_parameters_of_fastacts(device):
     """Parameters that are not finite, or that FastAct refuses, give ATen's results and errors."""
     aten, x = torch.ops.aten, values(50, device=device)

@@ -282,6 +282,17 @@ def test_large_views_that_overlap(device):
             torch.ops.fastact.gelu.out(x, out=out)
 
 
+def test_elements_of_other_sizes_that_overlap(device):
+    """The first bytes of all elements differ, but each float32 contains an element of x."""
+    storage = values(64, device=device).to(torch.bfloat16)
+    x, out = storage[1::4], storage.view(torch.float32)[::2]
+    with untouched(storage), pytest.raises(RuntimeError, match="single memory location"):
+        torch.ops.fastact.gelu.out(x, out=out)
+    x, out = storage[2::4], storage.view(torch.float32)[::2]
+    expected = torch.ops.fastact.gelu(x).float()
+    assert_same_bits(torch.ops.fastact.gelu.out(x, out=out), expected)
+
+
 def test_negative_view_and_zero_tensor(act, device):
     """Lazy tensors of PyTorch: a view with the sign flipped, and zeros without memory."""
     x = values(9, device=device)

@@ -1,10 +1,11 @@
-// The part of libfastact.so that libfastact_aten.so calls: operators by name, and a device's
-// kernels without the dispatcher.
+// A device's kernels without the dispatcher, and operators by name: for callers that know the
+// device, such as libfastact_aten.so.
 #pragma once
 
 #include <string_view>
 
 #include "fastact/export.h"
+#include "registration/build_config.h"
 #include "registration/operators/operator.h"
 
 namespace fastact {
@@ -26,6 +27,15 @@ inline constexpr DeviceKernels kKernelsOf = {&Implementation::functional, &Imple
 FASTACT_API const DeviceKernels& cpu_kernels();
 // Defined only if the library is built with CUDA.
 FASTACT_API const DeviceKernels& cuda_kernels();
+
+// Returns the kernels of this dispatch key, or null if it is not the key of a device.
+inline const DeviceKernels* device_kernels(c10::DispatchKey key) {
+  if (key == c10::DispatchKey::CPU) return &cpu_kernels();
+#if FASTACT_CUDA
+  if (key == c10::DispatchKey::CUDA) return &cuda_kernels();
+#endif
+  return nullptr;
+}
 
 // Returns the operator with this name, or null. Null means that torch is not the version that the
 // library was built for, or that the build contains only some activations.

@@ -22,10 +22,19 @@ std::string arguments(const Operator& op) {
   std::string text;
   for (const Input& input : op.inputs)
     text.append(text.empty() ? "(" : ", ")
-        .append(input.optional ? "Tensor? " : "Tensor ")
+        .append(input.kind == InputKind::kOptional ? "Tensor? " : "Tensor ")
         .append(input.name);
   text += parameter_arguments(op);
-  return op.takes_is_result() ? text + ", bool is_result=False" : text;
+  if (op.takes_is_result()) text += ", bool is_result=False";
+  if (op.takes_output_mask) text += c10::str(", *, bool[", op.results, "] output_mask");
+  return text;
+}
+
+// Returns "Tensor", or text such as "(Tensor, Tensor)".
+std::string results(const Operator& op) {
+  std::string text = "Tensor";
+  for (int i = 1; i < op.results; ++i) text += ", Tensor";
+  return op.results == 1 ? text : "(" + text + ")";
 }
 
 // Torch 2.11 has no tag for out variants; later versions do.
@@ -34,23 +43,26 @@ void tag_out_variant(std::vector<Tag>& tags) {
   if constexpr (requires { Tag::out_variant; }) tags.push_back(Tag::out_variant);
 }
 
-void define(torch::Library& library, const std::string& schema, bool is_out = false) {
-  std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::pointwise,
-                               // Compilers may pass inputs with any strides, without copying them.
-                               at::Tag::flexible_layout};
-  if (is_out) tag_out_variant(tags);
-  library.def(schema.c_str(), std::as_const(tags));
-}
-
 void define(torch::Library& library, const Operator& op) {
-  define(library, op.name + arguments(op) + ") -> Tensor");
-  if (op.out != nullptr) {
-    const std::string out = std::string(", *, Tensor(a!) ") + op.out + ") -> Tensor(a!)";
-    define(library, out_name(op) + arguments(op) + out, /*is_out=*/true);
+  std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag};
+  if (op.is_elementwise()) {
+    tags.push_back(at::Tag::pointwise);
+    // Compilers may pass inputs with any strides, without copying them.
+    tags.push_back(at::Tag::flexible_layout);
   }
-  if (op.has_in_place)
-    define(library,
-           in_place_name(op) + "(Tensor(a!) self" + parameter_arguments(op) + ") -> Tensor(a!)");
+  library.def((op.name + arguments(op) + ") -> " + results(op)).c_str(), std::as_const(tags));
+  if (op.has_in_place) {
+    library.def(
+        (in_place_name(op) + "(Tensor(a!) self" + parameter_arguments(op) + ") -> Tensor(a!)")
+            .c_str(),
+        std::as_const(tags));
+  }
+  if (op.out != nullptr) {
+    tag_out_variant(tags);
+    library.def(
+        (out_name(op) + arguments(op) + ", *, Tensor(a!) " + op.out + ") -> Tensor(a!)").c_str(),
+        std::as_const(tags));
+  }
 }
 
 }  // namespace

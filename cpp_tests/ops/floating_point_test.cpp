@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cpp_tests/ops/support.h"
-#include "ops/cpu/alpha_dropout.h"
 #include "ops/cpu/fused.h"
+#include "ops/cpu/seeded.h"
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -126,7 +126,7 @@ TEST(FloatingPointTest, ChangesNoBitOfAnotherForm) {
        family < static_cast<int>(families().size()); ++family) {
     for (int form = 0; form < kMaxForms; ++form) {
       const FormInfo& info = families()[family].forms[form];
-      if (info.outputs == 0) continue;
+      if (info.outputs == 0 || info.takes_random_bits) continue;
       for (const Format& format : kFormats) {
         for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
           const int count = info.outputs + info.inputs;
@@ -167,18 +167,24 @@ TEST(FloatingPointTest, ChangesNoBitOfAFusedForm) {
   }
 }
 
-TEST(FloatingPointTest, ChangesNoBitOfAlphaDropout) {
-  for (const AlphaDropoutForm form :
-       {AlphaDropoutForm::kValue, AlphaDropoutForm::kGradient, AlphaDropoutForm::kMask}) {
+TEST(FloatingPointTest, ChangesNoBitOfAFormWithRandomBits) {
+  const int family = family_index("alpha_dropout");
+  for (int form = 0; form < 3; ++form) {
     for (const Format& format : kFormats) {
       for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
-        const cpu::AlphaDropoutKernel kernel =
-            cpu::find_alpha_dropout_kernel(form, format.dtype, set);
         for (const double p : {0.1, 1.0 / 3.0, 0.7}) {
-          expect_same("alpha dropout " + std::to_string(static_cast<int>(form)) + " " +
-                          format.name + " on " + std::string(cpu::name_of(set)),
-                      operands(format, 3),
-                      [&](char* const* data) { kernel(p, /*seed=*/7, data, 0, kCount); });
+          expect_same("alpha dropout " + std::to_string(form) + " " + format.name + " on " +
+                          std::string(cpu::name_of(set)),
+                      operands(format, 4), [&](char* const* data) {
+                        cpu::SeededCall call = {
+                            .kernel = cpu::find_kernel(family, {form, format.dtype}, set),
+                            .parameters = {{p}},
+                            .seed = 7,
+                            .element_size = format.bytes,
+                            .operands = 1 + families()[family].forms[form].inputs};
+                        std::copy_n(data, call.operands, call.data);
+                        cpu::find_seeded_run(set)(call, 0, kCount);
+                      });
         }
       }
     }

@@ -6,32 +6,25 @@
 #include <vector>
 
 #include "ops/catalogue.h"
-#include "ops/cpu/alpha_dropout.h"
 #include "ops/cpu/fused.h"
 #include "ops/cpu/processor.h"
+#include "ops/cpu/seeded.h"
 #include "ops/cpu/tables.h"
 #include "ops/forms/fused.h"
 #include "ops/printable.h"
 
 namespace fastact::cpu {
 
-// Kernels of each instruction set, defined in fused.cpp and alpha_dropout.cpp.
-namespace baseline {
-FusedKernels fused_kernels(DType dtype);
-AlphaDropoutKernel alpha_dropout_kernel(AlphaDropoutForm form, DType dtype);
-}  // namespace baseline
-#if FASTACT_HAS_AVX2
-namespace avx2 {
-FusedKernels fused_kernels(DType dtype);
-AlphaDropoutKernel alpha_dropout_kernel(AlphaDropoutForm form, DType dtype);
-}  // namespace avx2
-#endif
-#if FASTACT_HAS_AVX512
-namespace avx512 {
-FusedKernels fused_kernels(DType dtype);
-AlphaDropoutKernel alpha_dropout_kernel(AlphaDropoutForm form, DType dtype);
-}  // namespace avx512
-#endif
+// The functions of each instruction set that know no form.
+#define FASTACT_DECLARE_FUNCTIONS(set)                               \
+  namespace set {                                                    \
+  FusedKernels fused_kernels(DType dtype);                           \
+  void run_seeded(const SeededCall& call, int64_t first, int64_t n); \
+  }
+FASTACT_DECLARE_FUNCTIONS(baseline)
+FASTACT_DECLARE_FUNCTIONS(avx2)
+FASTACT_DECLARE_FUNCTIONS(avx512)
+#undef FASTACT_DECLARE_FUNCTIONS
 
 namespace {
 
@@ -77,6 +70,23 @@ constexpr Tables<DenseFunction> kNumberTables[] = {FASTACT_ACTIVATIONS(FASTACT_N
 #undef FASTACT_NUMBER_TABLES_OF
 #undef FASTACT_TABLES_OF
 
+struct Functions {
+  FusedKernels (*fused_kernels)(DType dtype);
+  SeededRun run_seeded;
+};
+
+constexpr Functions kFunctions[] = {
+    {&baseline::fused_kernels, &baseline::run_seeded},
+#if FASTACT_HAS_AVX2
+    {&avx2::fused_kernels, &avx2::run_seeded},
+#else
+    {},
+#endif
+#if FASTACT_HAS_AVX512
+    {&avx512::fused_kernels, &avx512::run_seeded},
+#endif
+};
+
 }  // namespace
 
 std::string_view name_of(InstructionSet set) {
@@ -111,34 +121,11 @@ FusedActivation find_fused_activation(int activation, DType dtype, InstructionSe
 }
 
 FusedKernels find_fused_kernels(DType dtype, InstructionSet set) {
-  switch (set) {
-#if FASTACT_HAS_AVX2
-    case InstructionSet::kAvx2:
-      return avx2::fused_kernels(dtype);
-#endif
-#if FASTACT_HAS_AVX512
-    case InstructionSet::kAvx512:
-      return avx512::fused_kernels(dtype);
-#endif
-    default:
-      return baseline::fused_kernels(dtype);
-  }
+  return kFunctions[static_cast<int>(set)].fused_kernels(dtype);
 }
 
-AlphaDropoutKernel find_alpha_dropout_kernel(AlphaDropoutForm form, DType dtype,
-                                             InstructionSet set) {
-  switch (set) {
-#if FASTACT_HAS_AVX2
-    case InstructionSet::kAvx2:
-      return avx2::alpha_dropout_kernel(form, dtype);
-#endif
-#if FASTACT_HAS_AVX512
-    case InstructionSet::kAvx512:
-      return avx512::alpha_dropout_kernel(form, dtype);
-#endif
-    default:
-      return baseline::alpha_dropout_kernel(form, dtype);
-  }
+SeededRun find_seeded_run(InstructionSet set) {
+  return kFunctions[static_cast<int>(set)].run_seeded;
 }
 
 }  // namespace fastact::cpu

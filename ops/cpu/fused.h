@@ -74,14 +74,16 @@ struct FusedTile {
 using FusedBackwardKernel =
     InDefaultFloatingPoint<void (*)(const FusedBackwardCall& call, const FusedTile& tile)>;
 
-// Converts sums to elements. 16-bit types are rounded from float, as in the GPU's fused_sums.cu.
-using FusedSumsKernel =
-    InDefaultFloatingPoint<void (*)(const double* sums, int64_t n, void* elements)>;
+// Adds the partial sums of each channel, sums[group][channel], in the order of kernel.h, and writes
+// one element for each channel. Overwrites `sums`. 16-bit types are rounded from float, as in the
+// GPU's fused_sums.cu.
+using FusedSumsKernel = InDefaultFloatingPoint<void (*)(double* sums, int64_t groups,
+                                                        int64_t channels, void* elements)>;
 
 struct FusedKernels {
   FusedKernel forward;
   FusedBackwardKernel backward;
-  FusedSumsKernel round_sums;
+  FusedSumsKernel add_sums;
 };
 
 FASTACT_OPS_API FusedKernels find_fused_kernels(DType dtype, InstructionSet set);

@@ -8,6 +8,7 @@
 
 #include "ops/cuda/dense.cuh"
 #include "ops/cuda/engine.h"
+#include "ops/cuda/seeded.cuh"
 #include "ops/cuda/strided.cuh"
 #include "ops/cuda/tuning.h"
 
@@ -21,6 +22,7 @@ template <class F>
 struct Launch {
   static cudaError_t run(const Parameters& parameters, const Operands& operands,
                          cudaStream_t stream) {
+    if constexpr (TakesRandomBits<F>) return launch_seeded<F>(parameters, operands, stream);
     if (operands.size == 0) return cudaSuccess;
     if constexpr (HasDefaultForm<F>) {
       if (F::is_default(parameters.values))

@@ -13,6 +13,9 @@
 // Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017, "alpha dropout".
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 #include "ops/activations/selu.h"
 #include "ops/forms/fused.h"
 #include "ops/kernel.h"
@@ -46,9 +49,11 @@ struct AlphaDropout {
 template <class Element>
 struct AlphaDropoutValue {
   using T = OpMath<Element>;
-  static constexpr int kInputs = 1;
+  using Outputs = Elements<Element>;
+  using Inputs = Elements<uint32_t, Element>;
+  static constexpr bool kTakesRandomBits = true;
 
-  explicit AlphaDropoutValue(double p) : dropout(p), selu(nullptr) {}
+  explicit AlphaDropoutValue(const double* parameters) : dropout(parameters[0]), selu(nullptr) {}
 
   FASTACT_INLINE T evaluate(uint32_t random, T x) const {
     const T y = fma(dropout.scale, fused_value<Element>(selu, x), dropout.shift);
@@ -63,9 +68,12 @@ struct AlphaDropoutValue {
 template <class Element>
 struct AlphaDropoutGradient {
   using T = OpMath<Element>;
-  static constexpr int kInputs = 2;
+  using Outputs = Elements<Element>;
+  using Inputs = Elements<uint32_t, Element, Element>;
+  static constexpr bool kTakesRandomBits = true;
 
-  explicit AlphaDropoutGradient(double p) : dropout(p), slope(nullptr) {}
+  explicit AlphaDropoutGradient(const double* parameters)
+      : dropout(parameters[0]), slope(nullptr) {}
 
   FASTACT_INLINE T evaluate(uint32_t random, T g, T x) const {
     const T gradient = number_of<Element>(slope.evaluate(dropout.scale * g, x));
@@ -76,19 +84,31 @@ struct AlphaDropoutGradient {
   Derivative<Selu, Element, 1, false> slope;
 };
 
-// a times a compute value, or 0.
+// a times the incoming gradient, or 0. Does not depend on x.
 template <class Element>
 struct AlphaDropoutMask {
   using T = OpMath<Element>;
-  static constexpr int kInputs = 1;
+  using Outputs = Elements<Element>;
+  using Inputs = Elements<uint32_t, Element, Element>;
+  static constexpr bool kTakesRandomBits = true;
 
-  explicit AlphaDropoutMask(double p) : dropout(p) {}
+  explicit AlphaDropoutMask(const double* parameters) : dropout(parameters[0]) {}
 
-  FASTACT_INLINE T evaluate(uint32_t random, T x) const {
-    return dropout.drops(random) ? T{0} : dropout.scale * x;
+  FASTACT_INLINE T evaluate(uint32_t random, T g, T /*x*/) const {
+    return dropout.drops(random) ? T{0} : dropout.scale * g;
   }
 
   AlphaDropout<T> dropout;
+};
+
+struct AlphaDropoutForms {
+  static constexpr int kCount = 3;
+  static constexpr bool kIsCalled = true;  // by compilers
+
+  template <class Element, int Index>
+  using Form = std::conditional_t<
+      Index == 0, AlphaDropoutValue<Element>,
+      std::conditional_t<Index == 1, AlphaDropoutGradient<Element>, AlphaDropoutMask<Element>>>;
 };
 
 }  // namespace fastact::inline FASTACT_TARGET

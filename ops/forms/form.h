@@ -143,6 +143,11 @@ concept HasDefaultForm = requires(const double* parameters) {
 template <class F>
 concept IsLookedUp = requires { requires F::kIsLookedUp; };
 
+// A form whose first input is a word of random bits. The engines compute it from a seed and the
+// element's index: word i % 4 of philox(seed, i / 4) (ops/math/philox.h).
+template <class F>
+concept TakesRandomBits = requires { requires F::kTakesRandomBits; };
+
 // A form with a second version on GPUs (approximate.h): the same form compiled with kApproximate.
 template <class F>
 concept HasFastForm = requires { requires F::kHasFastForm; };

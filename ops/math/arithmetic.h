@@ -148,6 +148,7 @@ FASTACT_INLINE T canonical_nan() {
 
 FASTACT_INLINE float widen(float x) { return x; }
 FASTACT_INLINE double widen(double x) { return x; }
+FASTACT_INLINE uint32_t widen(uint32_t random_bits) { return random_bits; }
 FASTACT_INLINE float widen(BFloat16 x) { return from_bits(uint32_t{x.bits} << 16); }
 FASTACT_INLINE float widen(Float16 x) {
   const uint32_t magnitude = (x.bits & 0x7fffu) << 13;

@@ -1,6 +1,4 @@
 // selu_alpha_dropout, which draws a seed.
-#include "registration/operators/alpha_dropout.h"
-
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/randint.h>
@@ -8,9 +6,9 @@
 #include <torch/library.h>
 
 #include <limits>
-#include <string>
 
 #include "registration/composites/composites.h"
+#include "registration/device_kernels.h"
 
 namespace fastact {
 namespace {
@@ -26,22 +24,20 @@ at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
   const at::Tensor seed = at::randint(std::numeric_limits<int64_t>::max(), {1},
                                       self.options().dtype(at::kLong).requires_grad(false));
   const at::Tensor* const with_seed[] = {&self, &seed};
-  return alpha_dropout_operators().front()->call(with_seed, {.numbers = {{p}}});
+  static const Operator& dropout = operator_named("_selu_alpha_dropout");
+  return dropout.call(with_seed, {.numbers = {{p}}});
 }
 
+bool is_there() { return find_operator("_selu_alpha_dropout") != nullptr; }
+
 void define_alpha_dropout(torch::Library& library) {
-  if (alpha_dropout_operators().empty()) return;
+  if (!is_there()) return;
   library.def("selu_alpha_dropout(Tensor self, float p, bool train) -> Tensor",
               {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
-  for (const Operator* op : alpha_dropout_operators()) {
-    std::string schema = op->name + "(";
-    for (const Input& input : op->inputs) schema.append("Tensor ").append(input.name).append(", ");
-    library.def((schema + "float p) -> Tensor").c_str(), {at::Tag::pt2_compliant_tag});
-  }
 }
 
 void implement_alpha_dropout(torch::Library& library) {
-  if (!alpha_dropout_operators().empty()) library.impl("selu_alpha_dropout", &selu_with_dropout);
+  if (is_there()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include <torch/library.h>
 
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -62,17 +61,6 @@ at::Tensor swiglu_derivative(const Operator& /*op*/, const CallParameters& param
     return at::where(x >= reached, at::zeros_like(g),
                      g * (slope * (at::clamp(l, -limit, limit) + 1.0)));
   }
-}
-
-std::tuple<at::Tensor, at::Tensor> composed_swiglu_backward(const at::Tensor& grad_output,
-                                                            const at::Tensor& gate,
-                                                            const at::Tensor& linear, double limit,
-                                                            double alpha) {
-  const ClampedSwigluBackwardCall call(grad_output, gate, linear, limit, alpha);
-  const c10::ScalarType type = promoted_type(call.tensors);
-  const at::Tensor inputs[] = {gate, linear};
-  return {swiglu_derivative<kGatePart>(call.op, call.parameters, grad_output, inputs).to(type),
-          swiglu_derivative<kLinearPart>(call.op, call.parameters, grad_output, inputs).to(type)};
 }
 
 // ---- clamped_swiglu
@@ -129,10 +117,6 @@ void define_swiglu(torch::Library& library) {
   library.def(("clamped_swiglu(" + arguments + ") -> Tensor").c_str(), tags);
   library.def(("clamped_swiglu.out(" + arguments + ", Tensor(a!) out) -> Tensor(a!)").c_str(),
               tags);
-  library.def(
-      "_clamped_swiglu_backward(Tensor grad_output, Tensor gate, Tensor linear, "
-      "float limit, float alpha) -> (Tensor, Tensor)",
-      tags);
 }
 
 void implement_swiglu(torch::Library& library) {
@@ -140,16 +124,10 @@ void implement_swiglu(torch::Library& library) {
   library.impl("clamped_swiglu.out", &write_swiglu_of_halves);
 }
 
-void implement_swiglu_backward(torch::Library& library) {
-  library.impl("_clamped_swiglu_backward", &composed_swiglu_backward);
-}
-
 }  // namespace
 
-const Composites kClampedSwigluComposites = {
-    .define = &define_swiglu,
-    .implement = &implement_swiglu,
-    .implement_without_kernel = &implement_swiglu_backward};
+const Composites kClampedSwigluComposites = {.define = &define_swiglu,
+                                             .implement = &implement_swiglu};
 
 at::Tensor clamped_swiglu_derivative_by_gate(const Operator& op, const CallParameters& parameters,
                                              const at::Tensor& incoming, const at::Tensor* inputs) {
@@ -160,6 +138,15 @@ at::Tensor clamped_swiglu_derivative_by_linear(const Operator& op, const CallPar
                                                const at::Tensor& incoming,
                                                const at::Tensor* inputs) {
   return swiglu_derivative<kLinearPart>(op, parameters, incoming, inputs);
+}
+
+void compose_clamped_swiglu_backward(const Operator& op, TensorPointers tensors,
+                                     const CallParameters& parameters, at::Tensor* results) {
+  check_inputs(op, tensors, parameters);
+  const at::Tensor inputs[] = {*tensors[1], *tensors[2]};
+  const c10::ScalarType type = promoted_type({tensors, 3});
+  results[0] = swiglu_derivative<kGatePart>(op, parameters, *tensors[0], inputs).to(type);
+  results[1] = swiglu_derivative<kLinearPart>(op, parameters, *tensors[0], inputs).to(type);
 }
 
 }  // namespace fastact

@@ -13,4 +13,8 @@ at::Tensor clamped_swiglu_derivative_by_linear(const Operator& op, const CallPar
                                                const at::Tensor& incoming,
                                                const at::Tensor* inputs);
 
+// Computes the results of _clamped_swiglu_backward. It is the function for Descriptor::composition.
+void compose_clamped_swiglu_backward(const Operator& op, TensorPointers tensors,
+                                     const CallParameters& parameters, at::Tensor* results);
+
 }  // namespace fastact

@@ -9,12 +9,10 @@
 namespace fastact {
 
 struct Composites {
-  // Defines their schemas, and those of the operators with several results that they call.
+  // Defines their schemas.
   void (*define)(torch::Library& library);
   // Registers the functions that decompose a call.
   void (*implement)(torch::Library& library);
-  // Registers compositions of PyTorch's operators for tensors without a kernel. May be null.
-  void (*implement_without_kernel)(torch::Library& library) = nullptr;
   bool draws_random_numbers = false;
 };
 

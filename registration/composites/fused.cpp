@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "registration/composites/composites.h"
-#include "registration/composites/fused_gradients.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
@@ -78,9 +77,8 @@ struct HalvesCall {
   }
 
   std::vector<at::Tensor> halves;
-  const at::Tensor* tensors[kFusedInputs] = {nullptr, &tensor_of(std::nullopt),
-                                             &tensor_of(std::nullopt), &tensor_of(std::nullopt),
-                                             nullptr};
+  const at::Tensor* tensors[kFusedInputs] = {nullptr, &absent_tensor(), &absent_tensor(),
+                                             &absent_tensor(), nullptr};
 };
 
 // Checks an in-place call. It does not resize self, and it overwrites self, from which a backward
@@ -151,18 +149,17 @@ struct Composite<Types<P...>> {
 template <class Visit>
 void for_each_composite(const Visit& visit) {
   for (const Operator* op : fused_operators()) {
-    with_optional_signature(static_cast<int>(op->parameters().size()),
-                            [&]<int Tensors, int Numbers, bool HasFlag, int Absent>(
-                                Signature<Tensors, Numbers, HasFlag, Absent>) {
-                              using Typed =
-                                  Composite<typename ParameterTypes<Numbers, HasFlag>::type>;
-                              const std::string name = fused_name(*op);
-                              visit(name, typename Typed::Functional{op});
-                              visit(name + "_", typename Typed::InPlace{op});
-                              visit(name + ".out", typename Typed::Out{op});
-                              visit(packed_name(*op), typename Typed::Packed{op});
-                              visit(packed_name(*op) + ".out", typename Typed::PackedOut{op});
-                            });
+    with_signature(*op, [&]<Signature S>() {
+      if constexpr (S.optional > 0 && S.results == 1) {
+        using Typed = Composite<ParametersOf<S>>;
+        const std::string name = fused_name(*op);
+        visit(name, typename Typed::Functional{op});
+        visit(name + "_", typename Typed::InPlace{op});
+        visit(name + ".out", typename Typed::Out{op});
+        visit(packed_name(*op), typename Typed::Packed{op});
+        visit(packed_name(*op) + ".out", typename Typed::PackedOut{op});
+      }
+    });
   }
 }
 
@@ -195,13 +192,6 @@ void define_fused(torch::Library& library) {
       define(c10::str(name, "(Tensor self", arguments, ") -> Tensor"));
       define(c10::str(name, ".out(Tensor self", arguments, ", Tensor(a!) out) -> Tensor(a!)"));
     }
-    define(fused_backward_name(*op) +
-           "(Tensor grad_output, Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, "
-           "Tensor? gate, float[] parameters, bool[5] output_mask) -> "
-           "(Tensor, Tensor, Tensor, Tensor, Tensor)");
-    define(fused_with_argument_name(*op) +
-           "(Tensor self, Tensor? scale, Tensor? bias, Tensor? residual, Tensor? gate, "
-           "float[] parameters) -> (Tensor, Tensor)");
     define(fused_name(*op) + "_(Tensor(a!) self" + fused_arguments(*op) + ") -> Tensor(a!)");
   }
 }
@@ -213,8 +203,6 @@ void implement_fused(torch::Library& library) {
 
 }  // namespace
 
-const Composites kFusedComposites = {.define = &define_fused,
-                                     .implement = &implement_fused,
-                                     .implement_without_kernel = &implement_composed_fused};
+const Composites kFusedComposites = {.define = &define_fused, .implement = &implement_fused};
 
 }  // namespace fastact

@@ -6,72 +6,39 @@
 #include <ATen/ops/mul.h>
 
 #include <algorithm>
-#include <array>
-#include <optional>
-#include <tuple>
+#include <vector>
 
 #include "registration/operators/signature.h"
 
 namespace fastact {
-namespace {
+void compose_fused_with_argument(const Operator& op, TensorPointers tensors,
+                                 const CallParameters& parameters, at::Tensor* results) {
+  results[0] = op.called[kFusedForward]->call(tensors, parameters);
+  results[1] = fused_preactivation_of(tensors);
+}
 
-// The kernel for tensors that have no other.
-struct ComposedBackward {
-  const Operator* op;
-
-  FusedTensors operator()(const at::Tensor& grad_output, const at::Tensor& self,
-                          const std::optional<at::Tensor>& scale,
-                          const std::optional<at::Tensor>& bias,
-                          const std::optional<at::Tensor>& residual,
-                          const std::optional<at::Tensor>& gate, at::ArrayRef<double> numbers,
-                          FusedMask mask) const {
-    const FusedArguments call(*op, fused_backward_name(*op), self, scale, bias, residual, gate,
-                              numbers);
-    at::Tensor inputs[kFusedInputs];
-    for (int i = 0; i < kFusedInputs; ++i) inputs[i] = *call.tensors[i];
-    return composed_fused_backward(*op, call.parameters, grad_output, inputs, mask);
-  }
-};
-
-struct ComposedWithArgument {
-  const Operator* op;
-
-  std::tuple<at::Tensor, at::Tensor> operator()(const at::Tensor& self,
-                                                const std::optional<at::Tensor>& scale,
-                                                const std::optional<at::Tensor>& bias,
-                                                const std::optional<at::Tensor>& residual,
-                                                const std::optional<at::Tensor>& gate,
-                                                at::ArrayRef<double> numbers) const {
-    const FusedArguments call(*op, fused_with_argument_name(*op), self, scale, bias, residual, gate,
-                              numbers);
-    return {op->call(call.tensors, call.parameters), fused_preactivation_of(call.tensors)};
-  }
-};
-
-}  // namespace
-
-FusedTensors composed_fused_backward(const Operator& op, const CallParameters& parameters,
-                                     const at::Tensor& grad_output, const at::Tensor* inputs,
-                                     const FusedMask& mask) {
-  std::array<at::Tensor, kFusedInputs> gradients;
-  compose_fused_gradients(op, parameters, grad_output, inputs, /*self_is_preactivation=*/false,
-                          std::vector<bool>(mask.begin(), mask.end()), gradients.data());
+void compose_fused_backward(const Operator& op, TensorPointers tensors,
+                            const CallParameters& parameters, at::Tensor* results) {
+  const OutputMask& mask = parameters.output_mask;
+  at::Tensor inputs[kFusedInputs];
+  for (int i = 0; i < kFusedInputs; ++i) inputs[i] = *tensors[1 + i];
+  compose_fused_gradients(*op.called[kFusedForward], parameters, *tensors[0], inputs,
+                          /*self_is_preactivation=*/false,
+                          std::vector<bool>(mask.begin(), mask.end()), results);
   for (int i = 0; i < kFusedInputs; ++i) {
     if (!mask[i]) continue;
-    TORCH_CHECK_VALUE(!is_fused_vector(i) || inputs[i].defined(),
-                      "fastact::", fused_backward_name(op), ": expected ", op.inputs[i].name,
+    TORCH_CHECK_VALUE(!is_fused_vector(i) || inputs[i].defined(), "fastact::", op.name,
+                      ": expected ", op.inputs[1 + i].name,
                       ", whose gradient is asked for, but got None");
     // Sums before rounding.
-    if (inputs[i].defined()) gradients[i] = at::sum_to(gradients[i], inputs[i].sym_sizes());
-    gradients[i] = gradients[i].to((inputs[i].defined() ? inputs[i] : inputs[kSelf]).scalar_type());
+    if (inputs[i].defined()) results[i] = at::sum_to(results[i], inputs[i].sym_sizes());
+    results[i] = results[i].to((inputs[i].defined() ? inputs[i] : inputs[kSelf]).scalar_type());
     // The results of an operator must not share memory.
-    const auto own = gradients.begin() + i;
-    if (std::any_of(gradients.begin(), own,
-                    [&](const at::Tensor& other) { return other.is_same(*own); })) {
-      *own = own->clone();
+    if (std::any_of(results, results + i,
+                    [&](const at::Tensor& other) { return other.is_same(results[i]); })) {
+      results[i] = results[i].clone();
     }
   }
-  return std::apply([](const auto&... each) { return FusedTensors(each...); }, gradients);
 }
 
 void compose_fused_gradients(const Operator& op, const CallParameters& parameters,
@@ -120,15 +87,8 @@ at::Tensor fused_preactivation_of(TensorPointers tensors) {
   parameters.numbers.values[0] = 1.0;
   const at::Tensor* operands[kFusedInputs];
   std::copy_n(tensors, kFusedInputs, operands);
-  operands[kGate] = &tensor_of(std::nullopt);
+  operands[kGate] = &absent_tensor();
   return identity.call(operands, parameters);
-}
-
-void implement_composed_fused(torch::Library& library) {
-  for (const Operator* op : fused_operators()) {
-    library.impl(fused_backward_name(*op).c_str(), ComposedBackward{op});
-    library.impl(fused_with_argument_name(*op).c_str(), ComposedWithArgument{op});
-  }
 }
 
 }  // namespace fastact

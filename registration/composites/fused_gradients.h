@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/library.h>
 
 #include <vector>
 
@@ -18,17 +17,15 @@ void compose_fused_gradients(const Operator& op, const CallParameters& parameter
                              bool self_is_preactivation, const std::vector<bool>& needed,
                              at::Tensor* gradients);
 
-// Returns what the operator _fused_<activation>_backward returns, composed in the same way.
-FusedTensors composed_fused_backward(const Operator& op, const CallParameters& parameters,
-                                     const at::Tensor& grad_output, const at::Tensor* inputs,
-                                     const FusedMask& mask);
+// Compute the results of _fused_<activation>_backward and of _fused_<activation>_with_argument.
+// They are the functions for Descriptor::composition.
+void compose_fused_backward(const Operator& op, TensorPointers tensors,
+                            const CallParameters& parameters, at::Tensor* results);
+void compose_fused_with_argument(const Operator& op, TensorPointers tensors,
+                                 const CallParameters& parameters, at::Tensor* results);
 
 // Returns z = self * scale + bias + residual with the bits of a fused kernel, computed by Leaky
 // ReLU with a slope of 1.
 at::Tensor fused_preactivation_of(TensorPointers tensors);
-
-// Registers compositions of _fused_<activation>_backward and _fused_<activation>_with_argument, for
-// tensors without a kernel.
-void implement_composed_fused(torch::Library& library);
 
 }  // namespace fastact

@@ -6,8 +6,6 @@
 #include <ATen/TensorIterator.h>
 
 #include <concepts>
-#include <tuple>
-#include <utility>
 
 #include "registration/checks.h"
 #include "registration/composites/fused_gradients.h"
@@ -44,14 +42,14 @@ template <class B>
 concept IsFusedBackend =
     IsBackend<B> && requires(const Operator& op, DType type, const CallParameters& parameters,
                              const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
+      // True if the kernel can have z as a second output.
+      { B::kWritesPreactivation } -> std::convertible_to<bool>;
       // Runs the kernel over the present operands as the iterator describes them.
       B::run_fused(op, type, parameters, inputs, iterator);
     };
 
 template <IsFusedBackend Backend>
 struct FusedPointwise {
-  static constexpr bool kIsFused = true;
-
   static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Operator& op,
                                TensorPointers tensors, const CallParameters& parameters) {
     check_fused(op, tensors, parameters);
@@ -62,13 +60,16 @@ struct FusedPointwise {
     return out;
   }
 
-  // Returns the result and z. Both are computed in one pass if they, residual and gate have the
-  // layout of self. Otherwise z is computed separately, with the same bits.
-  static std::tuple<at::Tensor, at::Tensor> with_argument(c10::DispatchKeySet keys,
-                                                          const Operator& op,
-                                                          TensorPointers tensors,
-                                                          const CallParameters& parameters) {
-    check_fused(op, tensors, parameters);
+  // Computes the result and z: in one pass if they, residual and gate have the layout of self.
+  // Otherwise z is computed separately, with the same bits.
+  static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                      const CallParameters& parameters, at::Tensor* results) {
+    if (!Backend::kWritesPreactivation) {
+      op.composition(op, tensors, parameters, results);
+      return;
+    }
+    const Operator& forward = *op.called[kFusedForward];
+    check_fused(forward, tensors, parameters);
     const FusedInputs inputs(tensors);
     const at::Tensor& self = *tensors[0];
     const auto has_its_size = [&](FusedInput input) {
@@ -77,12 +78,12 @@ struct FusedPointwise {
     };
     if (!lies_like_self(inputs) || !has_its_size(FusedInput::kResidual) ||
         !has_its_size(FusedInput::kGate)) {
-      return {functional(keys, op, tensors, parameters), fused_preactivation_of(tensors)};
+      results[0] = functional(keys, forward, tensors, parameters);
+      results[1] = fused_preactivation_of(tensors);
+      return;
     }
-    at::Tensor out = Pointwise<Backend>::empty_like_dense(self);
-    at::Tensor preactivation = Pointwise<Backend>::empty_like_dense(self);
-    iterate(op, inputs, parameters, out, &preactivation);
-    return {std::move(out), std::move(preactivation)};
+    for (int i = 0; i < op.results; ++i) results[i] = Pointwise<Backend>::empty_like_dense(self);
+    iterate(op, inputs, parameters, results[0], &results[1]);
   }
 
   static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,

@@ -3,20 +3,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/library.h>
 
 #include <algorithm>
-#include <array>
 #include <concepts>
 #include <optional>
-#include <tuple>
-#include <vector>
 
 #include "registration/checks.h"
-#include "registration/composites/fused_gradients.h"
 #include "registration/operators/fused.h"
 #include "registration/operators/operator.h"
-#include "registration/operators/signature.h"
 
 namespace fastact {
 
@@ -58,57 +52,51 @@ struct FusedLayout {
 // Returns the layout, or nothing if the engines do not support it.
 std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors);
 
-// The interface of a device to FusedBackwardOf.
+// The interface of a device to FusedBackward.
 template <class B>
-concept IsFusedBackwardBackend =
-    requires(const at::Tensor& self, const Operator& op, DType type,
-             const CallParameters& parameters, const FusedBackwardTensors& tensors,
-             const FusedLayout& layout, const FusedMask& mask, at::Tensor (&sums)[2]) {
-      // Returns uninitialized memory with the strides of `self`.
-      { B::fresh_like(self) } -> std::same_as<at::Tensor>;
-      // Writes the gradients of self, residual and gate, and creates those of scale and bias (one
-      // number per channel) if they are wanted. Returns false and does nothing if it does not
-      // support the layout.
-      { B::run(op, type, parameters, tensors, layout, mask, sums) } -> std::same_as<bool>;
-    };
+concept IsFusedBackwardBackend = requires(
+    const at::Tensor& self, const Operator& op, DType type, const CallParameters& parameters,
+    const FusedBackwardTensors& tensors, const FusedLayout& layout, at::Tensor (&sums)[2]) {
+  // Returns uninitialized memory with the strides of `self`.
+  { B::fresh_like(self) } -> std::same_as<at::Tensor>;
+  // Writes the gradients of self, residual and gate, and creates those of scale and bias (one
+  // number per channel) if they are wanted. Returns false and does nothing if it does not
+  // support the layout.
+  { B::run_fused_backward(op, type, parameters, tensors, layout, sums) } -> std::same_as<bool>;
+};
 
-// The operator's kernel on a device.
 template <IsFusedBackwardBackend Backend>
-struct FusedBackwardOf {
-  const Operator* op;
-
-  FusedTensors operator()(const at::Tensor& grad_output, const at::Tensor& self,
-                          const std::optional<at::Tensor>& scale,
-                          const std::optional<at::Tensor>& bias,
-                          const std::optional<at::Tensor>& residual,
-                          const std::optional<at::Tensor>& gate, at::ArrayRef<double> numbers,
-                          FusedMask mask) const {
-    const std::string name = fused_backward_name(*op);
-    const FusedArguments call(*op, name, self, scale, bias, residual, gate, numbers);
+struct FusedBackward {
+  static void several(c10::DispatchKeySet /*keys*/, const Operator& op, TensorPointers operands,
+                      const CallParameters& parameters, at::Tensor* results) {
+    const Operator& forward = *op.called[kFusedForward];
     FusedBackwardTensors tensors;
-    tensors.grad_output = grad_output;
-    for (int i = 0; i < kFusedInputs; ++i) tensors.inputs[i] = *call.tensors[i];
-    check_fused(*op, call.tensors, call.parameters);
-    TORCH_CHECK(grad_output.device() == self.device(), "fastact::", name,
+    tensors.grad_output = *operands[0];
+    for (int i = 0; i < kFusedInputs; ++i) tensors.inputs[i] = *operands[1 + i];
+    check_fused(forward, operands + 1, parameters);
+    const at::Tensor& self = tensors.inputs[kSelf];
+    TORCH_CHECK(tensors.grad_output.device() == self.device(), "fastact::", op.name,
                 ": expected grad_output to be on self's device, ", self.device(), ", but got ",
-                grad_output.device());
-    if (!run(call.parameters, tensors, mask))
-      return composed_fused_backward(*op, call.parameters, grad_output, tensors.inputs, mask);
-    return std::apply([](const auto&... gradients) { return FusedTensors(gradients...); },
-                      std::to_array(tensors.gradients));
+                tensors.grad_output.device());
+    if (run(op, parameters, tensors)) {
+      std::ranges::move(tensors.gradients, results);
+    } else {
+      op.composition(op, operands, parameters, results);
+    }
   }
 
  private:
   // True if the gradient of an absent scale or bias is requested. Such a sum has no shape, and
-  // composed_fused_backward() raises the error.
-  static bool sums_absent_vector(const FusedBackwardTensors& tensors, const FusedMask& mask) {
+  // the composition raises the error.
+  static bool sums_absent_vector(const FusedBackwardTensors& tensors, const OutputMask& mask) {
     return (mask[kScale] && !tensors.inputs[kScale].defined()) ||
            (mask[kBias] && !tensors.inputs[kBias].defined());
   }
 
   // Returns true if the engine takes these tensors.
-  bool run(const CallParameters& parameters, FusedBackwardTensors& tensors,
-           const FusedMask& mask) const {
+  static bool run(const Operator& op, const CallParameters& parameters,
+                  FusedBackwardTensors& tensors) {
+    const OutputMask& mask = parameters.output_mask;
     const at::Tensor& self = tensors.inputs[kSelf];
     const DType type = *engine_type(self.scalar_type());
     if (tensors.grad_output.scalar_type() != self.scalar_type() || tensors.any_is_symbolic() ||
@@ -129,7 +117,8 @@ struct FusedBackwardOf {
       layout = fused_layout(tensors);
     }
     at::Tensor sums[2];
-    if (!layout.has_value() || !Backend::run(*op, type, parameters, tensors, *layout, mask, sums)) {
+    if (!layout.has_value() ||
+        !Backend::run_fused_backward(op, type, parameters, tensors, *layout, sums)) {
       for (at::Tensor& gradient : tensors.gradients) gradient = at::Tensor();
       return false;
     }
@@ -145,12 +134,5 @@ struct FusedBackwardOf {
     return true;
   }
 };
-
-// Registers these kernels for the key.
-template <IsFusedBackwardBackend Backend>
-void implement_fused_backward(torch::Library& library) {
-  for (const Operator* op : fused_operators())
-    library.impl(fused_backward_name(*op).c_str(), FusedBackwardOf<Backend>{op});
-}
 
 }  // namespace fastact

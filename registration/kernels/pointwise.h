@@ -1,6 +1,6 @@
-// Shared by the CPU, CUDA and Meta kernels: checks, type promotion, outputs with ATen's strides,
-// and the choice between the dense path, which needs no iterator, and at::TensorIterator for
-// everything else.
+// Shared by the CPU, CUDA and Meta kernels of operators whose inputs are all required: checks, type
+// promotion, outputs with ATen's strides, and the choice between the dense path, which needs no
+// iterator, and at::TensorIterator for everything else.
 #pragma once
 
 #include <ATen/MemoryOverlap.h>
@@ -54,8 +54,6 @@ inline int iterator_operand(const Operator& op, int operand) {
 
 template <IsBackend Backend>
 struct Pointwise {
-  static constexpr bool kIsFused = false;
-
   static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Operator& op,
                                TensorPointers tensors, const CallParameters& parameters) {
     check_inputs(op, tensors, parameters);
@@ -100,6 +98,20 @@ struct Pointwise {
       write_as_another_type(functional(keys, op, tensors, parameters), out);
     }
     return out;
+  }
+
+  static void several(c10::DispatchKeySet /*keys*/, const Operator& op, TensorPointers tensors,
+                      const CallParameters& parameters, at::Tensor* results) {
+    check_inputs(op, tensors, parameters);
+    const Promoted promoted({tensors, static_cast<size_t>(op.num_inputs())});
+    at::TensorIteratorConfig config;
+    config.set_check_mem_overlap(false);
+    for (int i = 0; i < op.results; ++i) config.add_owned_output(at::Tensor());
+    add_inputs(config, op, promoted.tensors());
+    at::TensorIterator iterator = config.build();
+    if (iterator.numel() > 0)
+      Backend::run(op, kernel_id(op, iterator.dtype(0), parameters), parameters, iterator);
+    for (int i = 0; i < op.results; ++i) results[i] = iterator.output(i);
   }
 
   // Rounds to the result's type first, then to out's type, in ATen's order.

@@ -1,7 +1,7 @@
 // The dispatch key ADInplaceOrView: version counters of the tensors that are written to.
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
-#include "registration/operators/signature.h"
+#include "registration/operators/implement.h"
 
 namespace fastact {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "fastact/fastact.h"
-#include "registration/operators/signature.h"
+#include "registration/operators/implement.h"
 
 namespace fastact {
 namespace {

@@ -5,8 +5,8 @@
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
 #include "registration/autograd/derivative_node.h"
-#include "registration/operators/alpha_dropout.h"
-#include "registration/operators/signature.h"
+#include "registration/device_kernels.h"
+#include "registration/operators/implement.h"
 
 namespace fastact {
 namespace {
@@ -133,7 +133,11 @@ struct Autograd {
       computed = op.compute(op, tensors, parameters, below);
     } else {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      computed.result = op.functional(below, tensors, parameters);
+      // If no other key is in between, the device's kernel is called directly.
+      const DeviceKernels* const device =
+          below == nullptr ? nullptr : device_kernels(below->highestPriorityTypeId());
+      computed.result = device == nullptr ? op.functional(below, tensors, parameters)
+                                          : device->functional(*below, op, tensors, parameters);
       if (keeps_result) computed.first = Saved::kResult;
     }
     const at::Tensor& out = computed.result;
@@ -166,7 +170,6 @@ struct Autograd {
 
 TORCH_LIBRARY_IMPL(fastact, Autograd, library) {
   implement<Autograd>(library, c10::DispatchKey::Autograd);
-  implement<Autograd>(library, c10::DispatchKey::Autograd, alpha_dropout_operators());
 }
 
 }  // namespace fastact

@@ -1,8 +1,22 @@
 // The dispatch keys of composed operators (composites/composites.h). Functionalize and
 // FuncTorchBatched decompose a call as well: keys/functionalize.cpp, keys/functorch_batched.cpp.
 #include "registration/composites/composites.h"
+#include "registration/operators/implement.h"
 
 namespace fastact {
+namespace {
+
+// Operators with kernels, for tensors without one.
+struct Composed {
+  static bool serves(const Operator& op) { return op.composition != nullptr; }
+
+  static void several(c10::DispatchKeySet /*keys*/, const Operator& op, TensorPointers tensors,
+                      const CallParameters& parameters, at::Tensor* results) {
+    op.composition(op, tensors, parameters, results);
+  }
+};
+
+}  // namespace
 
 TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
   for (const Composites& composites : all_composites()) composites.implement(library);
@@ -10,10 +24,7 @@ TORCH_LIBRARY_IMPL(fastact, CompositeImplicitAutograd, library) {
 
 // Not CompositeImplicitAutograd: a FakeTensor would then have the strides of the composition.
 TORCH_LIBRARY_IMPL(fastact, CompositeExplicitAutograd, library) {
-  for (const Composites& composites : all_composites()) {
-    if (composites.implement_without_kernel != nullptr)
-      composites.implement_without_kernel(library);
-  }
+  implement<Composed>(library, c10::DispatchKey::CompositeExplicitAutograd);
 }
 
 // Makes vmap's `randomness` apply to the seed. Every call under vmap reaches this key, even if self

@@ -9,23 +9,19 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "ops/cuda/alpha_dropout.h"
 #include "ops/cuda/engine.h"
 #include "ops/floating_point.h"
 #include "registration/device_kernels.h"
-#include "registration/kernels/alpha_dropout.h"
-#include "registration/kernels/clamped_swiglu.h"
-#include "registration/kernels/fused.h"
-#include "registration/kernels/fused_backward.h"
-#include "registration/kernels/pointwise.h"
-#include "registration/operators/signature.h"
+#include "registration/kernels/kernels.h"
+#include "registration/operators/implement.h"
 
 namespace fastact {
 namespace {
 
-// ---- Activations and fused forms
-
 struct Cuda {
+  // z takes a second pass.
+  static constexpr bool kWritesPreactivation = false;
+
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
     return at::detail::empty_cuda(like.sizes(), like.scalar_type(), like.device(), format);
   }
@@ -34,6 +30,8 @@ struct Cuda {
     return at::detail::empty_strided_cuda(like.sizes(), like.strides(), like.scalar_type(),
                                           like.device());
   }
+
+  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
 
   static bool converts_first(const at::Tensor& /*self*/) { return false; }
 
@@ -100,44 +98,10 @@ struct Cuda {
     check_launch(op, kernel(parameters.numbers, operands, stream));
   }
 
- private:
-  static void check_dimensions(const Operator& op, int dimensions) {
-    TORCH_CHECK(dimensions <= cuda::kMaxDimensions, "fastact::", op.name,
-                ": expected tensors of at most ", cuda::kMaxDimensions,
-                " dimensions that do not merge, but got ", dimensions);
-  }
-
-  static void check_launch(const Operator& op, cudaError_t error) {
-    TORCH_CHECK(error == cudaSuccess, "fastact::", op.name, ": ", cuda::describe_failure(error));
-  }
-
-  static void launch(const Operator& op, const KernelId& id, const CallParameters& parameters,
-                     const cuda::Operands& operands, c10::Device device) {
-    const c10::cuda::CUDAGuard guard(device);
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
-    const DefaultFloatingPoint environment;
-    check_launch(op,
-                 find_kernel(op, id, device.index(), stream)(parameters.numbers, operands, stream));
-  }
-
-  static cuda::Kernel find_kernel(const Operator& op, const KernelId& id, int device,
-                                  cudaStream_t stream) {
-    try {
-      return cuda::find_kernel(op.family, id, device, stream);
-    } catch (const std::invalid_argument& error) {
-      TORCH_CHECK(false, error.what());
-    }
-  }
-};
-
-// ---- The gradients of fused forms, in one pass
-
-struct CudaFusedBackward {
-  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
-
-  static bool run(const Operator& op, DType type, const CallParameters& parameters,
-                  const FusedBackwardTensors& tensors, const FusedLayout& layout,
-                  const FusedMask& mask, at::Tensor (&sums)[2]) {
+  static bool run_fused_backward(const Operator& op, DType type, const CallParameters& parameters,
+                                 const FusedBackwardTensors& tensors, const FusedLayout& layout,
+                                 at::Tensor (&sums)[2]) {
+    const OutputMask& mask = parameters.output_mask;
     const int64_t outer = layout.outer.size;
     const int64_t channels = layout.channels.size;
     const int64_t inner = layout.inner.size;
@@ -182,7 +146,7 @@ struct CudaFusedBackward {
               (sum_row * channels + channel) * parts.blocks *
                   static_cast<int64_t>(partial[i].element_size());
         }
-        check(op, kernel(parameters.numbers, operands, stream));
+        check_launch(op, kernel(parameters.numbers, operands, stream));
       }
     }
     add_up(op, tensors, parts, number == at::kDouble, channels, stream, partial);
@@ -190,14 +154,22 @@ struct CudaFusedBackward {
     return true;
   }
 
+  static void run_seeded(const Operator& op, const KernelId& id, const CallParameters& parameters,
+                         const at::Tensor& seed, const at::Tensor& out,
+                         std::span<const at::Tensor> inputs) {
+    cuda::Operands operands;
+    operands.size = out.numel();
+    operands.data[0] = out.data_ptr();
+    // Inputs are only read, but the array has one pointer type for inputs and output.
+    operands.data[1] = const_cast<void*>(seed.const_data_ptr());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      operands.data[2 + i] = const_cast<void*>(inputs[i].const_data_ptr());
+    launch(op, id, parameters, operands, out.device());
+  }
+
  private:
   static constexpr int64_t kLargestPart = int64_t{1} << 30;
   static constexpr int kVectors[] = {kScale, kBias};
-
-  static void check(const Operator& op, cudaError_t error) {
-    TORCH_CHECK(error == cudaSuccess, "fastact::", fused_backward_name(op), ": ",
-                cuda::describe_failure(error));
-  }
 
   // Returns the operands from this row and channel on.
   static cuda::FusedBackwardOperands operands_at(const FusedBackwardTensors& tensors,
@@ -241,47 +213,48 @@ struct CudaFusedBackward {
         operands.to[i] = next[i].mutable_data_ptr();
         operands.types[i] = *engine_type(next[i].scalar_type());
       }
-      check(op, cuda::add_fused_sums(operands, stream));
+      check_launch(op, cuda::add_fused_sums(operands, stream));
       std::ranges::move(next, sums);
       parts = {.rows = left, .blocks = 1};
       are_doubles = true;
     }
   }
-};
 
-// ---- SELU with alpha dropout
+  static void check_dimensions(const Operator& op, int dimensions) {
+    TORCH_CHECK(dimensions <= cuda::kMaxDimensions, "fastact::", op.name,
+                ": expected tensors of at most ", cuda::kMaxDimensions,
+                " dimensions that do not merge, but got ", dimensions);
+  }
 
-struct CudaAlphaDropout {
-  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
-
-  static void run(const Operator& op, double p, const at::Tensor& seed, const at::Tensor& out,
-                  std::span<const at::Tensor> inputs) {
-    void* data[1 + 2] = {out.data_ptr()};
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      // Inputs are only read, but the array has one pointer type for inputs and output.
-      data[1 + i] = const_cast<void*>(inputs[i].const_data_ptr());
-    }
-    const c10::cuda::CUDAGuard guard(out.device());
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(out.device().index());
-    const cudaError_t error =
-        cuda::run_alpha_dropout(alpha_dropout_form(op), *engine_type(out.scalar_type()), p,
-                                seed.const_data_ptr<int64_t>(), data, out.numel(), stream);
+  static void check_launch(const Operator& op, cudaError_t error) {
     TORCH_CHECK(error == cudaSuccess, "fastact::", op.name, ": ", cuda::describe_failure(error));
+  }
+
+  static void launch(const Operator& op, const KernelId& id, const CallParameters& parameters,
+                     const cuda::Operands& operands, c10::Device device) {
+    const c10::cuda::CUDAGuard guard(device);
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device.index());
+    const DefaultFloatingPoint environment;
+    check_launch(op,
+                 find_kernel(op, id, device.index(), stream)(parameters.numbers, operands, stream));
+  }
+
+  static cuda::Kernel find_kernel(const Operator& op, const KernelId& id, int device,
+                                  cudaStream_t stream) {
+    try {
+      return cuda::find_kernel(op.family, id, device, stream);
+    } catch (const std::invalid_argument& error) {
+      TORCH_CHECK(false, error.what());
+    }
   }
 };
 
 }  // namespace
 
-const DeviceKernels& cuda_kernels() { return kKernelsOf<Pointwise<Cuda>>; }
+const DeviceKernels& cuda_kernels() { return kKernelsOf<KernelsOn<Cuda>>; }
 
 TORCH_LIBRARY_IMPL(fastact, CUDA, library) {
-  implement<Pointwise<Cuda>>(library, c10::DispatchKey::CUDA);
-  implement<FusedPointwise<Cuda>>(library, c10::DispatchKey::CUDA);
-  implement_fused_backward<CudaFusedBackward>(library);
-  implement<AlphaDropoutKernels<CudaAlphaDropout>>(library, c10::DispatchKey::CUDA,
-                                                   alpha_dropout_operators());
-  if (!operators().empty())
-    library.impl("_clamped_swiglu_backward", &clamped_swiglu_gradients<Cuda>);
+  implement<KernelsOn<Cuda>>(library, c10::DispatchKey::CUDA);
 }
 
 }  // namespace fastact

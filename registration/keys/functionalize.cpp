@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "registration/composites/composites.h"
-#include "registration/operators/signature.h"
+#include "registration/operators/implement.h"
 
 namespace fastact {
 namespace {

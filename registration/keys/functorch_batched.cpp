@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "registration/composites/composites.h"
-#include "registration/operators/signature.h"
+#include "registration/operators/implement.h"
 
 namespace fastact {
 namespace {

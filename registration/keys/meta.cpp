@@ -7,19 +7,16 @@
 
 #include <algorithm>
 #include <numeric>
-#include <tuple>
 
-#include "registration/kernels/alpha_dropout.h"
-#include "registration/kernels/clamped_swiglu.h"
-#include "registration/kernels/fused.h"
-#include "registration/kernels/fused_backward.h"
-#include "registration/kernels/pointwise.h"
-#include "registration/operators/signature.h"
+#include "registration/kernels/kernels.h"
+#include "registration/operators/implement.h"
 
 namespace fastact {
 namespace {
 
 struct MetaBackend {
+  static constexpr bool kWritesPreactivation = false;
+
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
     return at::detail::empty_meta(like.sizes(), like.scalar_type(), format);
   }
@@ -27,6 +24,8 @@ struct MetaBackend {
   static at::Tensor empty_strided(const at::Tensor& like) {
     return at::detail::empty_strided_meta(like.sizes(), like.strides(), like.scalar_type());
   }
+
+  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
 
   // A fake tensor has the key of the backend that it represents.
   static bool converts_first(const at::Tensor& self) {
@@ -43,6 +42,24 @@ struct MetaBackend {
   static void run_fused(const Operator& /*op*/, DType /*type*/,
                         const CallParameters& /*parameters*/, const FusedInputs& /*inputs*/,
                         at::TensorIteratorBase& /*iterator*/) {}
+
+  static bool run_fused_backward(const Operator& /*op*/, DType /*type*/,
+                                 const CallParameters& parameters,
+                                 const FusedBackwardTensors& tensors, const FusedLayout& layout,
+                                 at::Tensor (&sums)[2]) {
+    const auto sum_like = [&](int vector) {
+      return parameters.output_mask[vector]
+                 ? at::empty({layout.channels.size}, tensors.inputs[vector].options())
+                 : at::Tensor();
+    };
+    sums[0] = sum_like(kScale);
+    sums[1] = sum_like(kBias);
+    return true;
+  }
+
+  static void run_seeded(const Operator& /*op*/, const KernelId& /*id*/,
+                         const CallParameters& /*parameters*/, const at::Tensor& /*seed*/,
+                         const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
 };
 
 // ---- at::TensorIterator's choice of strides, for symbols; its own works only for numbers
@@ -197,18 +214,52 @@ at::Tensor& write_symbolic(const at::Tensor& result, at::Tensor& out) {
 
 // ---- Kernels
 
+// The present inputs of a call.
+class Present {
+ public:
+  Present(const Operator& op, TensorPointers tensors) {
+    for (int i = 0; i < op.num_inputs(); ++i)
+      if (tensors[i]->defined()) tensors_[count_++] = tensors[i];
+  }
+
+  [[nodiscard]] bool any_is_symbolic() const {
+    return std::any_of(tensors_, tensors_ + count_,
+                       [](const at::Tensor* tensor) { return is_symbolic(*tensor); });
+  }
+
+  [[nodiscard]] std::span<const at::Tensor* const> tensors() const {
+    return {tensors_, static_cast<size_t>(count_)};
+  }
+
+ private:
+  const at::Tensor* tensors_[1 + kMaxInputs];
+  int count_ = 0;
+};
+
 struct Meta {
-  using Concrete = Pointwise<MetaBackend>;
-  static constexpr bool kIsFused = false;
+  using Concrete = KernelsOn<MetaBackend>;
 
   static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                                const CallParameters& parameters) {
-    if (!any_symbolic(op, tensors)) return Concrete::functional(keys, op, tensors, parameters);
+    const Present present(op, tensors);
+    // The kernels of a seed use no iterator, and take symbols.
+    if (!present.any_is_symbolic() || op.takes_seed())
+      return Concrete::functional(keys, op, tensors, parameters);
+    if (op.has_optional_inputs()) {
+      check_fused(op, tensors, parameters);
+      return symbolic_result(present.tensors(), tensors[0]->scalar_type());
+    }
     check_inputs(op, tensors, parameters);
-    if (!MetaBackend::converts_first(*tensors[op.last_input()]))
-      return symbolic_result(op, tensors);
-    const Promoted promoted({tensors, static_cast<size_t>(op.num_inputs())});
-    return symbolic_result(op, promoted.tensors());
+    return symbolic_pointwise(op, tensors);
+  }
+
+  static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                      const CallParameters& parameters, at::Tensor* results) {
+    // The others compose their results if there are symbols.
+    if (op.has_optional_inputs() || !Present(op, tensors).any_is_symbolic())
+      return Concrete::several(keys, op, tensors, parameters, results);
+    check_inputs(op, tensors, parameters);
+    for (int i = 0; i < op.results; ++i) results[i] = symbolic_pointwise(op, tensors);
   }
 
   static at::Tensor& in_place(c10::DispatchKeySet keys, const Operator& op, at::Tensor& self,
@@ -222,7 +273,7 @@ struct Meta {
 
   static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                          const CallParameters& parameters, at::Tensor& out) {
-    if (!any_symbolic(op, tensors) && !is_symbolic(out))
+    if (!Present(op, tensors).any_is_symbolic() && !is_symbolic(out))
       return Concrete::out(keys, op, tensors, parameters, out);
     const at::Tensor result = functional(keys, op, tensors, parameters);
     check_out(op, tensors, result.scalar_type(), out);
@@ -230,84 +281,16 @@ struct Meta {
   }
 
  private:
-  static bool any_symbolic(const Operator& op, TensorPointers tensors) {
-    return std::any_of(tensors, tensors + op.num_inputs(),
-                       [](const at::Tensor* tensor) { return is_symbolic(*tensor); });
+  static at::Tensor symbolic_pointwise(const Operator& op, TensorPointers tensors) {
+    if (!MetaBackend::converts_first(*tensors[op.last_input()]))
+      return symbolic_result(op, tensors);
+    const Promoted promoted({tensors, static_cast<size_t>(op.num_inputs())});
+    return symbolic_result(op, promoted.tensors());
   }
-};
-
-struct FusedMeta {
-  using Concrete = FusedPointwise<MetaBackend>;
-  static constexpr bool kIsFused = true;
-
-  static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
-                               const CallParameters& parameters) {
-    if (!any_symbolic(tensors)) return Concrete::functional(keys, op, tensors, parameters);
-    check_fused(op, tensors, parameters);
-    return symbolic_result(FusedInputs(tensors).tensors(), tensors[0]->scalar_type());
-  }
-
-  static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
-                         const CallParameters& parameters, at::Tensor& out) {
-    if (!any_symbolic(tensors) && !is_symbolic(out))
-      return Concrete::out(keys, op, tensors, parameters, out);
-    const at::Tensor result = functional(keys, op, tensors, parameters);
-    check_out(op, tensors, result.scalar_type(), out);
-    return write_symbolic(result, out);
-  }
-
- private:
-  static bool any_symbolic(TensorPointers tensors) {
-    return std::any_of(tensors, tensors + kFusedInputs, [](const at::Tensor* tensor) {
-      return tensor->defined() && is_symbolic(*tensor);
-    });
-  }
-};
-
-struct MetaFusedBackward {
-  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
-
-  static bool run(const Operator& /*op*/, DType /*type*/, const CallParameters& /*parameters*/,
-                  const FusedBackwardTensors& tensors, const FusedLayout& layout,
-                  const FusedMask& mask, at::Tensor (&sums)[2]) {
-    if (mask[kScale]) sums[0] = sum_like(tensors.inputs[kScale], layout);
-    if (mask[kBias]) sums[1] = sum_like(tensors.inputs[kBias], layout);
-    return true;
-  }
-
-  static at::Tensor sum_like(const at::Tensor& vector, const FusedLayout& layout) {
-    return at::empty({layout.channels.size}, vector.options());
-  }
-};
-
-std::tuple<at::Tensor, at::Tensor> clamped_swiglu_backward(const at::Tensor& grad_output,
-                                                           const at::Tensor& gate,
-                                                           const at::Tensor& linear, double limit,
-                                                           double alpha) {
-  if (!is_symbolic(grad_output) && !is_symbolic(gate) && !is_symbolic(linear))
-    return clamped_swiglu_gradients<MetaBackend>(grad_output, gate, linear, limit, alpha);
-  const ClampedSwigluBackwardCall call(grad_output, gate, linear, limit, alpha);
-  const Promoted promoted(call.tensors);
-  return {symbolic_result(call.op, promoted.tensors()),
-          symbolic_result(call.op, promoted.tensors())};
-}
-
-struct MetaAlphaDropout {
-  static at::Tensor fresh_like(const at::Tensor& self) { return at::empty_like(self); }
-
-  static void run(const Operator& /*op*/, double /*p*/, const at::Tensor& /*seed*/,
-                  const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
 };
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(fastact, Meta, library) {
-  implement<Meta>(library, c10::DispatchKey::Meta);
-  implement<FusedMeta>(library, c10::DispatchKey::Meta);
-  implement_fused_backward<MetaFusedBackward>(library);
-  if (!operators().empty()) library.impl("_clamped_swiglu_backward", &clamped_swiglu_backward);
-  implement<AlphaDropoutKernels<MetaAlphaDropout>>(library, c10::DispatchKey::Meta,
-                                                   alpha_dropout_operators());
-}
+TORCH_LIBRARY_IMPL(fastact, Meta, library) { implement<Meta>(library, c10::DispatchKey::Meta); }
 
 }  // namespace fastact

@@ -1,85 +1,72 @@
-#include "registration/operators/alpha_dropout.h"
+// The operators of SELU with alpha dropout (ops/forms/alpha_dropout.h), which selu_alpha_dropout
+// calls with a seed:
+//
+//   _selu_alpha_dropout(self, seed, p)
+//   _selu_alpha_dropout_backward(grad_output, self, seed, p)
+//   _alpha_dropout_mask(grad_output, self, seed, p): the linear part, a * grad_output for a kept
+//     element and 0 for a dropped one, in the layout of self
+//
+// `seed` is an int64 tensor of one element. A build without selu has none of them.
 
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "registration/device_kernels.h"
-#include "registration/operators/signature.h"
+#include "registration/operators/operator.h"
 
 namespace fastact {
 namespace {
 
 // The parameters of the operators.
 constexpr Parameter kProbability[] = {{.name = "p"}};
+constexpr Requirement kBetween0And1[] = {
+    {.parameter = 0,
+     .expected = "between 0 and 1",
+     .holds = [](const double* parameters) { return parameters[0] > 0 && parameters[0] < 1; },
+     .is_value_error = true}};
 constexpr Activation kDropout = {.name = "alpha_dropout",
                                  .parameters = kProbability,
                                  .traits = {},
-                                 .requirements = {},
+                                 .requirements = kBetween0And1,
                                  .result_suffices = nullptr};
 
-Descriptor described(const char* name, std::vector<Input> inputs, int index) {
+Descriptor described(const char* name, std::vector<Input> inputs, int family, int form) {
   Descriptor descriptor;
   descriptor.name = name;
   descriptor.inputs = std::move(inputs);
-  descriptor.form = index;
+  descriptor.inputs.emplace_back("seed", InputKind::kSeed);
+  descriptor.family = family;
+  descriptor.form = form;
   descriptor.activation = &kDropout;
   return descriptor;
 }
 
-DerivativeRule rule(const Operator& op, std::vector<int> arguments) {
-  DerivativeRule result = DerivativeRule::call(op.name, std::move(arguments));
-  result.op = &op;
-  return result;
+// The derivative of the gradient by self.
+at::Tensor second_derivative(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs) {
+  const at::Tensor* const tensors[] = {&inputs[0], &inputs[1], &inputs[2]};
+  const at::Tensor kept = op.called[0]->call(tensors, parameters);
+  const at::Tensor* const arguments[] = {&incoming, &kept, &inputs[1]};
+  return op.called[1]->call(arguments, {});
 }
-
-struct Operators {
-  using OfTwo = TypedOperator<Signature<2, 1, false>>;
-  using OfThree = TypedOperator<Signature<3, 1, false>>;
-
-  Operators() {
-    constexpr int kIncoming = DerivativeRule::kIncoming;
-    value.derivatives = {rule(backward, {kIncoming, 0, 1}), DerivativeRule::zero()};
-    backward.derivatives = {rule(backward, {kIncoming, 1, 2}),
-                            DerivativeRule::compose(&second_derivative), DerivativeRule::zero()};
-    mask.derivatives = {rule(mask, {kIncoming, 1, 2}), DerivativeRule::zero(),
-                        DerivativeRule::zero()};
-  }
-
-  static const Operators& all() {
-    static const Operators& operators = *new Operators();
-    return operators;
-  }
-
-  // The derivative of the gradient by self.
-  static at::Tensor second_derivative(const Operator& /*op*/, const CallParameters& parameters,
-                                      const at::Tensor& incoming, const at::Tensor* inputs) {
-    static const Operator& selu_double_backward = operator_named("selu_double_backward");
-    const at::Tensor* const tensors[] = {&inputs[0], &inputs[1], &inputs[2]};
-    const at::Tensor kept = all().mask.call(tensors, parameters);
-    const at::Tensor* const arguments[] = {&incoming, &kept, &inputs[1]};
-    return selu_double_backward.call(arguments, {});
-  }
-
-  OfTwo value{described("_selu_alpha_dropout", {"self", "seed"},
-                        static_cast<int>(AlphaDropoutForm::kValue))};
-  OfThree backward{described("_selu_alpha_dropout_backward", {"grad_output", "self", "seed"},
-                             static_cast<int>(AlphaDropoutForm::kGradient))};
-  OfThree mask{described("_alpha_dropout_mask", {"grad_output", "self", "seed"},
-                         static_cast<int>(AlphaDropoutForm::kMask))};
-};
 
 }  // namespace
 
-std::span<const Operator* const> alpha_dropout_operators() {
-  // The operator is absent in a build without selu, and in an incompatible torch.
-  if (find_operator("selu") == nullptr) return {};
-  const Operators& all = Operators::all();
-  static const Operator* const list[] = {&all.value, &all.backward, &all.mask};
-  return list;
-}
-
-AlphaDropoutForm alpha_dropout_form(const Operator& op) {
-  return static_cast<AlphaDropoutForm>(op.form);
+std::vector<Descriptor> alpha_dropout_operators(int family) {
+  if (family_index("selu") < 0) return {};  // a build without selu
+  using Rule = DerivativeRule;
+  constexpr int kIncoming = Rule::kIncoming;
+  const std::string of_backward = "_selu_alpha_dropout_backward";
+  const std::string of_mask = "_alpha_dropout_mask";
+  Descriptor value = described("_selu_alpha_dropout", {"self"}, family, 0);
+  value.derivatives = {Rule::call(of_backward, {kIncoming, 0, 1}), Rule::zero()};
+  Descriptor backward = described(of_backward.c_str(), {"grad_output", "self"}, family, 1);
+  backward.derivatives = {Rule::call(of_backward, {kIncoming, 1, 2}),
+                          Rule::compose(&second_derivative), Rule::zero()};
+  backward.called_names = {of_mask, "selu_double_backward"};
+  Descriptor mask = described(of_mask.c_str(), {"grad_output", "self"}, family, 2);
+  mask.derivatives = {Rule::call(of_mask, {kIncoming, 1, 2}), Rule::zero(), Rule::zero()};
+  return {std::move(value), std::move(backward), std::move(mask)};
 }
 
 }  // namespace fastact

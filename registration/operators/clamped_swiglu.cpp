@@ -4,13 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "registration/checks.h"
 #include "registration/composites/clamped_swiglu.h"
-#include "registration/operators/signature.h"
 
 namespace fastact {
 namespace {
@@ -38,11 +36,8 @@ void swiglu_gradients(const Operator& op, const CallParameters& parameters,
   const bool has_kernel = !at::GradMode::is_enabled() && is_plain(incoming) &&
                           is_plain(inputs[kGatePart]) && is_plain(inputs[kLinearPart]);
   if (has_kernel && needed[kGatePart] && needed[kLinearPart]) {
-    static constinit const LazyOperator<ClampedSwigluBackward> backward(
-        "fastact::_clamped_swiglu_backward", "");
-    std::tie(gradients[kGatePart], gradients[kLinearPart]) =
-        backward.dispatch(nullptr, incoming, inputs[kGatePart], inputs[kLinearPart],
-                          parameters.numbers.values[0], parameters.numbers.values[1]);
+    const at::Tensor* const tensors[] = {&incoming, &inputs[kGatePart], &inputs[kLinearPart]};
+    op.called.front()->several(nullptr, tensors, parameters, gradients);
     return;
   }
   if (needed[kGatePart])
@@ -63,28 +58,18 @@ Descriptor swiglu_operator(const char* name, std::vector<Input> inputs, int fami
 
 }  // namespace
 
-const Operator& clamped_swiglu_backward_operator() {
-  static const Operator& op = *new TypedOperator<Signature<3, 2, false>>(
-      swiglu_operator("_clamped_swiglu_backward", {"grad_output", "gate", "linear"},
-                      family_index("clamped_swiglu"), 1));
-  return op;
-}
-
-ClampedSwigluBackwardCall::ClampedSwigluBackwardCall(const at::Tensor& grad_output,
-                                                     const at::Tensor& gate,
-                                                     const at::Tensor& linear, double limit,
-                                                     double alpha)
-    : parameters{.numbers = {{limit, alpha}}}, tensors{&grad_output, &gate, &linear} {
-  check_inputs(op, tensors, parameters);
-}
-
 std::vector<Descriptor> clamped_swiglu_operators(int family) {
   Descriptor value = swiglu_operator("_clamped_swiglu", {"gate", "linear"}, family, 0);
   value.out = "out";
   value.derivatives = {DerivativeRule::compose(&clamped_swiglu_derivative_by_gate),
                        DerivativeRule::compose(&clamped_swiglu_derivative_by_linear)};
   value.gradients = &swiglu_gradients;
-  return {std::move(value)};
+  Descriptor backward =
+      swiglu_operator("_clamped_swiglu_backward", {"grad_output", "gate", "linear"}, family, 1);
+  backward.results = 2;
+  backward.composition = &compose_clamped_swiglu_backward;
+  value.called_names = {backward.name};
+  return {std::move(value), std::move(backward)};
 }
 
 }  // namespace fastact

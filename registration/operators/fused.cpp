@@ -10,12 +10,9 @@
 #include <ATen/ops/mul.h>
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <iterator>
-#include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,8 +24,6 @@
 
 namespace fastact {
 namespace {
-
-using Optional = const std::optional<at::Tensor>&;
 
 // Returns the derivative by one input, for forward mode.
 template <int Input>
@@ -72,50 +67,16 @@ at::Tensor preactivation_of(TensorPointers tensors) {
   return z;
 }
 
-// Returns the operators fastact::_fused_<activation> followed by `end`, by the index of the
-// activation. Their names must stay alive.
-template <class Function>
-std::deque<LazyOperator<Function>>& operators_with(const char* end) {
-  auto& list = *new std::deque<LazyOperator<Function>>();
-  for (const Activation& activation : activations()) {
-    auto* const name = new std::string("fastact::_fused_" + std::string(activation.name));
-    list.emplace_back(name->append(end).c_str(), "");
-  }
-  return list;
-}
-const LazyOperator<FusedBackward>& backward_operator(const Operator& op) {
-  static const auto& all = operators_with<FusedBackward>("_backward");
-  return all[op.family];
-}
-const LazyOperator<FusedWithArgument>& operator_with_argument(const Operator& op) {
-  static const auto& all = operators_with<FusedWithArgument>("_with_argument");
-  return all[op.family];
-}
-
 // Returns true if a key has a kernel for the gradients, which need no derivative themselves.
 bool has_kernel(const at::Tensor& incoming, const at::Tensor* inputs) {
   return !at::GradMode::is_enabled() && is_plain(incoming) &&
          std::all_of(inputs, inputs + kFusedInputs, is_plain);
 }
 
-at::ArrayRef<double> numbers_of(const Operator& op, const CallParameters& parameters) {
-  return {parameters.numbers.values, op.parameters().size()};
-}
-
-// Returns the result and z together, without a history, from the operator with a kernel for it.
-// Returns two undefined tensors if there is none.
-std::pair<at::Tensor, at::Tensor> with_argument(const Operator& op, TensorPointers tensors,
-                                                const CallParameters& parameters,
-                                                const c10::DispatchKeySet* keys) {
-  if (!std::all_of(tensors, tensors + kFusedInputs,
-                   [](const at::Tensor* tensor) { return is_plain(*tensor); })) {
-    return {};
-  }
-  const auto optional = [&](int i) { return argument_of<1, 1>(*tensors[i]); };
-  auto [result, z] = operator_with_argument(op).dispatch(
-      keys, *tensors[kSelf], optional(kScale), optional(kBias), optional(kResidual),
-      optional(kGate), numbers_of(op, parameters));
-  return {std::move(result), std::move(z)};
+// Returns true if a kernel computes the result and z together.
+bool has_kernel_with_argument(TensorPointers tensors) {
+  return std::all_of(tensors, tensors + kFusedInputs,
+                     [](const at::Tensor* tensor) { return is_plain(*tensor); });
 }
 
 // True if the activation's derivatives can use the activation's result, which is the fused form's
@@ -135,12 +96,14 @@ Computed compute(const Operator& op, TensorPointers tensors, const CallParameter
         result_replaces_preactivation(op, tensors) ? Saved::kResult : Saved::kPreactivation;
   }
   if (computed.first == Saved::kPreactivation) {
-    {
-      const at::AutoDispatchBelowADInplaceOrView guard;
-      std::tie(computed.result, computed.preactivation) =
-          with_argument(op, tensors, parameters, keys);
-    }
-    if (computed.preactivation.defined()) {
+    if (has_kernel_with_argument(tensors)) {
+      at::Tensor results[2];
+      {
+        const at::AutoDispatchBelowADInplaceOrView guard;
+        op.called[kFusedWithArgument]->several(keys, tensors, parameters, results);
+      }
+      computed.result = std::move(results[0]);
+      computed.preactivation = std::move(results[1]);
       set_preactivation_history(computed.preactivation, tensors);
       return computed;
     }
@@ -202,7 +165,7 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
     compose_fused_gradients(op, parameters, incoming, inputs, is_preactivation, needed, gradients);
     return;
   }
-  FusedMask mask;
+  OutputMask mask;
   std::ranges::copy(needed, mask.begin());
   // Without a scale, residual has the same gradient as self.
   const bool is_shared = !is_preactivation && needed[kSelf] && needed[kResidual] &&
@@ -218,19 +181,15 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
             needed[kGate]};
     if (sums_bias) no_bias = at::full_like(inputs[kBias], -0.0);
   }
-  const auto optional = [&](int i) {
-    if (!is_preactivation || i == kGate) return argument_of<1, 1>(inputs[i]);
-    return i == kBias && sums_bias ? std::optional(no_bias) : std::nullopt;
-  };
-  FusedTensors result = backward_operator(op).dispatch(
-      nullptr, incoming, inputs[kSelf], optional(kScale), optional(kBias), optional(kResidual),
-      optional(kGate), numbers_of(op, parameters), mask);
-  std::apply(
-      [&](auto&... tensors) {
-        int i = 0;
-        ((gradients[i++] = std::move(tensors)), ...);
-      },
-      result);
+  const at::Tensor* tensors[1 + kFusedInputs] = {&incoming};
+  for (int i = 0; i < kFusedInputs; ++i) {
+    const bool passes = !is_preactivation || i == kSelf || i == kGate;
+    tensors[1 + i] = passes ? &inputs[i] : &absent_tensor();
+  }
+  if (sums_bias) tensors[1 + kBias] = &no_bias;
+  CallParameters with_mask = parameters;
+  with_mask.output_mask = mask;
+  op.called[kFusedBackward]->several(nullptr, tensors, with_mask, gradients);
   if (is_shared) gradients[kResidual] = gradients[kSelf];
   if (!is_preactivation) return;
   const at::Tensor slope = std::move(gradients[kSelf]);
@@ -242,36 +201,46 @@ void gradients(const Operator& op, const CallParameters& parameters, const at::T
 
 }  // namespace
 
-std::string fused_backward_name(const Operator& op) { return op.name + "_backward"; }
-std::string fused_with_argument_name(const Operator& op) { return op.name + "_with_argument"; }
-
-FusedArguments::FusedArguments(const Operator& op, const std::string& name, const at::Tensor& self,
-                               Optional scale, Optional bias, Optional residual, Optional gate,
-                               at::ArrayRef<double> numbers)
-    : tensors{&self, &tensor_of(scale), &tensor_of(bias), &tensor_of(residual), &tensor_of(gate)} {
-  TORCH_CHECK_VALUE(numbers.size() == op.parameters().size(), "fastact::", name, ": expected ",
-                    op.parameters().size(), " parameters, but got ", numbers.size());
-  std::ranges::copy(numbers, parameters.numbers.values);
-}
-
 std::span<const Operator* const> fused_operators() {
   static const auto& all = *new std::vector<const Operator*>([] {
     std::vector<const Operator*> list;
-    std::ranges::copy_if(operators(), std::back_inserter(list),
-                         [](const Operator* op) { return op->has_optional_inputs(); });
+    std::ranges::copy_if(operators(), std::back_inserter(list), [](const Operator* op) {
+      return op->has_optional_inputs() && op->results == 1;
+    });
     return list;
   }());
   return all;
 }
 
-Descriptor fused_operator(const Activation& activation, int family) {
+std::vector<Descriptor> fused_operators_of(const Activation& activation, int family) {
   const std::string name(activation.name);
   Descriptor result;
   result.name = "_fused_" + name;
-  result.inputs = {"self", {"scale", true}, {"bias", true}, {"residual", true}, {"gate", true}};
+  constexpr auto kOptional = InputKind::kOptional;
+  result.inputs = {"self",
+                   {"scale", kOptional},
+                   {"bias", kOptional},
+                   {"residual", kOptional},
+                   {"gate", kOptional}};
   result.family = family;
   result.activation = &activation;
+
+  Descriptor with_argument = result;
+  with_argument.name += "_with_argument";
+  with_argument.results = 2;
+  with_argument.composition = &compose_fused_with_argument;
+  with_argument.called_names = {result.name};
+
+  Descriptor backward = result;
+  backward.name += "_backward";
+  backward.inputs.insert(backward.inputs.begin(), "grad_output");
+  backward.results = kFusedInputs;
+  backward.takes_output_mask = true;
+  backward.composition = &compose_fused_backward;
+  backward.called_names = {result.name};
+
   result.out = "out";
+  result.called_names = {with_argument.name, backward.name};
   result.gradients = &gradients;
   result.compute = &compute;
   result.saving = &saving;
@@ -280,7 +249,7 @@ Descriptor fused_operator(const Activation& activation, int family) {
       rule<kSelf>(name + "_backward", of_backward), rule<kScale>(name + "_backward", of_backward),
       rule<kBias>(name + "_backward", of_backward),
       rule<kResidual>(name + "_backward", of_backward), rule<kGate>(name, {kSelf})};
-  return result;
+  return {std::move(result), std::move(with_argument), std::move(backward)};
 }
 
 }  // namespace fastact

@@ -18,11 +18,17 @@
 
 namespace fastact {
 
+// The most results of an operator: the gradients of a fused form's inputs.
+inline constexpr int kMaxResults = kFusedInputs;
+using OutputMask = std::array<bool, kMaxResults>;
+
 // The arguments of a call other than tensors.
 struct CallParameters {
   Parameters numbers;
   // The argument is_result of a derivative operator.
   bool from_result = false;
+  // The argument output_mask: the results that are wanted. The others are undefined tensors.
+  OutputMask output_mask = {};
 };
 
 // The tensors of a call, in the schema's order.
@@ -98,18 +104,30 @@ struct DerivativeRule {
   const Operator* op = nullptr;  // the operator with this name; set once all are known
 };
 
-// A tensor argument. Optional ones follow the required ones; an absent one is an undefined tensor.
+enum class InputKind : uint8_t {
+  kRequired,
+  kOptional,  // after the required ones; an absent one is an undefined tensor
+  kSeed,      // the last one: one int64, from which the random bits of each element are computed
+};
+
+// A tensor argument.
 struct Input {
   // NOLINTNEXTLINE(google-explicit-constructor): a list of names is a list of required inputs
-  Input(const char* its_name, bool is_optional = false) : name(its_name), optional(is_optional) {}
+  Input(const char* its_name, InputKind its_kind = InputKind::kRequired)
+      : name(its_name), kind(its_kind) {}
 
   const char* name;  // in the schema
-  bool optional;
+  InputKind kind;
 };
 
 struct Descriptor {
   std::string name;
   std::vector<Input> inputs;
+
+  // An operator with several results has only a functional form, and no derivatives. It may take
+  // an output_mask with one bool for each result.
+  int results = 1;
+  bool takes_output_mask = false;
 
   // The kernel: a family and one of its forms. With from_result, another form if there is one.
   int family = 0;
@@ -131,7 +149,7 @@ struct Descriptor {
   // True for the value of an activation, whose backward pass may save the result (Saves).
   bool is_value = false;
 
-  std::vector<DerivativeRule> derivatives;  // one for each input
+  std::vector<DerivativeRule> derivatives;  // one for each input, if there is one result
 
   // Computes all needed derivatives together instead of one rule after the other. Used if they
   // share most of their work.
@@ -149,6 +167,16 @@ struct Descriptor {
   using SavingOf = Saving (*)(int input, TensorPointers tensors, const Computed& computed,
                               const NeededGradients& needed);
   SavingOf saving = nullptr;
+
+  // Composes the results of PyTorch's operators for tensors without a kernel. May be null.
+  using Composition = void (*)(const Operator& op, TensorPointers tensors,
+                               const CallParameters& parameters, at::Tensor* results);
+  Composition composition = nullptr;
+
+  // Other operators that these functions call: their names, and the operators in the same order,
+  // which are set once all are known.
+  std::vector<std::string> called_names;
+  std::vector<const Operator*> called;
 };
 
 class Operator : public Descriptor {
@@ -165,10 +193,15 @@ class Operator : public Descriptor {
   // The last required input. It determines the result's layout and device: an activation's x.
   [[nodiscard]] int last_input() const {
     int last = num_inputs() - 1;
-    while (inputs[last].optional) --last;
+    while (inputs[last].kind != InputKind::kRequired) --last;
     return last;
   }
-  [[nodiscard]] bool has_optional_inputs() const { return inputs.back().optional; }
+  [[nodiscard]] bool has_optional_inputs() const {
+    return inputs.back().kind == InputKind::kOptional;
+  }
+  [[nodiscard]] bool takes_seed() const { return inputs.back().kind == InputKind::kSeed; }
+  // True if a result's element depends on the inputs' elements at the same index alone.
+  [[nodiscard]] bool is_elementwise() const { return results == 1 && !takes_seed(); }
   [[nodiscard]] bool takes_is_result() const { return form_from_result >= 0; }
   [[nodiscard]] std::span<const Parameter> parameters() const {
     return activation == nullptr ? std::span<const Parameter>() : activation->parameters;
@@ -206,6 +239,9 @@ class Operator : public Descriptor {
   }
   virtual at::Tensor functional(const c10::DispatchKeySet* keys, TensorPointers tensors,
                                 const CallParameters& parameters) const = 0;
+  // The functional form of an operator with several results.
+  virtual void several(const c10::DispatchKeySet* keys, TensorPointers tensors,
+                       const CallParameters& parameters, at::Tensor* to) const = 0;
   virtual at::Tensor& in_place(const c10::DispatchKeySet* keys, at::Tensor& self,
                                const CallParameters& parameters) const = 0;
   virtual at::Tensor& write(const c10::DispatchKeySet* keys, TensorPointers tensors,
@@ -231,8 +267,7 @@ const Operator& operator_named(std::string_view name);
 // of D_3 by x, PyTorch's operators take over (composites/higher_orders.h).
 std::vector<Descriptor> activation_operators(const Activation& activation, int family);
 
-// Returns the activation's elementwise fused form, _fused_<activation>. fused_<activation> gives
-// scale and bias their shape and calls it.
-Descriptor fused_operator(const Activation& activation, int family);
+// Returns the operators of the activation's fused form (operators/fused.h).
+std::vector<Descriptor> fused_operators_of(const Activation& activation, int family);
 
 }  // namespace fastact

@@ -25,7 +25,7 @@ std::vector<Descriptor> descriptors() {
   for (size_t i = 0; i < activations().size(); ++i)
     append(activation_operators(activations()[i], static_cast<int>(i)));
   for (size_t i = 0; i < activations().size(); ++i)
-    all.push_back(fused_operator(activations()[i], static_cast<int>(i)));
+    append(fused_operators_of(activations()[i], static_cast<int>(i)));
 #define FASTACT_APPEND(name, Forms) append(name##_operators(family_index(#name)));
   FASTACT_FORMS(FASTACT_APPEND)
 #undef FASTACT_APPEND
@@ -35,17 +35,19 @@ std::vector<Descriptor> descriptors() {
 // Checks a descriptor for mistakes that would otherwise break a later call.
 void check(const Descriptor& descriptor) {
   const size_t inputs = descriptor.inputs.size();
-  const bool has_optional_inputs = descriptor.inputs.back().optional;
-  const FormInfo form = has_optional_inputs
-                            ? FormInfo{.outputs = 1, .inputs = kFusedInputs, .broadcasts = {}}
-                            : families()[descriptor.family].forms[descriptor.form];
-  TORCH_INTERNAL_ASSERT(form.outputs == 1 && form.inputs == static_cast<int>(inputs),
-                        descriptor.name, ": expected as many inputs as its form has, but got ",
-                        inputs);
+  const bool has_optional_inputs = descriptor.inputs.back().kind == InputKind::kOptional;
+  if (!has_optional_inputs) {
+    const FormInfo form = families()[descriptor.family].forms[descriptor.form];
+    TORCH_INTERNAL_ASSERT(
+        form.outputs == descriptor.results && form.inputs == static_cast<int>(inputs) &&
+            form.takes_random_bits == (descriptor.inputs.back().kind == InputKind::kSeed),
+        descriptor.name, ": expected as many inputs and results as its form has, but got ", inputs,
+        " and ", descriptor.results);
+  }
   TORCH_INTERNAL_ASSERT((descriptor.compute == nullptr) == (descriptor.saving == nullptr),
                         descriptor.name);
-  TORCH_INTERNAL_ASSERT(descriptor.derivatives.size() == inputs, descriptor.name,
-                        ": expected a derivative by each input");
+  TORCH_INTERNAL_ASSERT(descriptor.derivatives.size() == (descriptor.results == 1 ? inputs : 0),
+                        descriptor.name, ": expected a derivative by each input");
   TORCH_INTERNAL_ASSERT(!descriptor.is_value || descriptor.activation != nullptr, descriptor.name);
   TORCH_INTERNAL_ASSERT(!descriptor.has_in_place || inputs == 1, descriptor.name);
   TORCH_INTERNAL_ASSERT(descriptor.out == nullptr || inputs <= 2 || has_optional_inputs,
@@ -58,19 +60,24 @@ std::vector<const Operator*> build() {
   std::vector<Operator*> made;
   for (Descriptor& descriptor : descriptors()) {
     check(descriptor);
-    with_signature(descriptor, [&]<class S>(S) {
+    with_signature(descriptor, [&]<Signature S>() {
       made.push_back(new TypedOperator<S>(std::move(descriptor)));
     });
   }
+  const auto named = [&](const Operator& caller, const std::string& name) -> const Operator* {
+    const auto found = std::ranges::find(made, name, &Operator::name);
+    TORCH_INTERNAL_ASSERT(found != made.end(), caller.name, ": calls ", name);
+    return *found;
+  };
   for (Operator* op : made) {
     for (DerivativeRule& rule : op->derivatives) {
       if (rule.op_name.empty()) continue;
-      const auto found = std::ranges::find(made, rule.op_name, &Operator::name);
-      TORCH_INTERNAL_ASSERT(found != made.end() && (*found)->inputs.size() == rule.arguments.size(),
-                            op->name, ": expected its derivative to be an operator of ",
+      rule.op = named(*op, rule.op_name);
+      TORCH_INTERNAL_ASSERT(rule.op->inputs.size() == rule.arguments.size(), op->name,
+                            ": expected its derivative to be an operator of ",
                             rule.arguments.size(), " tensors, but got ", rule.op_name);
-      rule.op = *found;
     }
+    for (const std::string& name : op->called_names) op->called.push_back(named(*op, name));
     list.push_back(op);
   }
   return list;

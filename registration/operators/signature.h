@@ -4,13 +4,13 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
-#include <concepts>
 #include <optional>
-#include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -21,10 +21,18 @@ namespace fastact {
 
 // ---- Signatures
 
-// An operator's arguments: tensors, of which the last ones may be optional; then numbers; then
-// is_result, for derivatives that can be computed from the activation's result.
-template <int Tensors, int Numbers, bool HasFlag, int Optional = 0>
-struct Signature {};
+// An operator's tensors, of which the last ones may be optional; then numbers; then is_result, for
+// derivatives that can be computed from the activation's result, or output_mask.
+struct Signature {
+  int tensors = 1;
+  int optional = 0;
+  int numbers = 0;
+  bool is_result = false;
+  bool output_mask = false;
+  int results = 1;
+
+  bool operator==(const Signature&) const = default;
+};
 
 // The C++ types that follow the tensors.
 template <class... P>
@@ -37,17 +45,50 @@ struct RepeatedDouble<0, P...> {
   using type = Types<P...>;
 };
 
-// The type of the tensor at this position. Tensors from Required on are optional.
+template <Signature S>
+struct ParameterTypes : RepeatedDouble<S.numbers> {};
+template <Signature S>
+  requires(S.is_result)
+struct ParameterTypes<S> : RepeatedDouble<S.numbers, bool> {};
+template <Signature S>
+  requires(S.output_mask)
+struct ParameterTypes<S> : RepeatedDouble<S.numbers, OutputMask> {};
+template <Signature S>
+using ParametersOf = typename ParameterTypes<S>::type;
+
+// The tensors by position. Tensors from Required on are optional.
+template <Signature S>
+using TensorsOf = std::make_index_sequence<S.tensors>;
+template <Signature S>
+inline constexpr size_t kRequired = S.tensors - S.optional;
 template <size_t Position, size_t Required>
 using TensorArgument =
     std::conditional_t<(Position < Required), const at::Tensor&, const std::optional<at::Tensor>&>;
+
+// at::Tensor, or a tuple of several.
+template <int Results, class... T>
+struct ResultTypes : ResultTypes<Results - 1, at::Tensor, T...> {};
+template <class... T>
+struct ResultTypes<0, T...> {
+  using type = std::tuple<T...>;
+};
+template <>
+struct ResultTypes<0, at::Tensor> {
+  using type = at::Tensor;
+};
+template <Signature S>
+using ResultsOf = typename ResultTypes<S.results>::type;
+
+inline const at::Tensor& absent_tensor() {
+  static const at::Tensor& absent = *new at::Tensor();
+  return absent;
+}
 
 // Converts an argument to the uniform form, in which an absent tensor is an undefined one.
 // NOLINTNEXTLINE(bugprone-return-const-ref-from-parameter): a kernel's arguments outlive its call
 inline const at::Tensor& tensor_of(const at::Tensor& argument) { return argument; }
 inline const at::Tensor& tensor_of(const std::optional<at::Tensor>& argument) {
-  static const at::Tensor& absent = *new at::Tensor();
-  return argument.has_value() ? *argument : absent;
+  return argument.has_value() ? *argument : absent_tensor();
 }
 template <size_t Position, size_t Required>
 decltype(auto) argument_of(const at::Tensor& tensor) {
@@ -58,24 +99,14 @@ decltype(auto) argument_of(const at::Tensor& tensor) {
   }
 }
 
-template <class Tensors, class Numbers, size_t Required>
-struct FunctionTypes;
-template <size_t... I, class... P, size_t Required>
-struct FunctionTypes<std::index_sequence<I...>, Types<P...>, Required> {
-  using Functional = at::Tensor(TensorArgument<I, Required>..., P...);
+template <Signature S, class Tensors = TensorsOf<S>, class Parameters = ParametersOf<S>>
+struct FunctionsOf;
+template <Signature S, size_t... I, class... P>
+struct FunctionsOf<S, std::index_sequence<I...>, Types<P...>> {
+  using Functional = ResultsOf<S>(TensorArgument<I, kRequired<S>>..., P...);
   using InPlace = at::Tensor&(at::Tensor&, P...);
-  using Out = at::Tensor&(TensorArgument<I, Required>..., P..., at::Tensor&);
+  using Out = at::Tensor&(TensorArgument<I, kRequired<S>>..., P..., at::Tensor&);
 };
-
-template <int Numbers, bool HasFlag>
-struct ParameterTypes : RepeatedDouble<Numbers> {};
-template <int Numbers>
-struct ParameterTypes<Numbers, true> : RepeatedDouble<Numbers, bool> {};
-
-template <int Tensors, int Numbers, bool HasFlag, int Optional>
-using FunctionsOf =
-    FunctionTypes<std::make_index_sequence<Tensors>,
-                  typename ParameterTypes<Numbers, HasFlag>::type, Tensors - Optional>;
 
 template <class... P>
 CallParameters collect(P... values) {
@@ -84,6 +115,8 @@ CallParameters collect(P... values) {
   [[maybe_unused]] const auto take = [&]<class T>(T value) {
     if constexpr (std::is_same_v<T, bool>) {
       result.from_result = value;
+    } else if constexpr (std::is_same_v<T, OutputMask>) {
+      result.output_mask = value;
     } else {
       result.numbers.values[next++] = value;
     }
@@ -96,52 +129,61 @@ template <class T>
 T parameter_at(const CallParameters& parameters, [[maybe_unused]] size_t position) {
   if constexpr (std::is_same_v<T, bool>) {
     return parameters.from_result;
+  } else if constexpr (std::is_same_v<T, OutputMask>) {
+    return parameters.output_mask;
   } else {
     return parameters.numbers.values[position];
   }
 }
 
-// The most tensors of an operator without optional ones: those of an activation's third derivative.
-inline constexpr int kMaxRequired = kTopOrder + 1;
-
-// Calls visit(Signature<...>) for this number of tensors and numbers, with or without is_result.
-template <int Tensors = 1, int Numbers = 0, class Visit>
-void with_signature(int tensors, int numbers, bool has_flag, const Visit& visit) {
-  if constexpr (Tensors > kMaxRequired || Numbers > kMaxParameters) {
-    TORCH_INTERNAL_ASSERT(false, "an operator takes more than a kernel does");
-  } else if (tensors > Tensors) {
-    with_signature<Tensors + 1, Numbers>(tensors, numbers, has_flag, visit);
-  } else if (numbers > Numbers) {
-    with_signature<Tensors, Numbers + 1>(tensors, numbers, has_flag, visit);
-  } else if (!has_flag) {
-    visit(Signature<Tensors, Numbers, false>{});
-  } else if constexpr (Tensors > 1) {  // only derivatives have the flag
-    visit(Signature<Tensors, Numbers, true>{});
+// The signatures for which code is compiled. The most tensors of an operator without optional ones
+// are those of an activation's third derivative.
+inline constexpr auto kSignatures = [] {
+  constexpr int kNumbers = kMaxParameters + 1;
+  constexpr int kTensors = kTopOrder + 1;
+  constexpr int kOthers = 4;
+  std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers)> all;
+  auto next = all.begin();
+  for (int numbers = 0; numbers < kNumbers; ++numbers) {
+    for (int tensors = 1; tensors <= kTensors; ++tensors) {
+      *next++ = {.tensors = tensors, .numbers = numbers};
+      // Only derivatives take is_result.
+      if (tensors > 1) *next++ = {.tensors = tensors, .numbers = numbers, .is_result = true};
+    }
+    // The gradients of two inputs.
+    *next++ = {.tensors = 3, .numbers = numbers, .results = 2};
+    // A fused form; with z; its gradients.
+    constexpr int kOptional = kFusedInputs - 1;
+    *next++ = {.tensors = kFusedInputs, .optional = kOptional, .numbers = numbers};
+    *next++ = {.tensors = kFusedInputs, .optional = kOptional, .numbers = numbers, .results = 2};
+    *next++ = {.tensors = 1 + kFusedInputs,
+               .optional = kOptional,
+               .numbers = numbers,
+               .output_mask = true,
+               .results = kFusedInputs};
   }
-}
+  return all;
+}();
 
-// The same for an operator with optional tensors: those of a fused form.
-template <int Numbers = 0, class Visit>
-void with_optional_signature(int numbers, const Visit& visit) {
-  if constexpr (Numbers > kMaxParameters) {
-    TORCH_INTERNAL_ASSERT(false, "an operator takes more than a kernel does");
-  } else if (numbers > Numbers) {
-    with_optional_signature<Numbers + 1>(numbers, visit);
-  } else {
-    visit(Signature<kFusedInputs, Numbers, false, kFusedInputs - 1>{});
-  }
-}
-
-// The same for the signature of an operator.
+// Calls visit.template operator()<S>() for the signature of an operator.
 template <class Visit>
 void with_signature(const Descriptor& op, const Visit& visit) {
-  const auto numbers =
-      op.activation == nullptr ? 0 : static_cast<int>(op.activation->parameters.size());
-  if (op.inputs.back().optional) {
-    with_optional_signature(numbers, visit);
-  } else {
-    with_signature(static_cast<int>(op.inputs.size()), numbers, op.form_from_result >= 0, visit);
-  }
+  const auto is_optional = [](const Input& input) { return input.kind == InputKind::kOptional; };
+  const Signature wanted = {
+      .tensors = static_cast<int>(op.inputs.size()),
+      .optional = static_cast<int>(std::ranges::count_if(op.inputs, is_optional)),
+      .numbers = op.activation == nullptr ? 0 : static_cast<int>(op.activation->parameters.size()),
+      .is_result = op.form_from_result >= 0,
+      .output_mask = op.takes_output_mask,
+      .results = op.results};
+  const auto visit_if = [&]<Signature S>() {
+    if (S == wanted) visit.template operator()<S>();
+    return S == wanted;
+  };
+  const bool found = [&]<size_t... I>(std::index_sequence<I...>) {
+    return (visit_if.template operator()<kSignatures[I]>() || ...);
+  }(std::make_index_sequence<kSignatures.size()>{});
+  TORCH_INTERNAL_ASSERT(found, op.name, ": expected one of kSignatures");
 }
 
 // ---- Calls
@@ -186,14 +228,11 @@ class LazyOperator {
 
 // Only an activation's value has an in-place form. Only values, first derivatives and fused forms
 // have an out form; other signatures are not compiled.
-template <int Tensors, int Optional>
-inline constexpr bool kHasOut = Tensors <= 2 || Optional > 0;
+template <Signature S>
+inline constexpr bool kHasOut = S.results == 1 && (S.tensors <= 2 || S.optional > 0);
 
-template <class Signature>
-class TypedOperator;
-
-template <int Tensors, int Numbers, bool HasFlag, int Optional>
-class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : public Operator {
+template <Signature S>
+class TypedOperator final : public Operator {
  public:
   explicit TypedOperator(Descriptor descriptor)
       : Operator(std::move(descriptor)),
@@ -203,14 +242,23 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : publ
 
   at::Tensor functional(const c10::DispatchKeySet* keys, TensorPointers tensors,
                         const CallParameters& parameters) const override {
-    return expand(parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) {
-      return functional_.dispatch(keys, argument_of<I, kRequired>(*tensors[I])..., p...);
-    });
+    if constexpr (S.results == 1) return call_functional(keys, tensors, parameters);
+    TORCH_INTERNAL_ASSERT(false, name, " has several results");
+  }
+
+  void several(const c10::DispatchKeySet* keys, TensorPointers tensors,
+               const CallParameters& parameters, at::Tensor* to) const override {
+    if constexpr (S.results > 1) {
+      std::apply([&](auto&&... each) { ((*to++ = std::move(each)), ...); },
+                 call_functional(keys, tensors, parameters));
+      return;
+    }
+    TORCH_INTERNAL_ASSERT(false, name, " has one result");
   }
 
   at::Tensor& in_place(const c10::DispatchKeySet* keys, at::Tensor& self,
                        const CallParameters& parameters) const override {
-    if constexpr (Tensors == 1) {
+    if constexpr (S.tensors == 1) {
       return expand(parameters, [&](auto /*tensors*/, auto... p) -> at::Tensor& {
         return in_place_.dispatch(keys, self, p...);
       });
@@ -220,83 +268,39 @@ class TypedOperator<Signature<Tensors, Numbers, HasFlag, Optional>> final : publ
 
   at::Tensor& write(const c10::DispatchKeySet* keys, TensorPointers tensors,
                     const CallParameters& parameters, at::Tensor& to) const override {
-    if constexpr (kHasOut<Tensors, Optional>) {
+    if constexpr (kHasOut<S>) {
       return expand(
           parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) -> at::Tensor& {
-            return out_.dispatch(keys, argument_of<I, kRequired>(*tensors[I])..., p..., to);
+            return out_.dispatch(keys, argument_of<I, kRequired<S>>(*tensors[I])..., p..., to);
           });
     }
     TORCH_INTERNAL_ASSERT(false, name, " has no out form");
   }
 
  private:
-  using Functions = FunctionsOf<Tensors, Numbers, HasFlag, Optional>;
-  static constexpr size_t kRequired = Tensors - Optional;
+  ResultsOf<S> call_functional(const c10::DispatchKeySet* keys, TensorPointers tensors,
+                               const CallParameters& parameters) const {
+    return expand(parameters, [&]<size_t... I>(std::index_sequence<I...>, auto... p) {
+      return functional_.dispatch(keys, argument_of<I, kRequired<S>>(*tensors[I])..., p...);
+    });
+  }
 
   // Calls f(std::index_sequence of the tensors, parameters...).
   template <class Function>
   static decltype(auto) expand(const CallParameters& parameters, const Function& f) {
     return [&]<class... P>(Types<P...>) -> decltype(auto) {
       return [&]<size_t... J>(std::index_sequence<J...>) -> decltype(auto) {
-        return f(std::make_index_sequence<Tensors>{}, parameter_at<P>(parameters, J)...);
+        return f(TensorsOf<S>{}, parameter_at<P>(parameters, J)...);
       }(std::index_sequence_for<P...>{});
-    }(typename ParameterTypes<Numbers, HasFlag>::type{});
+    }(ParametersOf<S>{});
   }
 
-  LazyOperator<typename Functions::Functional> functional_;
-  LazyOperator<typename Functions::InPlace> in_place_;
-  LazyOperator<typename Functions::Out> out_;
+  LazyOperator<typename FunctionsOf<S>::Functional> functional_;
+  LazyOperator<typename FunctionsOf<S>::InPlace> in_place_;
+  LazyOperator<typename FunctionsOf<S>::Out> out_;
 };
 
-// ---- Kernels for the dispatcher
-
-// The functions that an implementation of a dispatch key may define.
-template <class I>
-concept ImplementsFunctional = requires(c10::DispatchKeySet keys, const Operator& op,
-                                        TensorPointers tensors, const CallParameters& parameters) {
-  { I::functional(keys, op, tensors, parameters) } -> std::same_as<at::Tensor>;
-};
-template <class I>
-concept ImplementsInPlace = requires(c10::DispatchKeySet keys, const Operator& op, at::Tensor& self,
-                                     const CallParameters& parameters) {
-  { I::in_place(keys, op, self, parameters) } -> std::same_as<at::Tensor&>;
-};
-template <class I>
-concept ImplementsOut =
-    requires(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
-             const CallParameters& parameters, at::Tensor& out) {
-      { I::out(keys, op, tensors, parameters, out) } -> std::same_as<at::Tensor&>;
-    };
-template <class I>
-concept IsImplementation = ImplementsFunctional<I> || ImplementsInPlace<I> || ImplementsOut<I>;
-
-template <class Implementation, class Tensors, class Parameters, size_t Required>
-struct Kernels;
-template <class Implementation, size_t... I, class... P, size_t Required>
-struct Kernels<Implementation, std::index_sequence<I...>, Types<P...>, Required> {
-  struct Functional {
-    const Operator* op;
-    at::Tensor operator()(c10::DispatchKeySet keys, TensorArgument<I, Required>... inputs,
-                          P... parameters) const {
-      const at::Tensor* tensors[] = {&tensor_of(inputs)...};
-      return Implementation::functional(keys, *op, tensors, collect(parameters...));
-    }
-  };
-  struct InPlace {
-    const Operator* op;
-    at::Tensor& operator()(c10::DispatchKeySet keys, at::Tensor& self, P... parameters) const {
-      return Implementation::in_place(keys, *op, self, collect(parameters...));
-    }
-  };
-  struct Out {
-    const Operator* op;
-    at::Tensor& operator()(c10::DispatchKeySet keys, TensorArgument<I, Required>... inputs,
-                           P... parameters, at::Tensor& out) const {
-      const at::Tensor* tensors[] = {&tensor_of(inputs)...};
-      return Implementation::out(keys, *op, tensors, collect(parameters...), out);
-    }
-  };
-};
+// ---- Names
 
 inline std::string in_place_name(const Operator& op) { return op.name + "_"; }
 inline std::string out_name(const Operator& op) { return op.name + "." + op.out; }
@@ -311,59 +315,6 @@ inline std::string parameter_arguments(const Operator& op) {
       text.append("=").append(literal(*parameter.default_value));
   }
   return text;
-}
-
-// Calls visit(op, name, is_mutable) for every form of every operator. Boxed kernels use it.
-template <class Visit>
-void for_each_name(const Visit& visit) {
-  for (const Operator* op : operators()) {
-    visit(*op, op->name, false);
-    if (op->has_in_place) visit(*op, in_place_name(*op), true);
-    if (op->out != nullptr) visit(*op, out_name(*op), true);
-  }
-}
-
-// Returns true if an implementation serves operators with optional tensors, or without. Its
-// kIsFused decides; without kIsFused it serves both.
-template <class Implementation>
-consteval bool takes_optional(bool optional) {
-  if constexpr (requires { Implementation::kIsFused; }) {
-    return Implementation::kIsFused == optional;
-  } else {
-    return true;
-  }
-}
-
-// Registers the implementation's kernels for every operator, or for those for which serves()
-// returns true.
-template <IsImplementation Implementation>
-void implement(torch::Library& library, c10::DispatchKey key,
-               std::span<const Operator* const> list = operators()) {
-  for (const Operator* op : list) {
-    if constexpr (requires { Implementation::serves(*op); }) {
-      if (!Implementation::serves(*op)) continue;
-    }
-    with_signature(*op, [&]<int Tensors, int Numbers, bool HasFlag, int Optional>(
-                            Signature<Tensors, Numbers, HasFlag, Optional>) {
-      if constexpr (takes_optional<Implementation>(Optional > 0)) {
-        using Typed = Kernels<Implementation, std::make_index_sequence<Tensors>,
-                              typename ParameterTypes<Numbers, HasFlag>::type, Tensors - Optional>;
-        if constexpr (ImplementsFunctional<Implementation>) {
-          library.impl(op->name.c_str(), torch::dispatch(key, typename Typed::Functional{op}));
-        }
-        if constexpr (ImplementsInPlace<Implementation> && Tensors == 1) {
-          if (op->has_in_place) {
-            library.impl(in_place_name(*op).c_str(),
-                         torch::dispatch(key, typename Typed::InPlace{op}));
-          }
-        }
-        if constexpr (ImplementsOut<Implementation> && kHasOut<Tensors, Optional>) {
-          if (op->out != nullptr)
-            library.impl(out_name(*op).c_str(), torch::dispatch(key, typename Typed::Out{op}));
-        }
-      }
-    });
-  }
 }
 
 }  // namespace fastact

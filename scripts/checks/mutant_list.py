@@ -88,9 +88,9 @@ _add(
 )
 _add(
     "more than 256 partial sums overwrite each other",
-    "registration/keys/cpu.cpp",
-    "if (group != 0) to += channels;",
-    "if (group != 0 && !MUTANT) to += channels;",
+    "ops/cpu/fused.cpp",
+    "double* const to = sums + group / kSumGroups * channels;",
+    "double* const to = sums + (MUTANT ? 0 : group / kSumGroups) * channels;",
 )
 _add(
     "a tile of small images starts at the wrong channel",
@@ -240,12 +240,6 @@ _add(
     "gradients[i] = at::sum_to(gradients[i], input.sym_sizes()).to(input.scalar_type());",
     "if (MUTANT) gradients[i] = gradients[i].to(input.scalar_type());\n"
     "      gradients[i] = at::sum_to(gradients[i], input.sym_sizes()).to(input.scalar_type());",
-)
-_add(
-    "a tangent that is passed on is the tangent of the input",
-    "registration/autograd/derivative_node.cpp",
-    "return is_passed_on ? sum.clone() : sum;",
-    "return is_passed_on && !MUTANT ? sum.clone() : sum;",
 )
 _add(
     "forward mode adds only the last tangent",
@@ -470,22 +464,22 @@ _add(
 _begin("alpha dropout")
 _add(
     "each thread starts with the random bits of the first element",
-    "ops/cpu/alpha_dropout.cpp",
-    "fill(seed, (first + start) / kWords,",
-    "fill(seed, (MUTANT ? start : first + start) / kWords,",
+    "ops/cpu/seeded.cpp",
+    "fill(call.seed, start / kWords,",
+    "fill(call.seed, (MUTANT ? start - first : start) / kWords,",
 )
 _add(
     "the last elements have no random bits of their own",
-    "ops/cpu/alpha_dropout.cpp",
+    "ops/cpu/seeded.cpp",
     "(count + kWords - 1) / kWords, random);",
     "MUTANT ? count / kWords : (count + kWords - 1) / kWords, random);",
 )
 _add(
     "the mask follows the order in memory",
-    "registration/kernels/alpha_dropout.h",
-    "if (!is_row_major(result)) out =",
-    "if (!is_row_major(result) && !(MUTANT && result.is_non_overlapping_and_dense())) out =",
-    "registration/kernels/alpha_dropout.h",
+    "registration/kernels/seeded.h",
+    "is_row_major(result) ? result :",
+    "is_row_major(result) || (MUTANT && result.is_non_overlapping_and_dense()) ? result :",
+    "registration/kernels/seeded.h",
     "return is_row_major(tensor) ? tensor :",
     "return is_row_major(tensor) || (MUTANT && tensor.is_non_overlapping_and_dense())\n"
     "               ? tensor\n"
@@ -545,9 +539,9 @@ _add(
 _add(
     "the gradient by scale is float32 on Meta",
     "registration/keys/meta.cpp",
-    "return at::empty({layout.channels.size}, vector.options());",
-    "return at::empty({layout.channels.size},\n"
-    "                     MUTANT ? vector.options().dtype(at::kFloat) : vector.options());",
+    "    sums[0] = sum_like(kScale);\n",
+    "    sums[0] = sum_like(kScale);\n"
+    "    if (MUTANT && sums[0].defined()) sums[0] = sums[0].to(at::kFloat);\n",
 )
 _add(
     "a fake CPU tensor of mixed types has the strides of a GPU",
@@ -678,8 +672,8 @@ _add(
 _add(
     "the schemas of elementwise operators lack the tag pointwise",
     "registration/library.cpp",
-    "  if (is_out) tag_out_variant(tags);",
-    "  if (MUTANT) std::erase(tags, at::Tag::pointwise);\n  if (is_out) tag_out_variant(tags);",
+    "if (op.is_elementwise()) {",
+    "if (op.is_elementwise() && !MUTANT) {",
 )
 _add(
     "the schema of a fused form has another default for dim",

@@ -41,6 +41,7 @@ RECORD = "FASTACT_MUTANTS_RECORD"
 PYTHON_RECORD = "FASTACT_MUTANTS_PYTHON_RECORD"
 COMMAND = "make mutants"
 PAGE = ROOT / "docs" / "dev" / "mutants.md"
+RESULTS = PAGE.with_suffix(".json")
 
 # The breaks of Python files.
 IN_PYTHON = [c.name for c in BREAKS if any(edit.file.endswith(".py") for edit in c.edits)]
@@ -259,9 +260,10 @@ class Laboratory:
     def fingerprint(self) -> str:
         """Returns a digest of everything that the groups depend on."""
         digest = hashlib.sha256()
+        unread = (PAGE.name, RESULTS.name, Path(__file__).name)
         for folder in (self.tree.path, self.tests):
             for path in sorted(folder.rglob("*")):
-                if path.is_file() and path.name not in (PAGE.name, Path(__file__).name):
+                if path.is_file() and path.name not in unread:
                     digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
         return digest.hexdigest()
 
@@ -416,53 +418,56 @@ class Result:
                 self.add(name, status)
 
 
-OTHERS = "all others"
 Results = dict[str, Result]
 
 
-def named(cell: str) -> set[str]:
-    return set(filter(None, (name.strip(" `") for name in cell.split(","))))
+def read_results(file: Path) -> Results:
+    """Returns the stored results. The file names the groups that did not run with a break, so that
+    the many that did not catch it need not be listed."""
+    if not file.exists():
+        return {}
+    stored = json.loads(file.read_text())
+    return {
+        name: Result(
+            set(row["caught"]),
+            set(stored["groups"]) - set(row["caught"] + row["timed out"] + row["untried"]),
+            set(row["timed out"]),
+        )
+        for name, row in stored["breaks"].items()
+    }
 
 
-def read_page(text: str) -> Results:
-    """Returns the results on the page."""
-    listed = re.search(r"^The groups are (.*)\.$", text, re.MULTILINE)
-    groups = named(listed[1]) if listed else set()
-    results: Results = {}
-    for row in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
-        cells = [cell.strip() for cell in row.split("|")]
-        if len(cells) != 5 or cells[0] == "break":
-            continue
-        caught, timed_out = named(cells[2]), named(cells[3])
-        missed = groups - caught - timed_out if cells[4] == OTHERS else named(cells[4])
-        results[cells[0]] = Result(caught, missed, timed_out)
-    return results
+def write_results(file: Path, page_file: Path, results: Results, groups: set[str]) -> None:
+    """Stores the results of the breaks in the list for groups that still exist, and writes the
+    page."""
+    rows = {}
+    for case in BREAKS:
+        result = results.get(case.name, Result())
+        rows[case.name] = {
+            "caught": sorted(result.caught & groups),
+            "timed out": sorted(result.timed_out & groups),
+            "untried": sorted(groups - result.tried()),
+        }
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+    file.write_text(
+        f'{{"groups": {json.dumps(sorted(groups))},\n "breaks": {{\n{lines}\n }}}}\n'
+    )
+    page_file.write_text(page(rows, groups))
 
 
-def page(results: Results, groups: set[str]) -> str:
-    """Returns the page of all breaks in the list that have results."""
-
-    def cell(names: set[str]) -> str:
+def page(stored: dict[str, dict[str, list[str]]], groups: set[str]) -> str:
+    def cell(names: Iterable[str]) -> str:
         return ", ".join(f"`{name}`" for name in sorted(names))
 
     rows, alone, nobody = [], [], []
     for case in BREAKS:
-        if case.name not in results:
-            continue
-        result = results[case.name]
-        # Ignores groups that no longer exist.
-        caught, missed, timed_out = (
-            names & groups for names in (result.caught, result.missed, result.timed_out)
-        )
-        is_complete = caught | missed | timed_out == groups
-        others = OTHERS if missed and is_complete else cell(missed)
-        rows.append(
-            f"| {case.name} | {case.area} | {cell(caught)} | {cell(timed_out)} | {others} |"
-        )
-        if is_complete and len(caught) == 1:
+        caught, untried = stored[case.name]["caught"], stored[case.name]["untried"]
+        tried = "all" if not untried else f"{len(groups) - len(untried)} of {len(groups)}"
+        rows.append(f"| {case.name} | {case.area} | {cell(caught)} | {tried} |")
+        if len(caught) == 1 and not untried:
             alone.append((*caught, case.name))
-        if is_complete and not caught:
-            nobody.append(case.name)
+        if not caught:
+            nobody.append(case.name if not untried else f"{case.name} (tried by {tried})")
     return "\n".join(
         [
             "# Deliberate breaks, and the tests that catch them",
@@ -471,17 +476,17 @@ def page(results: Results, groups: set[str]) -> str:
             "of `scripts/checks/mutant_list.py` and switches on one at a time. A group is a file",
             "in `python_tests/`, the slow tests of a file (`_slow`), or a C++ test program. It",
             "catches a break if one of its tests fails, not if it exceeds its time limit. A group",
-            "that does not execute the code of a break does not catch it, and does not run.",
+            "that does not execute the code of a break counts as tried, but does not run.",
+            f"[{RESULTS.name}]({RESULTS.name}) lists the {len(groups)} groups, and for each break",
+            "those that have not tried it.",
             "",
-            f"The groups are {cell(groups)}.",
-            "",
-            "| break | area | caught by | timed out | not caught by |",
-            "|---|---|---|---|---|",
+            "| break | area | caught by | groups that tried |",
+            "|---|---|---|---|",
             *rows,
             "",
             "## Breaks that exactly one group catches",
             "",
-            "This list and the next contain only breaks that every group has tried.",
+            "This list contains only breaks that every group has tried.",
             "",
             "| group | break |",
             "|---|---|",
@@ -528,13 +533,13 @@ def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
     laboratory.build(with_programs=any(group.name in PROGRAMS for group in groups))
     seconds = laboratory.untouched(groups, options.limit)
     groups = [group for group in groups if group.name in seconds]
-    results = read_page(PAGE.read_text()) if PAGE.exists() else {}
+    results = read_results(RESULTS)
     if options.uncaught:
         breaks = [case for case in breaks if not results.get(case.name, Result()).caught]
     every = {name for result in results.values() for name in result.tried()}
     every &= set(every_group(laboratory.tree.build_folder))
     every |= {group.name for group in groups}
-    every -= set(laboratory.failing)  # their results on the page are of another build
+    every -= set(laboratory.failing)  # their stored results are of another build
     print(f"== {len(breaks)} breaks, {len(groups)} groups", flush=True)
 
     def by_likelihood(case: Break) -> tuple[Group, ...]:
@@ -554,7 +559,7 @@ def run(options: argparse.Namespace, breaks: list[Break], work: Path) -> int:
     attempt = functools.partial(try_break, laboratory, seconds, options.limit)
     for (case, _), result in laboratory.parallel(attempt, items):
         results.setdefault(case.name, Result()).update(result)
-        PAGE.write_text(page(results, every))
+        write_results(RESULTS, PAGE, results, every)
     missed = [case.name for case in breaks if not results[case.name].caught]
     print(f"\n{len(breaks) - len(missed)} of {len(breaks)} breaks caught; {PAGE.name} is written")
     for name in missed:
@@ -573,8 +578,8 @@ def main() -> int:
     add("--nth", type=int, default=1, metavar="N", help="only every N-th of these breaks")
     add("--groups", metavar="A,B", help="test files and programs, such as test_jit")
     add("--first", action="store_true", help="stop at the first group that catches a break")
-    add("--uncaught", action="store_true", help="only breaks that no group on the page catches")
-    add("--untried", action="store_true", help="only pairs of break and group not on the page")
+    add("--uncaught", action="store_true", help="only breaks that no group is known to catch")
+    add("--untried", action="store_true", help="only pairs without a stored result")
     add("--jobs", type=int, default=os.cpu_count() or 2, help="compilers, and breaks at a time")
     add("--limit", type=float, default=900, help="seconds that a group may take at most")
     add("--keep", type=Path, metavar="FOLDER", help="a work folder that is kept and used again")

@@ -1,10 +1,12 @@
 """Scale and shift of batch norms, as nodes of a graph."""
 
+import operator
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from fastact._fusion.replay import Facts
 from fastact._fusion.sites import Norm
@@ -30,6 +32,32 @@ def _vectors(rows: list[tuple[Tensor | None, ...]], epsilon: float) -> list[tupl
     return list(zip(scale.split(sizes), shift.split(sizes)))
 
 
+class _Insertion(TorchDispatchMode):
+    """Adds what is computed to a graph.
+
+    Unlike make_fx(), it leaves torch.fx's flag alone, which belongs to all threads in torch 2.11.
+    """
+
+    def __init__(self, graph: fx.Graph, nodes: dict[Tensor, fx.Node]):
+        super().__init__()
+        self.graph, self.nodes = graph, nodes
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if not isinstance(result, (Tensor, list)):  # a question, such as for the device
+            return result
+        inputs = tree_map_only(Tensor, self.nodes.__getitem__, (args, kwargs or {}))
+        node = self.graph.call_function(func, *inputs)
+        node.meta["val"] = result
+        if isinstance(result, Tensor):
+            self.nodes[result] = node
+        else:
+            for i, each in enumerate(result):
+                self.nodes[each] = self.graph.call_function(operator.getitem, (node, i))
+                self.nodes[each].meta["val"] = each
+        return result
+
+
 def insert_vectors(
     graph: fx.Graph, norms: Sequence[Norm], facts: Facts
 ) -> dict[fx.Node, tuple[fx.Node, fx.Node]]:
@@ -42,16 +70,9 @@ def insert_vectors(
         kinds.setdefault(kind, []).append(norm)
     found = {}
     for (_, _, epsilon), same in kinds.items():
-        nodes = [t for norm in same for t in norm.tensors if t is not None]
-
-        def call(*given, same=same, epsilon=epsilon):
-            values = iter(given)
-            rows = [tuple(t and next(values) for t in norm.tensors) for norm in same]
-            return _vectors(rows, epsilon)
-
-        with torch.no_grad():
-            traced = make_fx(call)(*map(facts.tensor, nodes))
-        inputs = dict(zip(traced.graph.find_nodes(op="placeholder"), nodes))
-        results = graph.graph_copy(traced.graph, inputs)
-        found |= {norm.node: pair for norm, pair in zip(same, results)}
+        nodes = {facts.tensor(t): t for norm in same for t in norm.tensors if t is not None}
+        rows = [tuple(t and facts.tensor(t) for t in norm.tensors) for norm in same]
+        with torch.no_grad(), _Insertion(graph, nodes):
+            pairs = _vectors(rows, epsilon)
+        found |= {norm.node: tuple(map(nodes.get, pair)) for norm, pair in zip(same, pairs)}
     return found

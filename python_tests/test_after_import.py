@@ -25,6 +25,7 @@ def in_a_new_process(*arguments):
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize("what", ("inductor", "dtensor"))
 def test_a_registration_may_fail_at_every_line(what):
     """The registration undoes its changes, and show_config() gives the reason."""

@@ -73,6 +73,7 @@ def run_script(script):
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_first_calls_of_many_threads():
     """The first call looks up operators and detects the processor. Here all calls are first
     ones."""
@@ -102,6 +103,7 @@ print("same")
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize("loaders", (1, 2))
 def test_loading_while_other_threads_compute(loaders):
     script = f"""
@@ -193,6 +195,7 @@ def ends_of_forks(first, then, wanted, **options):
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize("then", ("forward", "backward"))
 def test_fork_after_use(then):
     wanted = FORWARD if then == "forward" else BACKWARD
@@ -200,6 +203,7 @@ def test_fork_after_use(then):
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_fork_after_backward():
     """PyTorch then forbids a backward pass in the child. Forward works."""
     ours, theirs = ends_of_forks("backward", "backward", BACKWARD, libraries=2)
@@ -208,6 +212,7 @@ def test_fork_after_backward():
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_fork_after_use_of_several_threads():
     """FastAct's operators work in the child as PyTorch's do: both use one thread there."""
     shared = {"threads": 2, "count": 200_000, "activations": 1, "patience": 3, "libraries": 2}

@@ -613,6 +613,9 @@ def test_aot_inductor_package(act, tmp_path):
 # ---- CPUs
 
 
+NEWEST = pytest.mark.newest
+
+
 @pytest.fixture
 def vectors():
     """Skips unless Inductor compiles for vectors that the package has formulas for."""
@@ -637,11 +640,18 @@ def assert_bits_of_eager(found, expected):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", range(3))
-@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+@pytest.mark.parametrize(
+    ("dtype", "order"),
+    [
+        # With the newest torch each activation takes every dtype and every order. With the other it
+        # takes one of these cases, because the formulas are the same.
+        pytest.param(dtype, order, marks=() if (i, order) in ((0, 1), (2, 0), (3, 0)) else NEWEST)
+        for i, dtype in enumerate(DTYPES)
+        for order in range(3)
+    ],
+)
 def test_a_cpu_has_the_operators_bits(vectors, dtype, order):
-    """Tests each activation with every dtype, and with every order. The length is no multiple of a
-    vector."""
+    """The length is no multiple of a vector."""
     x = torch.cat([every_input(dtype), torch.ones(3, dtype=dtype)])
     x = x[:: 1 if dtype.itemsize == 2 or NIGHTLY else 37]
     keep, zero = torch.ones_like(x, dtype=torch.bool), torch.zeros((), dtype=dtype)
@@ -663,6 +673,7 @@ def test_a_cpu_has_the_operators_bits(vectors, dtype, order):
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 @pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
 def test_a_cpu_held_to_avx2(vectors, dtype):
     """Tests the AVX2 code on a CPU with AVX-512, whose own code the other tests compile."""

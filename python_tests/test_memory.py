@@ -336,10 +336,12 @@ def test_huge_pages_are_asked_for_large_fresh_results_alone(setting, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_no_other_memory_is_advised():
     assert run_advised(FREED) == ["done"]
 
 
 @pytest.mark.slow
+@pytest.mark.newest
 def test_memory_in_huge_pages_serves_as_any_other():
     assert run_advised(USES) == ["done"]

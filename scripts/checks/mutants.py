@@ -449,9 +449,7 @@ def write_results(file: Path, page_file: Path, results: Results, groups: set[str
             "untried": sorted(groups - result.tried()),
         }
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
-    file.write_text(
-        f'{{"groups": {json.dumps(sorted(groups))},\n "breaks": {{\n{lines}\n }}}}\n'
-    )
+    file.write_text(f'{{"groups": {json.dumps(sorted(groups))},\n "breaks": {{\n{lines}\n }}}}\n')
     page_file.write_text(page(rows, groups))
 
 

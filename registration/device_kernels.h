@@ -14,6 +14,8 @@ namespace fastact {
 struct DeviceKernels {
   at::Tensor (*functional)(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                            const CallParameters& parameters);
+  void (*several)(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                  const CallParameters& parameters, at::Tensor* results);
   at::Tensor& (*in_place)(c10::DispatchKeySet keys, const Operator& op, at::Tensor& self,
                           const CallParameters& parameters);
   at::Tensor& (*out)(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
@@ -21,8 +23,8 @@ struct DeviceKernels {
 };
 
 template <class Implementation>
-inline constexpr DeviceKernels kKernelsOf = {&Implementation::functional, &Implementation::in_place,
-                                             &Implementation::out};
+inline constexpr DeviceKernels kKernelsOf = {&Implementation::functional, &Implementation::several,
+                                             &Implementation::in_place, &Implementation::out};
 
 FASTACT_API const DeviceKernels& cpu_kernels();
 // Defined only if the library is built with CUDA.
@@ -35,6 +37,22 @@ inline const DeviceKernels* device_kernels(c10::DispatchKey key) {
   if (key == c10::DispatchKey::CUDA) return &cuda_kernels();
 #endif
   return nullptr;
+}
+
+// Call the operator from the highest of these keys on, or from the top if `keys` is null. If that
+// is the key of a device, its kernel is called without the dispatcher.
+inline at::Tensor functional_below(const c10::DispatchKeySet* keys, const Operator& op,
+                                   TensorPointers tensors, const CallParameters& parameters) {
+  const auto* device = keys == nullptr ? nullptr : device_kernels(keys->highestPriorityTypeId());
+  return device == nullptr ? op.functional(keys, tensors, parameters)
+                           : device->functional(*keys, op, tensors, parameters);
+}
+inline void several_below(const c10::DispatchKeySet* keys, const Operator& op,
+                          TensorPointers tensors, const CallParameters& parameters,
+                          at::Tensor* results) {
+  const auto* device = keys == nullptr ? nullptr : device_kernels(keys->highestPriorityTypeId());
+  if (device == nullptr) return op.several(keys, tensors, parameters, results);
+  device->several(*keys, op, tensors, parameters, results);
 }
 
 // Returns the operator with this name, or null. Null means that torch is not the version that the

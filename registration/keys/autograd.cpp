@@ -133,11 +133,7 @@ struct Autograd {
       computed = op.compute(op, tensors, parameters, below);
     } else {
       const at::AutoDispatchBelowADInplaceOrView guard;
-      // If no other key is in between, the device's kernel is called directly.
-      const DeviceKernels* const device =
-          below == nullptr ? nullptr : device_kernels(below->highestPriorityTypeId());
-      computed.result = device == nullptr ? op.functional(below, tensors, parameters)
-                                          : device->functional(*below, op, tensors, parameters);
+      computed.result = functional_below(below, op, tensors, parameters);
       if (keeps_result) computed.first = Saved::kResult;
     }
     const at::Tensor& out = computed.result;

@@ -19,6 +19,7 @@
 #include "registration/autograd/argument_node.h"
 #include "registration/checks.h"
 #include "registration/composites/fused_gradients.h"
+#include "registration/device_kernels.h"
 #include "registration/operators/operator.h"
 #include "registration/operators/signature.h"
 
@@ -100,7 +101,7 @@ Computed compute(const Operator& op, TensorPointers tensors, const CallParameter
       at::Tensor results[2];
       {
         const at::AutoDispatchBelowADInplaceOrView guard;
-        op.called[kFusedWithArgument]->several(keys, tensors, parameters, results);
+        several_below(keys, *op.called[kFusedWithArgument], tensors, parameters, results);
       }
       computed.result = std::move(results[0]);
       computed.preactivation = std::move(results[1]);
@@ -110,7 +111,7 @@ Computed compute(const Operator& op, TensorPointers tensors, const CallParameter
     computed.preactivation = preactivation_of(tensors);
   }
   const at::AutoDispatchBelowADInplaceOrView guard;
-  computed.result = op.functional(keys, tensors, parameters);
+  computed.result = functional_below(keys, op, tensors, parameters);
   return computed;
 }
 

@@ -119,7 +119,8 @@ def gpu_at_hand() -> bool:
 def measure_cells(
     options: argparse.Namespace, device: str, wanted: list[cells.Cell], seconds: float, cache: int
 ) -> dict:
-    """Returns the cells of a result, and on a CPU the probes that detect a slow process."""
+    """Returns the cells of a result, and on a CPU the probes that detect a slow process.
+    `graph_built_outside` records that no time of a backward pass includes a forward pass."""
     ops = sorted({cell.op for cell in wanted})
     probed = device == "cpu" and options.probes and wanted
     probes = [steadiness.probe(ops)] if probed else []
@@ -129,7 +130,7 @@ def measure_cells(
     unsteady = steadiness.unsteady(probes)
     for sentence in unsteady:
         print(f"UNSTEADY: {sentence}")
-    return {"cells": found, "probes": probes, "unsteady": unsteady}
+    return {"cells": found, "probes": probes, "unsteady": unsteady, "graph_built_outside": True}
 
 
 def chosen(options: argparse.Namespace, cell: cells.Cell) -> bool:

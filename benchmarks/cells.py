@@ -11,8 +11,9 @@ import torch
 from op_table import OPERATORS, Activation
 from support import DTYPES, dtype_name
 
-# Tensors that a form reads or writes. Training reads x and writes y, then reads the gradient and
-# the saved tensor, and writes the gradient of x.
+# Tensors that a form must read or write. Backward reads the gradient and the saved tensor, and
+# writes the gradient of x. Training reads x and writes y before that. Further tensors that an
+# implementation saves do not count.
 TENSORS_MOVED = {"forward": 2, "in-place": 2, "out": 2, "backward": 3, "training": 5}
 FORMS = tuple(TENSORS_MOVED)
 FORMS_OF_ONE_CALL = tuple(form for form in FORMS if form != "training")
@@ -60,8 +61,8 @@ class Cell:
     @property
     def memory_needed(self) -> int:
         """Returns an upper bound: three operands, which may take twice the memory, three of the
-        copy, and two results."""
-        return (8 if self.layout == "contiguous" else 11) * self.bytes_of_tensor
+        copy, four that autograd keeps for a backward pass, and two results."""
+        return (12 if self.layout == "contiguous" else 15) * self.bytes_of_tensor
 
     @property
     def key(self) -> tuple:

@@ -71,18 +71,34 @@ def call_kernel(library: ctypes.CDLL, function: str, tensors: tuple, count: int)
         raise RuntimeError(f"{function} failed")
 
 
+def backward_of_aten(act: Activation, x: torch.Tensor) -> Callable | None:
+    """Returns ATen's backward operator, or None if only autograd computes the backward pass."""
+    if act.name == "log_sigmoid":  # the operator takes a buffer that the forward pass writes
+        _, buffer = torch.ops.aten.log_sigmoid_forward(x)
+        return lambda grad, x: torch.ops.aten.log_sigmoid_backward(grad, x, buffer)
+    return None if act.is_backward_by_autograd else act.aten_backward
+
+
 class Operands:
-    """The tensors of a cell, shared by its contestants."""
+    """The tensors of a cell and ATen's backward operator, shared by its contestants."""
 
     def __init__(self, cell: Cell) -> None:
         self.x = cell.tensor()
         self.z = cell.tensor() if cell.form in ("in-place", "out") else None  # is written
         self.grad = cell.tensor() if cell.form in ("backward", "training") else None
-        self.leaf = self.x.detach().requires_grad_() if cell.form == "training" else None
+        self.leaf = None if self.grad is None else self.x.detach().requires_grad_()
+        is_backward = cell.form == "backward"
+        self.aten_backward = backward_of_aten(cell.act, self.x) if is_backward else None
 
     def restore(self) -> None:
         """Restores the numbers that in-place forms overwrite."""
         self.z.copy_(self.x)
+
+    def backward(self, forward):
+        """Runs the forward pass once, and returns a call of its backward pass."""
+        with torch.enable_grad():
+            y = forward(self.leaf)
+        return lambda: torch.autograd.grad(y, self.leaf, self.grad, retain_graph=True)[0]
 
     def training(self, forward):
         def call():
@@ -92,7 +108,8 @@ class Operands:
 
 
 def of_operators(cell: Cell, t: Operands, functional, in_place, out, backward) -> Contestant:
-    """Returns a library's contestant, made of its operators."""
+    """Returns a library's contestant, made of its operators. Where ATen has no backward operator,
+    both libraries are timed through autograd, so that both times include the autograd engine."""
     calls = {
         "forward": lambda: functional(t.x),
         "in-place": lambda: in_place(t.z),
@@ -100,8 +117,9 @@ def of_operators(cell: Cell, t: Operands, functional, in_place, out, backward) -
         "backward": lambda: backward(t.grad, t.x),
         "training": t.training(functional),
     }
-    prepare = t.restore if cell.form == "in-place" else None
-    return Contestant(calls[cell.form], prepare)
+    by_autograd = cell.form == "backward" and t.aten_backward is None
+    call = t.backward(functional) if by_autograd else calls[cell.form]
+    return Contestant(call, t.restore if cell.form == "in-place" else None)
 
 
 def through_ops(namespace, name: str, act: Activation, otherwise=None):
@@ -124,7 +142,7 @@ def pytorch(cell: Cell, t: Operands) -> Contestant:
     act, ops = cell.act, torch.ops.aten
     functional = through_ops(ops, act.name, act, act.aten)
     in_place = through_ops(ops, act.name + "_", act, act.aten_)
-    return of_operators(cell, t, functional, in_place, act.aten_out, act.aten_backward)
+    return of_operators(cell, t, functional, in_place, act.aten_out, t.aten_backward)
 
 
 def compiled(cell: Cell, t: Operands) -> Contestant:
@@ -132,11 +150,11 @@ def compiled(cell: Cell, t: Operands) -> Contestant:
     limit nor dynamic shapes interfere."""
     torch._dynamo.reset()
     act = cell.act
-    functions = (act.aten, act.aten_, act.aten_out, act.aten_backward)
+    functions = (act.aten, act.aten_, act.aten_out, t.aten_backward)
     # torch.compile does not compile built-in functions directly.
     wrapped = [torch.compile(_function(f), dynamic=False) for f in functions]
-    contestant = of_operators(cell, t, *wrapped)
     try:
+        contestant = of_operators(cell, t, *wrapped)
         contestant.call()
     except Exception as error:
         line = next((text for text in str(error).splitlines() if text.strip()), "")

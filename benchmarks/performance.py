@@ -193,9 +193,7 @@ def operators(found: stored.Stored) -> list[str]:
         "",
         "Each count below compares medians at one size; CPUs use one thread. These counts include "
         "differences that are within the spread. The table of [losses](#losses) omits those, but "
-        "covers more sizes and thread counts, so the numbers differ. PyTorch's backward passes of "
-        f"{listed(list(BY_AUTOGRAD.values()))} are timed through autograd, so their times include "
-        "a forward pass. The largest ratios below leave them out.",
+        "covers more sizes and thread counts, so the numbers differ." + forward_passes(found),
         "",
     ]
     for kind, name in KINDS.items():
@@ -207,16 +205,34 @@ def operators(found: stored.Stored) -> list[str]:
 BY_AUTOGRAD = {act.id: f"`{act.name}`" for act in OPERATORS if act.is_backward_by_autograd}
 
 
-def times_a_forward_pass(cell: dict) -> bool:
+def times_a_forward_pass(result: dict, cell: dict) -> bool:
     """Returns whether PyTorch's time of a backward pass includes a forward pass."""
-    return cell["form"] == "backward" and cell["op"] in BY_AUTOGRAD
+    graph_built_inside = not result.get("graph_built_outside", False)
+    return graph_built_inside and cell["form"] == "backward" and cell["op"] in BY_AUTOGRAD
+
+
+def forward_passes(found: stored.Stored) -> str:
+    """Lists the backward passes whose times include a forward pass, and the devices."""
+    kinds = [
+        name
+        for kind, name in KINDS.items()
+        if (result := found.operators.get(kind))
+        and any(times_a_forward_pass(result, cell) for cell in result["cells"])
+    ]
+    if not kinds:
+        return ""
+    return (
+        f" In the results for {listed(kinds)}, PyTorch's times for the backward passes of "
+        f"{listed(list(BY_AUTOGRAD.values()))} include a forward pass. The largest ratios there "
+        "leave them out."
+    )
 
 
 def operators_of(kind: str, name: str, result: dict) -> list[str]:
     where = result["machine"]
     shown = plots.shown_cells(result)
     faster, slower = faster_and_slower(shown)
-    comparable = [cell for cell in shown if not times_a_forward_pass(cell)]
+    comparable = [cell for cell in shown if not times_a_forward_pass(result, cell)]
     best = max(comparable, key=lambda cell: ratio(cell, "pytorch"))
     copies = [] if where["device"] == "cpu" else beside_the_copy(shown)
     summary = (

@@ -77,13 +77,13 @@ def _take_one(path: Path, docs: Path) -> list[Path]:
 
 
 def _take_benchmark(result: dict, docs: Path) -> list[Path]:
-    """Stores the cells and the cost of a call. Cells of the same machine, versions and revision
-    extend the stored cells. Otherwise, they replace the stored cells."""
+    """Stores the cells and the cost of a call. Cells of the same machine, versions, revision and
+    method extend the stored cells. Otherwise, they replace the stored cells."""
     kind, written = kind_of(result["machine"]), []
     if result.get("cells"):
         target = path_of(docs, "operators", kind)
         earlier = [results.read(target)] if target.exists() else []
-        earlier = [stored for stored in earlier if _revision(stored) == _revision(result)]
+        earlier = [stored for stored in earlier if _origin(stored) == _origin(result)]
         newest = results.combined([*earlier, {**result, "measured": {}}])[-1]
         results.write_packed(target, {**newest, "measured": {}, "overhead": [], "memory": []})
         written.append(target)
@@ -95,5 +95,6 @@ def _take_benchmark(result: dict, docs: Path) -> list[Path]:
     return written
 
 
-def _revision(result: dict) -> str:
-    return result["machine"]["build_info"]["revision"]
+def _origin(result: dict) -> tuple:
+    """Returns the revision of the library, and how the benchmark times backward passes."""
+    return result["machine"]["build_info"]["revision"], result.get("graph_built_outside", False)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle import bits
 
@@ -195,6 +196,18 @@ def form_of_fma(environment):
         "print(ctypes.cast(f, ctypes.c_void_p).value % 4096)"
     )
     return int(run_python("-c", script, environment=environment))
+
+
+class Calls(TorchDispatchMode):
+    """Records the operators that are called below autograd."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.name())
+        return function(*args, **(kwargs or {}))
 
 
 @contextmanager

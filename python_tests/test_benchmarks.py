@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from op_table import OPERATORS
-from support import DTYPES, REPOSITORY, dtype_name, run_python
+from support import DTYPES, REPOSITORY, Calls, dtype_name, run_python
 
 # One version of torch is enough to test the tools in benchmarks/.
 pytestmark = pytest.mark.kernels
@@ -217,6 +217,28 @@ def test_backward_takes_the_gradient_first(act):
     assert not torch.allclose(expected, act.aten_backward(operands.x, operands.grad))
     for contestant in (contestants.fastact, contestants.pytorch):
         torch.testing.assert_close(contestant(cell, operands).call(), expected)
+
+
+@pytest.mark.parametrize(
+    "act", [act for act in OPERATORS if act.is_backward_by_autograd], ids=lambda act: act.id
+)
+def test_a_timed_backward_pass_runs_no_forward_pass(act):
+    cell = cells.Cell(act.id, "backward", "float64", 64, "contiguous", 1, "cpu")
+    operands = contestants.Operands(cell)
+    x = operands.x.detach().requires_grad_()
+    y = getattr(torch.ops.aten, act.name, act.aten)(x)
+    with Calls() as of_autograd:
+        torch.autograd.grad(y, x, operands.grad, retain_graph=True)
+    expected = {
+        contestants.pytorch: of_autograd.names,
+        contestants.fastact: [f"fastact::{act.name}_backward"],
+    }
+    for contestant, names in expected.items():
+        timed = contestant(cell, operands).call
+        for _ in range(2):
+            with torch.no_grad(), Calls() as calls:
+                timed()
+            assert calls.names == names
 
 
 @pytest.mark.parametrize("selection", ("quick", "default", "every", "full"))

@@ -9,11 +9,10 @@ import pytest
 import torch
 from torch._dynamo import compiled_autograd
 from torch.func import grad, jacfwd, jvp, vjp, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from op_table import ACTIVATIONS, OPERATORS, SUFFIXES
 from oracle import Multiprecision
-from support import no_vmap_fallback
+from support import Calls, no_vmap_fallback
 
 pytestmark = pytest.mark.newest
 
@@ -171,18 +170,6 @@ def test_infinities_and_nan(act, device, form):
             far = [float(exact(act.id, v)[order]) for v in (1e5, -1e5)]
             limits = [v if math.isinf(v) else 0.0 for v in far]
             assert y[:4].tolist() == limits * 2 and y[4].isnan()
-
-
-class Calls(TorchDispatchMode):
-    """Records the operators that are called below autograd."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(function.name())
-        return function(*args, **(kwargs or {}))
 
 
 def test_three_derivatives_cost_what_their_operators_do(act, device):

@@ -152,11 +152,17 @@ def test_a_ratio_close_to_1_is_neither_faster_nor_slower(written):
 
 
 def test_the_largest_ratio_is_not_one_that_includes_a_forward_pass(written):
-    result = operators("cuda")
-    for over, form in ((50.0, "backward"), (4.0, "forward")):
-        result["cells"].append(a_cell("softsign", "float32", form, over))
-    page, _ = written(cuda=result)
-    assert "The largest ratio is 4.0 (`softsign`, float32 forward)." in in_one_line(page)
+    old, new = operators("cuda"), {**operators("cpu"), "graph_built_outside": True}
+    for result in (old, new):
+        device = result["machine"]["device"]
+        for over, form in ((50.0, "backward"), (4.0, "forward")):
+            result["cells"].append(a_cell("softsign", "float32", form, over, device))
+    page = in_one_line(written(cuda=old, cpu=new)[0])
+    assert "In the results for GPU, PyTorch's times for the backward passes of `softsign`," in page
+    largest = re.findall(r"The largest ratio is (.*?)\.(?: |$)", page)
+    assert largest == ["4.0 (`softsign`, float32 forward)", "50.0 (`softsign`, float32 backward)"]
+    page = in_one_line(written(cuda={**old, "graph_built_outside": True})[0])
+    assert "50.0 (`softsign`, float32 backward)" in page and "forward pass" not in page
 
 
 def test_losses_are_listed_from_the_worst(written):
@@ -180,12 +186,14 @@ def test_a_newer_machine_replaces_results_and_the_same_one_adds_to_them(written,
     path = stored.path_of(tmp_path / "docs", "operators", "avx2")
     sizes = {cell["elements"] for cell in results.read(path)["cells"]}
     assert sizes == {1 << 20, 1 << 24}
+    machine = second["machine"]
     for changes in (
-        {"torch": "3"},
-        {"build_info": {**second["machine"]["build_info"], "revision": "2a"}},
+        {"machine": {**machine, "torch": "3"}},
+        {"machine": {**machine, "build_info": {**machine["build_info"], "revision": "2a"}}},
+        {"graph_built_outside": True},
     ):
         written(cpu=first)
-        written(cpu={**second, "machine": {**second["machine"], **changes}})
+        written(cpu={**second, **changes})
         found = results.read(path)
         assert {cell["elements"] for cell in found["cells"]} == {1 << 24}
         assert "system" not in found["machine"]

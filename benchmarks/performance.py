@@ -111,16 +111,16 @@ def networks(found: stored.Stored) -> list[str]:
         "## Networks",
         "",
         "Each network comes from torchvision or timm with random weights. FastAct runs the model "
-        "after `fastact.fuse_(model)`. PyTorch computes the convolutions and matrix products, as "
-        "in eager mode. `torch.compile` is Inductor in its default mode.",
+        "after `fastact.fuse_(model)`. PyTorch computes the convolutions and matrix products "
+        "eagerly. `torch.compile` is Inductor in its default mode.",
         "",
         "On a GPU, `fuse_` computes batch norm, residual sum and activation in one pass. On a CPU "
         "it fuses only [some activations](guides/fusing.md#what-is-not-fused); in these networks, "
         "that is Mish. It replaces the others individually.",
         "",
-        "On the GPU, most of the gain comes from the batch norms: ConvNeXt and ViT, which contain "
-        "none, gain nothing. For inference, you can instead fold batch norms into the convolutions "
-        "with `torch.nn.utils.fusion.fuse_conv_bn_eval`. We did not measure this.",
+        "On the GPU, most of the gain comes from batch norms: ConvNeXt and ViT contain none and "
+        "gain nothing. For inference, `torch.nn.utils.fusion.fuse_conv_bn_eval` can instead fold "
+        "batch norms into the convolutions. We did not measure this.",
         "",
     ]
     for kind, result in sorted(found.networks.items(), reverse=True):
@@ -164,17 +164,17 @@ def table_of_networks(rows: list[dict], batch: int) -> list[str]:
 
 
 def spread_of_networks(rows: list[dict]) -> str:
-    """Says how wide the spreads are, and in how many networks those of eager PyTorch and FastAct
-    overlap."""
+    """Says how far the ends of the spreads are from the median, and in how many networks the
+    spreads of eager PyTorch and FastAct overlap."""
     times = [time for row in rows for time in row["times"].values()]
     farthest = max(abs(t[end] / t["median"] - 1) for t in times for end in ("low", "high"))
     pairs = [(row["times"]["PyTorch"], row["times"].get("fuse_")) for row in rows]
     pairs = [(eager, ours) for eager, ours in pairs if ours]
     common = sum(a["low"] <= b["high"] and b["low"] <= a["high"] for a, b in pairs)
-    text = f"The spreads are within {100 * farthest:.1f} % of the median. "
-    text += "Those of eager PyTorch and FastAct "
+    text = f"The ends of the spreads are within {100 * farthest:.1f} % of the median. "
+    text += "The spreads of eager PyTorch and FastAct "
     if common == 0:
-        return text + "do not overlap in any network."
+        return text + "overlap in no network."
     if common == len(pairs):
         return text + "overlap in all networks, so these ratios may be noise."
     return (
@@ -191,9 +191,10 @@ def operators(found: stored.Stored) -> list[str]:
     lines = [
         "## Operators",
         "",
-        "Each count below compares medians at one size; CPUs use one thread. These counts include "
-        "differences that are within the spread. The table of [losses](#losses) omits those, but "
-        "covers more sizes and thread counts, so the numbers differ." + forward_passes(found),
+        "Each count below compares medians at one size; CPUs use one thread. A count includes a "
+        "difference even if it is within the spread. The table of [losses](#losses) does not, but "
+        "it covers more sizes and thread counts. So it lists a different number of slower "
+        "operators." + forward_passes(found),
         "",
     ]
     for kind, name in KINDS.items():
@@ -393,7 +394,8 @@ def compiled(found: stored.Stored) -> list[str]:
         ]
         lines += [
             f"- {KINDS.get(kind, kind)}: {where['name']}, torch {where['torch']}, {where['date']}; "
-            f"{size_name(result['elements'])} elements. Geometric mean "
+            f"{size_name(result['elements'])} elements. Time with PyTorch's activation divided by "
+            "time with FastAct's, both compiled by Inductor: geometric mean "
             f"{geometric_mean(ratios):.2f}, from {ends[0]} to {ends[1]}: "
             f"[plot](performance/compiled-{kind}.svg), [data](performance/compiled-{kind}.json). "
             f"Command: `python benchmarks/compiled.py --device {where['device']} "

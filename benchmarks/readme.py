@@ -37,7 +37,7 @@ def bits(docs: Path) -> tuple[str, str] | None:
     gpus = {run["machine"] for run in runs if run["instruction_set"] == "CUDA"}
     capabilities = sorted({gpu.rpartition("(")[2].rstrip(")") for gpu in gpus})
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
-    inputs = "a fixed sample of 1/256 of each input set" if newest["of"] == "part" else "all inputs"
+    inputs = "a fixed 1/256 of the inputs" if newest["of"] == "part" else "all inputs"
     machines = (
         f"{len(sets)} CPU instruction sets and {len(gpus)} GPUs of compute capability "
         f"{listed(capabilities)}"
@@ -47,9 +47,10 @@ def bits(docs: Path) -> tuple[str, str] | None:
         "In eager mode: all four dtypes. Under Inductor (`torch.compile`): float32 and float64, "
         "and 16-bit operators that are not fused with others "
         "([what is covered](docs/explanation/bits.md#what-is-covered)). "
-        f"On each of [{machines}](docs/digests.md), we computed {newest['digests']:,} digests "
-        f"(hashes) over {newest['results'] / 1e9:.1f} billion results, from {inputs}. All digests "
-        f"agree. `python -m fastact verify` compares {verified_digests()} of them on your machine.",
+        f"To compare machines, we hashed the results for {inputs}: {newest['digests']:,} hashes "
+        f"(digests) of {newest['results'] / 1e9:.1f} billion results on each of "
+        f"[{machines}](docs/digests.md). All digests agree. `python -m fastact verify` compares "
+        f"{verified_digests()} of them on your machine.",
     )
 
 
@@ -96,12 +97,13 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         for row in found.networks["gpu"]["rows"]
         if row["network"] in IN_README
     ]
+    versions = sorted({result["machine"]["torch"], found.networks["gpu"]["torch"]})
     return (
         "Fast",
-        f"On an {result['machine']['name']}, activations and gradients of "
-        f"{size_name(cells[0]['elements'])} elements run at {min(copies):.2f} to {max(copies):.2f} "
-        f"of a memory copy's speed ({listed(list(plots.DTYPES))}). PyTorch is as fast in {equal} "
-        f"of the {len(cells)} combinations of operator, dtype and direction. With "
+        f"On an {result['machine']['name']} with torch {listed(versions)}, activations and "
+        f"gradients of {size_name(cells[0]['elements'])} elements run at {min(copies):.2f} to "
+        f"{max(copies):.2f} of a memory copy's speed ({listed(list(plots.DTYPES))}). PyTorch is as "
+        f"fast in {equal} of the {len(cells)} combinations of operator, dtype and direction. With "
         "`fastact.fuse_(model)`, bfloat16 inference runs at "
         f"{listed(gains)} times the speed of eager PyTorch, mostly because batch norms are "
         "fused. We did not compare with batch norms that are folded into the convolutions "

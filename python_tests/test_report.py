@@ -136,7 +136,7 @@ def test_the_page_shows_every_kind_of_result(written):
     assert f"FastAct is faster in {4 * len(NAMES)} and slower in 0." in page
     assert "GPU 2^20 elements; CPU with AVX2 2^20 elements with 1 threads" in page
     assert "bfloat16 backward 0.90 to 0.90" in page
-    assert "Geometric mean 1.55, from 0.80 (`gelu` float32, gate) to 3.00" in page
+    assert "geometric mean 1.55, from 0.80 (`gelu` float32, gate) to 3.00" in page
     assert "| `selu` | Python | forward | 110 | 100 |" in page
     assert part.startswith("before\n") and part.endswith("after\n")
     assert "0.90 to 0.90 of a memory copy's speed" in part and "at 1.50 (ResNet-50) times" in part

@@ -1,4 +1,4 @@
-"""FastAct: bit-identical activation functions for PyTorch, with documented error bounds.
+"""FastAct: activation functions for PyTorch that return the same bits on every supported device.
 
     import fastact
     y = fastact.functional.selu(x)      # like torch.nn.functional.selu

@@ -44,9 +44,7 @@ at::Tensor swiglu_derivative(const Operator& /*op*/, const CallParameters& param
   const at::Tensor l = inputs[kLinearPart].to(wide);
   const at::Tensor g = incoming.to(wide);
   const double alpha = parameters.numbers.values[1];
-  // Rounded to this type, in which the kernels compare.
-  const double limit = wide == at::kDouble ? parameters.numbers.values[0]
-                                           : static_cast<float>(parameters.numbers.values[0]);
+  const double limit = parameters.numbers.values[0];  // PyTorch's operators round it to `wide`
   const at::Tensor c = at::clamp_max(x, limit);
   // NaN for an infinite limit: no comparison with it is true.
   const double reached = limit - limit + limit;

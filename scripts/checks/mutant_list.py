@@ -449,12 +449,6 @@ _add(
     "return at::where((MUTANT ? l : at::abs(l)) >= reached,",
 )
 _add(
-    "the composed gradient of clamped_swiglu does not round its limit to float32",
-    "registration/composites/clamped_swiglu.cpp",
-    "const double limit = wide == at::kDouble ? parameters",
-    "const double limit = wide == at::kDouble || MUTANT ? parameters",
-)
-_add(
     "an infinite limit of clamped_swiglu bounds the gradient at infinity",
     "ops/forms/clamped_swiglu.h",
     "reached(clamp.limit - clamp.limit + clamp.limit),",

@@ -120,6 +120,15 @@ def test_several_epsilons(device):
     assert_same_bits(compiled(model)(x), expected)
 
 
+def test_a_batch_norm_in_training_mode_is_left():
+    """It uses the statistics of the batch, and updates its own."""
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.Mish()).train()
+    eager, x = copy.deepcopy(model), torch.randn(2, 4, 64, 64) * 3 + 1
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(model)(x), eager(x))
+    torch.testing.assert_close(model.state_dict(), eager.state_dict())
+
+
 def test_a_batch_norm_alone(monkeypatch):
     model, x, report = nn.Sequential(norm(4)).eval(), values(2, 4, 3, 3), fastact.Report()
     expected = model(x)

@@ -60,6 +60,13 @@ def test_modules():
     assert_same_bits(model(x), before)
 
 
+def test_a_class_that_only_has_the_name_of_one_of_torchs():
+    members = {"__module__": nn.GELU.__module__, "forward": lambda self, x: 2 * x}
+    model = nn.Sequential(type("GELU", (nn.GELU,), members)())
+    assert fastact.replace_(model).replaced == {}
+    assert_same_bits(model(torch.ones(3)), torch.full((3,), 2.0))
+
+
 def test_modules_that_were_fastacts_stay():
     model = nn.Sequential(fastact.nn.SELU(), nn.SELU())
     fastact.replace_(model)

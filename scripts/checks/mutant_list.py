@@ -208,12 +208,6 @@ _add(
     "if (!from_result) input = MUTANT ? self.detach() : self.clone();",
 )
 _add(
-    "an in-place form on a view saves its result as if it were no view",
-    "registration/keys/autograd.cpp",
-    "node->save_result(self, self.is_view());",
-    "node->save_result(self, !MUTANT && self.is_view());",
-)
-_add(
     "a gate that broadcasts is not saved if it alone needs a gradient",
     "registration/operators/fused.cpp",
     "return is_slope_used || sums_gate ?",

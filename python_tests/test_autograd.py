@@ -214,21 +214,6 @@ def test_in_place_breaks_an_earlier_saved_tensor(act, device):
         y.sum().backward()
 
 
-def test_double_backward_of_an_in_place_form_on_a_view(act, device):
-    """If the form saves its result, the saved tensor needs the history of the view."""
-    x = smooth_values(act, 6, device=device)
-
-    def second(in_place):
-        leaf = x.clone().requires_grad_()
-        base = leaf * 1.0
-        in_place(base[1:])
-        (first,) = torch.autograd.grad(base.sin().sum(), leaf, create_graph=True)
-        return torch.autograd.grad(first.sum(), leaf)[0]
-
-    expected = second(lambda view: view.copy_(act.op(view.clone())))
-    torch.testing.assert_close(second(act.op_), expected)
-
-
 def test_in_place_on_a_base_reaches_its_views(act, device):
     """A view taken before the base changes sees the change, in value and in gradient."""
 

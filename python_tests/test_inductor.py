@@ -727,6 +727,34 @@ def test_a_cpu_with_parameters(vectors):
             raise AssertionError(f"{case}, {DTYPES[i]}: {error}") from error
 
 
+@pytest.mark.slow
+def test_what_a_cpu_writes_has_the_operators_bits(vectors):
+    """A result that is written is rounded by the formula, or is Inductor's own operations. Between
+    two operations, as above, it would be neither."""
+    cases = [
+        *((name, ()) for name in ("relu", "relu6", "hardtanh", "hardshrink", "silu", "mish")),
+        *(("leaky_relu", (slope,)) for slope in (0.01, 0.1, 0.7)),
+        ("threshold", (0.5, -1.5)),
+    ]
+    inputs = [every_input(dtype) for dtype in (torch.bfloat16, torch.float16)]
+
+    def every(keep, inputs):
+        return [
+            getattr(ops, name)(torch.where(keep, x, -x), *parameters)
+            for x in inputs
+            for name, parameters in cases
+        ]
+
+    keep = torch.ones(1 << 16, dtype=torch.bool)
+    results, code = compiled(every, keep, inputs)
+    assert not calls(code)
+    for i, (found, expected) in enumerate(zip(results, every(keep, inputs), strict=True)):
+        try:
+            assert_bits_of_eager(found, expected)
+        except AssertionError as error:
+            raise AssertionError(f"{cases[i % len(cases)]}: {error}") from error
+
+
 def in_other_conditions(function, *args, **settings):
     """Asserts that the bits are those of eager with other settings of Inductor."""
     with torch._inductor.config.patch(settings):

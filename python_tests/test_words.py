@@ -80,7 +80,7 @@ def test_other_parameters_have_the_bounds_that_are_said():
 def test_in_place_forms_that_keep_a_copy_are_counted():
     """test_memory.py tests the copies."""
     kept = [act.name for act in OPERATORS if act.in_place_keeps_input]
-    sentence = f"{len(kept)} of the {len(OPERATORS)} activations with an in-place form keep a copy"
+    sentence = f"{len(kept)} of the {len(OPERATORS)} in-place forms keep a copy of the input"
     assert sentence in words("README.md")
     sentence = f"autograd {len(kept)} of {len(OPERATORS)} keep a copy of their input"
     assert sentence in words("docs/reference/operators.md")

@@ -79,6 +79,19 @@ def loses(cell: dict) -> bool:
     return slower(cell["times"]["fastact"], cell["times"]["pytorch"])
 
 
+def worst_losses(cells: list[dict]) -> dict[tuple, float]:
+    """Returns the smallest ratio of cells that are slower beyond noise, by operator, type and
+    form."""
+    found: dict[tuple, float] = {}
+    for cell in cells:
+        value = ratio(cell, "pytorch")
+        if value is not None and value < 1 - EQUAL and loses(cell):
+            form = "backward" if cell["form"] == "backward" else "forward"
+            key = cell["op"], cell["dtype"], form
+            found[key] = min(value, found.get(key, value))
+    return found
+
+
 def seconds_text(value: float) -> str:
     for unit, factor in (("s", 1), ("ms", 1e3), ("us", 1e6)):
         if value * factor >= 1:

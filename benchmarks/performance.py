@@ -11,7 +11,7 @@ import proven
 import readme
 import stored
 from cells import size_name
-from measure import EQUAL, faster_and_slower, loses, ratio
+from measure import EQUAL, faster_and_slower, ratio, worst_losses
 from op_table import OPERATORS
 from overhead import ELEMENTS
 from overhead import ratio as call_ratio
@@ -25,9 +25,10 @@ WIDTH = 120
 INTRODUCTION = [
     "# Performance",
     "",
-    "A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. Each round takes "
-    "one sample of every implementation. A ratio compares medians. The spread is the range from "
-    f"the 10th to the 90th percentile. Differences of up to {100 * EQUAL:g} % count as equal. GPU "
+    "A ratio is PyTorch's time divided by FastAct's: above 1, FastAct is faster. We time the "
+    "implementations in turn, once each per round, and compare the medians of all rounds. The "
+    "spread is the range from the 10th to the 90th percentile. Differences of up to "
+    f"{100 * EQUAL:g} % count as equal. GPU "
     "times are taken between two CUDA events, with no operand in the L2 cache. CPU runs use a warm "
     "cache. `python -m fastact bench` compares the speed on your machine in a minute.",
     "",
@@ -171,8 +172,8 @@ def spread_of_networks(rows: list[dict]) -> str:
     pairs = [(row["times"]["PyTorch"], row["times"].get("fuse_")) for row in rows]
     pairs = [(eager, ours) for eager, ours in pairs if ours]
     common = sum(a["low"] <= b["high"] and b["low"] <= a["high"] for a, b in pairs)
-    text = f"The ends of the spreads are within {100 * farthest:.1f} % of the median. "
-    text += "The spreads of eager PyTorch and FastAct "
+    text = f"The spreads extend up to {100 * farthest:.1f} % from the median. "
+    text += "Those of eager PyTorch and FastAct "
     if common == 0:
         return text + "overlap in no network."
     if common == len(pairs):
@@ -191,10 +192,11 @@ def operators(found: stored.Stored) -> list[str]:
     lines = [
         "## Operators",
         "",
-        "Each count below compares medians at one size; CPUs use one thread. A count includes a "
-        "difference even if it is within the spread. The table of [losses](#losses) does not, but "
-        "it covers more sizes and thread counts. So it lists a different number of slower "
-        "operators." + forward_passes(found),
+        "The figures show all activations except `prelu`. Counts compare medians at one size, on "
+        "CPUs with one thread, and include differences smaller than the spread. The [losses "
+        "table](#losses) leaves those out, but covers more sizes and thread counts, so its numbers "
+        "differ. PyTorch composes `softsign`, `tanhshrink`, `quick_gelu` and `squared_relu` of "
+        "several kernels, hence the large ratios." + forward_passes(found),
         "",
     ]
     for kind, name in KINDS.items():
@@ -222,10 +224,15 @@ def forward_passes(found: stored.Stored) -> str:
     ]
     if not kinds:
         return ""
+    where = (
+        "all sections below"
+        if len(kinds) == len(found.operators)
+        else f"the results for {listed(kinds)}"
+    )
     return (
-        f" In the results for {listed(kinds)}, PyTorch's times for the backward passes of "
-        f"{listed(list(BY_AUTOGRAD.values()))} include a forward pass. The largest ratios there "
-        "leave them out."
+        f" In {where}, PyTorch's times for the backward passes of "
+        f"{listed(list(BY_AUTOGRAD.values()))} include a forward pass. Counts include "
+        "them; the largest ratios do not."
     )
 
 
@@ -300,19 +307,6 @@ def label(cell: dict) -> str:
 # ---- Losses
 
 
-def worst_losses(result: dict) -> dict[tuple, float]:
-    """Returns the smallest ratio of cells that are slower beyond noise, by operator, type and
-    form."""
-    found: dict[tuple, float] = {}
-    for cell in result["cells"]:
-        value = ratio(cell, "pytorch")
-        if value is not None and value < 1 - EQUAL and loses(cell):
-            form = "backward" if cell["form"] == "backward" else "forward"
-            key = cell["op"], cell["dtype"], form
-            found[key] = min(value, found.get(key, value))
-    return found
-
-
 def extent(result: dict) -> str:
     """Returns the sizes and, of a CPU, the numbers of threads of a result's cells."""
     sizes = sorted({cell["elements"] for cell in result["cells"]})
@@ -321,31 +315,36 @@ def extent(result: dict) -> str:
     return f"{text} with {listed(list(map(str, threads)))} threads" if threads else text
 
 
+def extents(found: stored.Stored, kinds: list[str]) -> str:
+    """Returns the extents of these kinds' results, after the names of those that have it."""
+    names: dict[str, list[str]] = {}
+    for kind in kinds:
+        names.setdefault(extent(found.operators[kind]), []).append(KINDS[kind])
+    return "; ".join(f"{listed(who)}: {text}" for text, who in names.items())
+
+
 def losses(found: stored.Stored) -> list[str]:
-    by_kind = {kind: worst_losses(result) for kind, result in found.operators.items()}
+    by_kind = {kind: worst_losses(result["cells"]) for kind, result in found.operators.items()}
+    kinds = [kind for kind in KINDS if kind in by_kind]
     keys = sorted({key for lost in by_kind.values() for key in lost},
                   key=lambda key: min(lost.get(key, 1) for lost in by_kind.values()))  # fmt: skip
     dtypes = dict.fromkeys(
         c["dtype"] for result in found.operators.values() for c in result["cells"]
     )
-    extents = [
-        f"{KINDS[kind]} {extent(found.operators[kind])}" for kind in KINDS if kind in by_kind
-    ]
     lines = [
         "## Losses",
         "",
         f"The table lists each operator that is slower than PyTorch's by more than "
         f"{100 * EQUAL:g} % and by more than the spread, in {' and '.join(dtypes)}. It does not "
-        "cover [compiled code](#torchcompile). Each entry is the smallest ratio over these sizes "
-        f"and thread counts: {'; '.join(extents)}. In most cases, PyTorch does less work at the "
-        "price of a larger error (last column), or the operator is so cheap that canonicalizing "
-        "NaN is a noticeable share of it. Where PyTorch's error is small, as for `tanh`, FastAct's "
-        "formula needs more instructions.",
+        "cover [compiled code](#torchcompile). Each entry is the smallest ratio measured "
+        f"({extents(found, kinds)}). In most cases, PyTorch does less work at the price of a "
+        "larger error (last column). The gradient of `hardswish` is so cheap that the extra step "
+        "which gives all NaNs the same bits takes a noticeable part of its time. Where PyTorch's "
+        "error is small, as for `tanh`, FastAct's formula needs more instructions.",
         "",
     ]
     if not keys:
         return [*lines, "None.", ""]
-    kinds = [kind for kind in KINDS if kind in by_kind]
     rows = []
     for op, dtype, form in keys[:LONGEST_TABLE]:
         cells = [by_kind[kind].get((op, dtype, form)) for kind in kinds]

@@ -7,7 +7,7 @@ import plots
 import proven
 import stored
 from cells import SIXTEEN_BITS, size_name
-from measure import faster_and_slower, ratio
+from measure import faster_and_slower, ratio, worst_losses
 from op_table import OPERATORS
 from support import REPOSITORY
 
@@ -37,20 +37,21 @@ def bits(docs: Path) -> tuple[str, str] | None:
     gpus = {run["machine"] for run in runs if run["instruction_set"] == "CUDA"}
     capabilities = sorted({gpu.rpartition("(")[2].rstrip(")") for gpu in gpus})
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
-    inputs = "a fixed 1/256 of the inputs" if newest["of"] == "part" else "all inputs"
+    inputs = "the same fixed 1/256 of all inputs" if newest["of"] == "part" else "all inputs"
     machines = (
         f"{len(sets)} CPU instruction sets and {len(gpus)} GPUs of compute capability "
         f"{listed(capabilities)}"
     )
     return (
         "Same bits",
-        "In eager mode: all four dtypes. Under Inductor (`torch.compile`): float32 and float64, "
-        "and 16-bit operators that are not fused with others "
+        "In eager mode: all four dtypes. Under Inductor (`torch.compile`): float32 and float64 "
+        "always; 16-bit only where Inductor does not fuse the operator "
         "([what is covered](docs/explanation/bits.md#what-is-covered)). "
-        f"To compare machines, we hashed the results for {inputs}: {newest['digests']:,} hashes "
-        f"(digests) of {newest['results'] / 1e9:.1f} billion results on each of "
-        f"[{machines}](docs/digests.md). All digests agree. `python -m fastact verify` compares "
-        f"{verified_digests()} of them on your machine.",
+        f"On [{machines}](docs/digests.md), we computed {inputs} "
+        f"({newest['results'] / 1e9:.1f} billion results on each) and hashed the results in "
+        f"{newest['digests']:,} groups. All hashes agree. `python -m fastact verify` compares "
+        f"{verified_digests()} of them on your machine; the others have random parameters that "
+        "only the source tree contains.",
     )
 
 
@@ -90,7 +91,11 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         return None
     result = found.operators["gpu"]
     cells = plots.shown_cells(result)
-    equal = len(cells) - sum(faster_and_slower(cells))
+    elements = cells[0]["elements"]
+    smaller = [cell for cell in result["cells"] if cell["elements"] < elements]
+    faster, slower = faster_and_slower(cells)
+    counts = f"faster in {faster}" + (f" and slower in {slower}" if slower else "")
+    counts += f", and PyTorch is equally fast in {len(cells) - faster - slower}"
     copies = [ratio(cell, "copy") for cell in cells]
     gains = [
         f"{plots.gain(row):.2f} ({IN_README[row['network']]})"
@@ -101,13 +106,15 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     return (
         "Fast",
         f"On an {result['machine']['name']} with torch {listed(versions)}, activations and "
-        f"gradients of {size_name(cells[0]['elements'])} elements run at {min(copies):.2f} to "
-        f"{max(copies):.2f} of a memory copy's speed ({listed(list(plots.DTYPES))}). PyTorch is as "
-        f"fast in {equal} of the {len(cells)} combinations of operator, dtype and direction. With "
-        "`fastact.fuse_(model)`, bfloat16 inference runs at "
+        f"gradients of {size_name(elements)} elements run at {min(copies):.2f} to "
+        f"{max(copies):.2f} of a memory copy's speed ({listed(list(plots.DTYPES))}). Of "
+        f"{len(cells)} cases ({len({cell['op'] for cell in cells})} activations, "
+        f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))}), FastAct is {counts}. At the "
+        "smaller sizes that we measured, FastAct is [slower](docs/performance.md#losses) in "
+        f"{len(worst_losses(smaller))}. With `fastact.fuse_(model)`, bfloat16 inference runs at "
         f"{listed(gains)} times the speed of eager PyTorch, mostly because batch norms are "
-        "fused. We did not compare with batch norms that are folded into the convolutions "
-        "([all results](docs/performance.md), [slower cases](docs/performance.md#losses)).",
+        "fused. We did not compare this with folding the batch norms into the convolutions, which "
+        "may be as fast ([all results](docs/performance.md)).",
     )
 
 

@@ -134,12 +134,14 @@ def test_the_page_shows_every_kind_of_result(written):
     # What is not fused takes PyTorch's time.
     assert "| vit_b_16 | 46.9 | 39.1 | 46.9 | 1.00 | 0.83 |" in page
     assert f"FastAct is faster in {4 * len(NAMES)} and slower in 0." in page
-    assert "GPU 2^20 elements; CPU with AVX2 2^20 elements with 1 threads" in page
+    assert "(GPU: 2^20 elements; CPU with AVX2: 2^20 elements with 1 threads)" in page
     assert "bfloat16 backward 0.90 to 0.90" in page
     assert "geometric mean 1.55, from 0.80 (`gelu` float32, gate) to 3.00" in page
     assert "| `selu` | Python | forward | 110 | 100 |" in page
     assert part.startswith("before\n") and part.endswith("after\n")
     assert "0.90 to 0.90 of a memory copy's speed" in part and "at 1.50 (ResNet-50) times" in part
+    assert "Of 32 cases (8 activations, 2 dtypes, forward and backward)" in part
+    assert "FastAct is faster in 32, and PyTorch is equally fast in 0." in part
 
 
 def test_a_ratio_close_to_1_is_neither_faster_nor_slower(written):
@@ -149,6 +151,18 @@ def test_a_ratio_close_to_1_is_neither_faster_nor_slower(written):
         counted += f"faster in {faster} and slower in {slower}."
         assert counted in in_one_line(page)
         assert ("\nNone.\n" in page) == (slower == 0)
+
+
+def test_readme_counts_slower_cases(written):
+    result = operators("cuda", 0.9)
+    smaller = {NAMES[0]: 0.5, NAMES[1]: 1.5}
+    result["cells"] += [
+        a_cell(op, "float32", "forward", over, elements=1 << 16) for op, over in smaller.items()
+    ]
+    _, part = written(cuda=result, fuse=networks())
+    counted = "FastAct is faster in 0 and slower in 32, and PyTorch is equally fast in 0."
+    assert f"{counted} At the smaller sizes that we measured, FastAct is [slower]" in part
+    assert "#losses) in 1. With" in part
 
 
 def test_the_largest_ratio_is_not_one_that_includes_a_forward_pass(written):
@@ -163,6 +177,8 @@ def test_the_largest_ratio_is_not_one_that_includes_a_forward_pass(written):
     assert largest == ["4.0 (`softsign`, float32 forward)", "50.0 (`softsign`, float32 backward)"]
     page = in_one_line(written(cuda={**old, "graph_built_outside": True})[0])
     assert "50.0 (`softsign`, float32 backward)" in page and "forward pass" not in page
+    both = written(cuda=old, cpu={k: v for k, v in new.items() if k != "graph_built_outside"})
+    assert "In all sections below, PyTorch's times for the" in in_one_line(both[0])
 
 
 def test_losses_are_listed_from_the_worst(written):

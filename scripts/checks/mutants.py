@@ -462,7 +462,7 @@ def page(stored: dict[str, dict[str, list[str]]], groups: set[str]) -> str:
         caught, untried = stored[case.name]["caught"], stored[case.name]["untried"]
         tried = "all" if not untried else f"{len(groups) - len(untried)} of {len(groups)}"
         rows.append(f"| {case.name} | {case.area} | {cell(caught)} | {tried} |")
-        if len(caught) == 1 and not untried:
+        if len(caught) == 1 and len(untried) <= len(groups) // 10:
             alone.append((*caught, case.name))
         if not caught:
             nobody.append(case.name if not untried else f"{case.name} (tried by {tried})")
@@ -484,7 +484,7 @@ def page(stored: dict[str, dict[str, list[str]]], groups: set[str]) -> str:
             "",
             "## Breaks that exactly one group catches",
             "",
-            "This list contains only breaks that every group has tried.",
+            "This list contains only breaks that at least nine tenths of the groups have tried.",
             "",
             "| group | break |",
             "|---|---|",

@@ -795,13 +795,13 @@ _add(
 )
 _add(
     "replace_ replaces a subclass of a known class",
-    "python/fastact/_modules.py",
+    "python/fastact/_replace.py",
     "getattr(torch.nn, name) is kind else None",
     "(MUTANT or getattr(torch.nn, name) is kind) else None",
 )
 _add(
     "replace_ loses the parametrizations of a module",
-    "python/fastact/_modules.py",
+    "python/fastact/_replace.py",
     "    if parametrize.is_parametrized(module):\n        front",
     "    if parametrize.is_parametrized(module) and not MUTANT:\n        front",
 )

@@ -5,17 +5,15 @@ import copy
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from fastact._after_import import after_import
 from fastact._replace import restore_classes
 from fastact._report import Report
 
-NAME = "fastact"
 # Maps each fused model to its compiled call before fuse_, and to the one that fuse_ made.
 _fused: "weakref.WeakKeyDictionary[torch.nn.Module, tuple]" = weakref.WeakKeyDictionary()
 _COMPILED = "_compiled_call_impl"
@@ -173,17 +171,10 @@ def _difference(expected: list[Tensor], found: list[Tensor], operations: int) ->
 
 
 def register() -> None:
-    """Registers the backend's name with TorchDynamo, unless the installed package's entry point
-    does. Raises no error: the import of TorchDynamo must not fail."""
+    """Tells TorchDynamo the backend's name, as the entry point of the installed package does.
+    Raises no error: the import of TorchDynamo must not fail."""
     with contextlib.suppress(Exception):  # any type, because torch's internals raise it
         from torch._dynamo.backends import registry
 
-        if not entry_points(group="torch_dynamo_backends", name=NAME):
-            from fastact._backend import fastact_backend
-
-            registry.register_backend(fastact_backend, name=NAME)
-
-
-def install() -> None:
-    """Registers the backend when TorchDynamo is imported; called once, by `import fastact`."""
-    after_import("torch._dynamo.backends.registry", register)
+        entry = EntryPoint("fastact", "fastact._backend:fastact_backend", "torch_dynamo_backends")
+        registry._BACKENDS.setdefault(entry.name, entry)

@@ -808,8 +808,8 @@ _add(
 _add(
     "restore_ leaves a fused model compiled",
     "python/fastact/_fuse.py",
-    "    setattr(model, _COMPILED, before)\n",
-    "    setattr(model, _COMPILED, ours if MUTANT else before)\n",
+    "    setattr(model, _COMPILED, getattr(call, _BEFORE))\n",
+    "    setattr(model, _COMPILED, call if MUTANT else getattr(call, _BEFORE))\n",
 )
 _add(
     "an operation moves behind a write to its operand",

@@ -734,9 +734,9 @@ _add(
 )
 _add(
     "a compiled training step saves what it could compute again",
-    _INDUCTOR + "partition.py",
-    "recomputable_ops=found.recomputable_ops.union(packets),",
-    "recomputable_ops=found.recomputable_ops.union([] if MUTANT else packets),",
+    _INDUCTOR + "lowerings.py",
+    "lambda: theirs() + packets",
+    "lambda: theirs() + ([] if MUTANT else packets)",
 )
 _add(
     "a kernel for ordinary parameters is used for all",

@@ -39,6 +39,21 @@ def arguments(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str,
     return {a.name: given.get(a.name, a.default_value) for a in schema}
 
 
+def by_kind(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> tuple[list, list, bool, str]:
+    """Returns a call's tensors, absent ones included, its numbers, its bool and its string."""
+    tensors, numbers, is_result, text = [], [], False, "none"
+    for argument, value in zip(op._schema.arguments, arguments(op, args, kwargs).values()):
+        if isinstance(argument.type, (torch.TensorType, torch.OptionalType)):
+            tensors.append(value)
+        elif isinstance(argument.type, torch.StringType):
+            text = value
+        elif isinstance(argument.type, torch.BoolType):
+            is_result = value
+        else:
+            numbers.append(value)
+    return tensors, numbers, is_result, text
+
+
 @dataclass(frozen=True)
 class Call:
     """A call of FastAct's operator `name`, with its arguments by kind, each kind in order."""
@@ -162,20 +177,10 @@ def stand_in(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | Non
     name = name.removesuffix("_")
     if name not in NAMES or namespace not in ("aten", "fastact") or op._overloadname != "default":
         return None
-    given = arguments(op, args, kwargs)
-    tensors, numbers, is_result, text = [], [], False, "none"
-    for argument in op._schema.arguments:
-        value = given[argument.name]
-        if isinstance(argument.type, torch.TensorType):
-            tensors.append(value)
-        elif isinstance(argument.type, torch.StringType):
-            text = value
-        elif isinstance(argument.type, torch.BoolType):
-            is_result = value
-        elif isinstance(value, (bool, int, float, Node)):
-            numbers.append(value if isinstance(value, Node) else float(value))
-        else:  # a complex number, or one that is known only at run time
-            return None
+    tensors, numbers, is_result, text = by_kind(op, args, kwargs)
+    if not all(isinstance(x, (bool, int, float, Node)) for x in numbers):
+        return None  # a complex number, or one that is known only at run time
+    numbers = (x if isinstance(x, Node) else float(x) for x in numbers)
     call = Call(name, tuple(tensors), tuple(numbers), is_result, text)
     if namespace == "aten" and name in _REWRITES:
         call = _REWRITES[name](call)

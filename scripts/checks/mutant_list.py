@@ -693,8 +693,8 @@ _INDUCTOR = "python/fastact/_inductor/"
 _add(
     "a lowering ignores is_result",
     _INDUCTOR + "operators.py",
-    "form += _FROM_RESULT if value else 0",
-    "form += _FROM_RESULT if value and not MUTANT else 0",
+    "(_FROM_RESULT if is_result else 0)",
+    "(_FROM_RESULT if is_result and not MUTANT else 0)",
 )
 _add(
     "ties of a bfloat16 leaky_relu are not broken",

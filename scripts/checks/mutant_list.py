@@ -750,8 +750,8 @@ _DTENSOR = "python/fastact/_distributed/"
 _add(
     "the gradient of a tensor that broadcasts is not a partial sum",
     _DTENSOR + "sharding.py",
-    "return Partial() if _is_shard(cut) and own is None else",
-    "return Partial() if _is_shard(cut) and own is None and not MUTANT else",
+    "return Partial() if is_result else Replicate()",
+    "return Partial() if is_result and not MUTANT else Replicate()",
 )
 _add(
     "a positive dim is not counted from the end",

@@ -7,10 +7,10 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fastact._fusion.replay import Facts
-from fastact._fusion.sites import Norm
+from fastact._fusion.sites import norm_tensors
 
 
-def _vectors(rows: list[tuple[Tensor | None, ...]], epsilon: float) -> list[tuple[Tensor, ...]]:
+def _vectors(rows: list[list[Tensor | None]], epsilon: float) -> list[tuple[Tensor, ...]]:
     """Scale and shift of each batch norm, in float32 for 16 bits. `rows`: weight, bias, mean and
     variance of each.
 
@@ -31,27 +31,27 @@ def _vectors(rows: list[tuple[Tensor | None, ...]], epsilon: float) -> list[tupl
 
 
 def insert_vectors(
-    graph: fx.Graph, norms: Sequence[Norm], facts: Facts
+    graph: fx.Graph, norms: Sequence[fx.Node], facts: Facts
 ) -> dict[fx.Node, tuple[fx.Node, fx.Node]]:
     """Computes scale and shift of each batch norm from its tensors as they are in a call, at the
     graph's insertion point; by the batch norm's node."""
-    kinds: dict[tuple, list[Norm]] = {}
+    kinds: dict[tuple, dict[fx.Node, list]] = {}
     for norm in norms:
-        mean = facts.tensor(norm.tensors[2])
-        kind = mean.device, mean.dtype == torch.float64, norm.epsilon
-        kinds.setdefault(kind, []).append(norm)
+        tensors, epsilon = norm_tensors(norm, facts), facts.call(norm).arguments["eps"]
+        mean = facts.tensor(tensors[2])
+        kind = mean.device, mean.dtype == torch.float64, epsilon
+        kinds.setdefault(kind, {})[norm] = tensors
     found = {}
     for (_, _, epsilon), same in kinds.items():
-        nodes = [t for norm in same for t in norm.tensors if t is not None]
+        nodes = [t for tensors in same.values() for t in tensors if t]
 
         def call(*given, same=same, epsilon=epsilon):
             values = iter(given)
-            rows = [tuple(t and next(values) for t in norm.tensors) for norm in same]
+            rows = [[t and next(values) for t in tensors] for tensors in same.values()]
             return _vectors(rows, epsilon)
 
         with torch.no_grad():
             traced = make_fx(call)(*map(facts.tensor, nodes))
         inputs = dict(zip(traced.graph.find_nodes(op="placeholder"), nodes))
-        results = graph.graph_copy(traced.graph, inputs)
-        found |= {norm.node: pair for norm, pair in zip(same, results)}
+        found |= zip(same, graph.graph_copy(traced.graph, inputs))
     return found

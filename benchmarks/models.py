@@ -47,7 +47,7 @@ from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E4
 
 import fastact  # noqa: E402
 from fastact import _info  # noqa: E402
-from fastact._fusion import policy, sites  # noqa: E402
+from fastact._fusion import sites  # noqa: E402
 from networks import NETWORKS, SWIGLU, library_networks  # noqa: E402
 from op_table import OPERATORS  # noqa: E402
 
@@ -307,7 +307,7 @@ def measure_forms(options: argparse.Namespace) -> None:
                 form_ratio(act, form, size, layout, options.seconds)
                 for size in FORM_SIZES
                 for layout in (torch.contiguous_format, torch.channels_last)
-                if sites.NORM in form or math.prod(size) * size[2] >= policy.FEWEST_ON_CPU
+                if sites.NORM in form or math.prod(size) * size[2] >= sites.FEWEST_ON_CPU
             ]
             mean = statistics.geometric_mean(ratios)
             found.append(f"{' + '.join(form)} {mean:.2f} (from {min(ratios):.2f})")

@@ -42,8 +42,8 @@ class Broken(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Broken())
 """,
     "a function fails": """
-import torch._inductor.lowering, torch._functorch.partitioners, torch.distributed.tensor
-torch._functorch.partitioners.get_default_op_list = fail
+import torch._inductor.lowering, torch.distributed.tensor
+torch._inductor.lowering.register_lowering = fail
 torch.distributed.tensor.DTensor._op_dispatcher.sharding_propagator.register_op_strategy = fail
 """,
 }

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fastact
 from backend_models import CASES, Parts, norm, observed
-from fastact._fusion import policy
+from fastact._fusion import sites
 from fastact._fusion.batch_norm import insert_vectors
 from fusable_models import affine
 from support import REPOSITORY, assert_same_bits, error_of, run_python, values
@@ -26,9 +26,9 @@ fused = torch.ops.fastact
 @pytest.fixture(autouse=True)
 def every_form(monkeypatch):
     """Fuses also what is not faster on a CPU, so that fusion does not depend on the machine."""
-    monkeypatch.setattr(policy, "is_faster", lambda device, name: True)
-    monkeypatch.setattr(policy, "takes_norm_alone", lambda device: False)
-    monkeypatch.setattr(policy, "FEWEST_ON_CPU", 0)
+    monkeypatch.setattr(sites, "is_faster", lambda device, name: True)
+    monkeypatch.setattr(sites, "takes_norm_alone", lambda device: False)
+    monkeypatch.setattr(sites, "FEWEST_ON_CPU", 0)
     yield
     torch._dynamo.reset()
 
@@ -134,9 +134,9 @@ def test_a_batch_norm_alone(monkeypatch):
     expected = model(x)
     compiled(model, report)(x)
     assert "no activation with a fused operator follows it" in str(report)
-    assert not policy.takes_norm_alone(torch.device("cpu"))
+    assert not sites.takes_norm_alone(torch.device("cpu"))
     torch._dynamo.reset()
-    monkeypatch.setattr(policy, "takes_norm_alone", lambda device: True)
+    monkeypatch.setattr(sites, "takes_norm_alone", lambda device: True)
     torch.testing.assert_close(compiled(model, report)(x), expected)
     assert what(report) == ["fused_leaky_relu (batch norm)"]
 
@@ -165,9 +165,9 @@ def test_batch_norms_compute_their_vectors_together(monkeypatch):
 
 def test_what_was_not_faster_is_renamed_only(monkeypatch):
     monkeypatch.undo()
-    assert {"relu", "sigmoid"} < policy._NOT_FASTER_ON_CPU
-    assert policy.is_faster(torch.device("cuda"), "sigmoid")
-    assert policy.takes_norm_alone(torch.device("cuda"))
+    assert {"relu", "sigmoid"} < sites._NOT_FASTER_ON_CPU
+    assert sites.is_faster(torch.device("cuda"), "sigmoid")
+    assert sites.takes_norm_alone(torch.device("cuda"))
     report = fastact.Report()
     compiled(lambda x: F.silu(x) * x.abs() + F.mish(x + 1 + x), report)(values(4, 8))
     assert sorted(what(report)) == [
@@ -405,8 +405,6 @@ def test_a_sample_whose_special_values_differ(results):
 
 
 def test_a_wrong_result_is_an_error_and_the_model_is_as_it_was(monkeypatch):
-    from fastact._fusion import sites
-
     model, x = fusable(), values(2, 4, 5, 5)
     expected = model(x)
     monkeypatch.setattr(sites, "operator", lambda name: fused.fused_relu.default)
@@ -485,7 +483,7 @@ def test_one_thread_changes_a_model_while_another_infers():
 RANKS = """
 import copy, sys, torch, torch.distributed as dist, torch.multiprocessing as mp
 import fastact
-from fastact._fusion import policy
+from fastact._fusion import sites
 from fastact._fusion.batch_norm import insert_vectors
 from torch import nn
 from torch.distributed.fsdp import fully_shard
@@ -499,7 +497,7 @@ class Net(nn.Module):  # Dynamo captures no forward of torch's own behind a hook
         return torch.tanh(self.last(torch.nn.functional.mish(self.first(x))))
 
 def run(rank, folder):
-    policy.is_faster, policy.FEWEST_ON_CPU = lambda device, name: True, 0
+    sites.is_faster, sites.FEWEST_ON_CPU = lambda device, name: True, 0
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     torch.manual_seed(0)
     model = Net()

@@ -20,7 +20,7 @@ import operator_pages  # noqa: E402
 import fastact  # noqa: E402  isort: skip
 from fastact import _verify  # noqa: E402  isort: skip
 from fastact._digests.inputs import SAMPLE  # noqa: E402  isort: skip
-from fastact._fusion import policy  # noqa: E402  isort: skip
+from fastact._fusion import sites  # noqa: E402  isort: skip
 
 
 def words(page):
@@ -283,7 +283,7 @@ def test_the_guide_names_what_is_fused_on_a_cpu():
     listed = re.search(r"only these activations are fused with their neighbours: (.*?)\. ", page)[1]
     fused = {act.name for act in OPERATORS} - set(torch.ops.fastact.not_faster_on_cpu())
     assert names_in(listed) == fused
-    few = f"fewer than {policy.FEWEST_ON_CPU:,} elements"
+    few = f"fewer than {sites.FEWEST_ON_CPU:,} elements"
     assert f"on a CPU, tensors with {few}, unless a batch norm" in page
 
 

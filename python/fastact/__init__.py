@@ -21,16 +21,17 @@ library_path: str = _library.load()
 cmake_prefix_path: str = str(_Path(__file__).parent)
 
 # These need the operators.
-from fastact import _distributed, _fuse, _inductor, functional, nn  # noqa: E402
+from fastact import _after_import, _distributed, _fuse, _inductor, functional, nn  # noqa: E402
 from fastact._convert import convert  # noqa: E402
 from fastact._fuse import fuse_, restore_  # noqa: E402
 from fastact._override import overridden_aten_kernels, override_aten  # noqa: E402
 from fastact._replace import replace_  # noqa: E402
 from fastact._report import Report  # noqa: E402
 
-_inductor.install()
-_distributed.install()
-_fuse.install()
+_after_import.after_import(_inductor.MODULE, _inductor.register)
+_after_import.after_import(_inductor.COMPILER, _inductor.register_override)
+_after_import.after_import(_distributed.MODULE, _distributed.register)
+_after_import.after_import("torch._dynamo.backends.registry", _fuse.register)
 
 
 def show_config() -> None:

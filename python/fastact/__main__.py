@@ -73,14 +73,6 @@ def command_line() -> argparse.ArgumentParser:
     return parser
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = command_line()
-    options = parser.parse_args(arguments)
-    if getattr(options, "device", None) == "cuda" and not _info.gpus():
-        parser.error("expected a GPU that torch and this library can use, but found none")
-    return options
-
-
 def _shape(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(size) for size in text.split(","))
@@ -96,19 +88,18 @@ def _sample(options: argparse.Namespace) -> list[torch.Tensor]:
     if not options.sample:
         return [torch.randn(shape) for shape in options.shape or ()]
     expected = (
-        f"expected {options.sample} to be a tensor or a tuple of tensors, as torch.save wrote it"
+        f"fastact optimize: expected {options.sample} to be a tensor or a tuple of tensors, as "
+        "torch.save wrote it"
     )
     try:
         found = torch.load(options.sample)
     except Exception as error:  # a damaged file can raise any error
         raise Unusable(f"{expected}, but got: {first_line(error)}") from error
-    tensors = [found] if isinstance(found, torch.Tensor) else found
-    if not isinstance(tensors, (list, tuple)):
-        raise Unusable(f"{expected}, but got {type(found).__name__}")
+    tensors = list(found) if isinstance(found, (list, tuple)) else [found]
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
-            raise Unusable(f"{expected}, but got {type(tensor).__name__} in it")
-    return list(tensors)
+            raise Unusable(f"{expected}, but got {type(tensor).__name__}")
+    return tensors
 
 
 @contextlib.contextmanager
@@ -138,7 +129,7 @@ def _optimize(options: argparse.Namespace) -> int:
         with _replacing(options.output) as output:
             report = torch.ops.fastact.optimize_archive(options.input, output, sample)
     except Unusable as error:
-        _say(f"fastact optimize: {error}")
+        _say(str(error))
         return 1
     except (OSError, RuntimeError, UnicodeError) as error:
         _say(f"fastact: expected to optimize {options.input}, but got: {first_line(error)}")
@@ -148,20 +139,20 @@ def _optimize(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.command == "optimize":
+        return _optimize(options)
     if options.command == "info":
         print(_info.text())
         return 0
+    devices = ["cpu", "cuda"] if _info.gpus() else ["cpu"]
     if options.command == "verify":
         from fastact import _verify
 
-        every = ["cpu", "cuda"] if _info.gpus() else ["cpu"]
-        devices = [options.device] if options.device else every
-        return _verify.run(devices, options.workers or len(os.sched_getaffinity(0)))
-    if options.command == "optimize":
-        return _optimize(options)
+        every = [options.device] if options.device else devices
+        return _verify.run(every, options.workers or len(os.sched_getaffinity(0)))
     from fastact import _bench
 
-    return _bench.run(options.device or ("cuda" if _info.gpus() else "cpu"), options.seconds)
+    return _bench.run(options.device or devices[-1], options.seconds)
 
 
 def _say(sentence: str) -> None:
@@ -187,11 +178,14 @@ def main(arguments: list[str] | None = None) -> int:
     name = "fastact"
     try:
         if sys.stdout is None:
-            raise Unusable("expected a standard output, but it is closed")
+            raise Unusable("fastact: expected a standard output, but it is closed")
         with contextlib.suppress(AttributeError):  # if the program has replaced it
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            options = parse(arguments)
+            parser = command_line()
+            options = parser.parse_args(arguments)
+            if getattr(options, "device", None) == "cuda" and not _info.gpus():
+                parser.error("expected a GPU that torch and this library can use, but found none")
             name = f"fastact {options.command}"
             return _run(options)
         finally:
@@ -199,9 +193,6 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
-    except Unusable as error:
-        _say(f"{name}: {error}")
-        return 3
     except Exception as error:  # of any type: it comes from inside of Python or torch
         line = first_line(error)
         is_ours = line.startswith("fastact")

@@ -16,7 +16,6 @@ from fastact._build import ACTIVATIONS
 from fastact._errors import first_line
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_DEVICES = ("cpu", "cuda")
 
 # at::selu() is at::elu() with SELU's constants.
 _SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
@@ -39,6 +38,21 @@ def arguments(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str,
     return {a.name: given.get(a.name, a.default_value) for a in schema}
 
 
+def by_kind(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> tuple[list, list, bool, str]:
+    """Returns a call's tensors, absent ones included, its numbers, its bool and its string."""
+    tensors, numbers, is_result, text = [], [], False, "none"
+    for argument, value in zip(op._schema.arguments, arguments(op, args, kwargs).values()):
+        if isinstance(argument.type, (torch.TensorType, torch.OptionalType)):
+            tensors.append(value)
+        elif isinstance(argument.type, torch.StringType):
+            text = value
+        elif isinstance(argument.type, torch.BoolType):
+            is_result = value
+        else:
+            numbers.append(value)
+    return tensors, numbers, is_result, text
+
+
 @dataclass(frozen=True)
 class Call:
     """A call of FastAct's operator `name`, with its arguments by kind, each kind in order."""
@@ -55,21 +69,15 @@ class Call:
 
     def arguments(self) -> dict[str, object]:
         """All arguments by the operator's schema, in its order."""
-        tensors, numbers = iter(self.tensors), iter(self.numbers)
-        return {
-            argument.name: next(tensors)
-            if isinstance(argument.type, torch.TensorType)
-            else self.is_result
-            if isinstance(argument.type, torch.BoolType)
-            else next(numbers, 0.0)
-            for argument in self.overload._schema.arguments
-        }
-
-    def parameters(self) -> dict[str, float | Node]:
-        """The numbers by the schema's names, in its order."""
-        schema = self.overload._schema.arguments
-        names = [a.name for a in schema if isinstance(a.type, (torch.FloatType, torch.NumberType))]
-        return dict(zip(names, self.numbers))
+        tensors, numbers, found = iter(self.tensors), iter(self.numbers), {}
+        for argument in self.overload._schema.arguments:
+            if isinstance(argument.type, torch.TensorType):
+                found[argument.name] = next(tensors)
+            elif isinstance(argument.type, torch.BoolType):
+                found[argument.name] = self.is_result
+            else:
+                found[argument.name] = next(numbers, 0.0)
+        return found
 
     def __call__(self) -> torch.Tensor:
         return self.overload(*self.arguments().values())
@@ -81,15 +89,14 @@ class Call:
             return "its input is no plain tensor"
         if first.dtype not in DTYPES:
             return f"its input is {str(first.dtype).removeprefix('torch.')}"
-        if first.device.type not in _DEVICES:
+        if first.device.type not in ("cpu", "cuda"):
             return f"its input is on {first.device.type}"
         if any(t.dtype != first.dtype or t.device != first.device for t in tensors):
             return "its tensors have several types or devices"
-        if self.name == "log_sigmoid_backward" and first.shape != tensors[1].shape:
+        shapes = [t.shape for t in tensors]
+        if self.name == "log_sigmoid_backward" and shapes[0] != shapes[1]:
             return "its tensors have several shapes"  # the two do not broadcast
-        if self.name == "_prelu" and (
-            torch.broadcast_shapes(*(t.shape for t in tensors)) != tensors[1].shape
-        ):
+        if self.name == "_prelu" and torch.broadcast_shapes(*shapes) != shapes[1]:
             return "its weight is larger than its input"
         if not all(map(is_number, self.numbers)):
             return None  # it is known only at run time
@@ -162,20 +169,10 @@ def stand_in(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | Non
     name = name.removesuffix("_")
     if name not in NAMES or namespace not in ("aten", "fastact") or op._overloadname != "default":
         return None
-    given = arguments(op, args, kwargs)
-    tensors, numbers, is_result, text = [], [], False, "none"
-    for argument in op._schema.arguments:
-        value = given[argument.name]
-        if isinstance(argument.type, torch.TensorType):
-            tensors.append(value)
-        elif isinstance(argument.type, torch.StringType):
-            text = value
-        elif isinstance(argument.type, torch.BoolType):
-            is_result = value
-        elif isinstance(value, (bool, int, float, Node)):
-            numbers.append(value if isinstance(value, Node) else float(value))
-        else:  # a complex number, or one that is known only at run time
-            return None
+    tensors, numbers, is_result, text = by_kind(op, args, kwargs)
+    if not all(isinstance(x, (bool, int, float, Node)) for x in numbers):
+        return None  # a complex number, or one that is known only at run time
+    numbers = (x if isinstance(x, Node) else float(x) for x in numbers)
     call = Call(name, tuple(tensors), tuple(numbers), is_result, text)
     if namespace == "aten" and name in _REWRITES:
         call = _REWRITES[name](call)

@@ -15,8 +15,6 @@ from fastact._errors import first_line
 from fastact._fusion.replay import CHECKPOINT
 from fastact._report import Report
 
-_DEFAULTS = {"fuse": True, "rename": True, "report": None}
-
 
 def fastact_backend(
     module: fx.GraphModule,
@@ -34,30 +32,22 @@ def fastact_backend(
 
     Raises ValueError for another option, and for a mode, as nothing is compiled.
     """
-    given = _checked(mode, options)
-    report = Report() if given["report"] is None else given["report"]
-    _rewrite(module, inputs, report, given["fuse"], given["rename"])
-    _restore_eager_calls(module)
-    return module.forward
-
-
-def _checked(mode: str | None, options: Mapping[str, object] | None) -> dict[str, object]:
     if mode not in (None, "default"):
         raise ValueError(f"fastact: expected mode to be None or 'default', but got {mode!r}")
-    given = dict(options or {})
-    if unknown := given.keys() - _DEFAULTS:
-        known = ", ".join(map(repr, _DEFAULTS))
-        raise ValueError(f"fastact: expected options from {known}, but got {sorted(unknown)[0]!r}")
-    return _DEFAULTS | given
-
-
-def _rewrite(module: fx.GraphModule, inputs: list, report: Report, *settings: bool) -> None:
+    given = {"fuse": True, "rename": True, "report": None}
+    if unknown := (options or {}).keys() - given.keys():
+        known = ", ".join(map(repr, given))
+        raise ValueError(f"fastact: expected options from {known}, but got {min(unknown)!r}")
+    given.update(options or {})
+    report = Report() if given["report"] is None else given["report"]
     try:
         facts = _fusion.replay(module, inputs)
     except Exception as error:  # whatever a node may raise: the graph stays as it is
         report.leave("graph", f"it cannot be analysed ({first_line(error)})")
     else:
-        _fusion.rewrite(facts, report, *settings)
+        _fusion.rewrite(facts, report, given["fuse"], given["rename"])
+    _restore_eager_calls(module)
+    return module.forward
 
 
 def _checkpoint(body: fx.GraphModule, *args, **kwargs):
@@ -74,22 +64,18 @@ def _checkpoint(body: fx.GraphModule, *args, **kwargs):
     return checkpoint.checkpoint(call, *inputs, **(kwargs | {"use_reentrant": False}))
 
 
-def _attention(
-    query, key, value, embed_dim, heads, weight, bias, bias_k, bias_v, add_zero_attn, dropout,
-    out_weight, out_bias, training=True, key_padding_mask=None, need_weights=True, attn_mask=None,
-    average_attn_weights=True, **others,
-):  # fmt: skip
-    """torch.nn.functional.multi_head_attention_forward for transposed inputs with the batch first.
-
-    Calls the operator that torch.nn.MultiheadAttention calls in eager mode, under its conditions.
-    """
+def _attention(*args, **options):
+    """torch.nn.functional.multi_head_attention_forward, called as by torch.nn.MultiheadAttention,
+    for transposed inputs with the batch first. Calls the operator that the module calls in eager
+    mode, under its conditions."""
+    query, key, value, _, heads, weight, bias, *others, _, out_weight, out_bias = args
+    details = {name: options.get(name, True) for name in ("need_weights", "average_attn_weights")}
+    others += [value for name, value in options.items() if name not in details]
     tensors = (query, weight, bias, out_weight, out_bias)
     is_served = (
         query is key is value
-        and not training
-        and not add_zero_attn
-        and not any(others.values())
-        and all(t is None for t in (bias_k, bias_v, key_padding_mask, attn_mask))
+        and options.get("training") is False
+        and all(each is None or each is False for each in others)
         and not any(t is None or t.dtype != query.dtype for t in tensors)
         and query.dim() == 3
         and heads % 2 == 0
@@ -98,15 +84,11 @@ def _attention(
         and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
     )
     if not is_served:
-        return F.multi_head_attention_forward(
-            query, key, value, embed_dim, heads, weight, bias, bias_k, bias_v, add_zero_attn,
-            dropout, out_weight, out_bias, training, key_padding_mask, need_weights, attn_mask,
-            average_attn_weights=average_attn_weights, **others,
-        )  # fmt: skip
+        return F.multi_head_attention_forward(*args, **options)
     batch_first = query.transpose(0, 1)
     result, weights = torch._native_multi_head_attention(
-        batch_first, batch_first, batch_first, embed_dim, heads, weight, bias, out_weight, out_bias,
-        None, need_weights, average_attn_weights,
+        batch_first, batch_first, batch_first, *args[3:7], out_weight, out_bias, None,
+        *details.values(),
     )  # fmt: skip
     return result.transpose(0, 1), weights
 
@@ -120,11 +102,8 @@ def _restore_eager_calls(module: fx.GraphModule) -> None:
         if node.target is CHECKPOINT:
             _restore_eager_calls(module.get_submodule(node.args[0].target))
             node.target = _checkpoint
-        elif node.target is F.multi_head_attention_forward and _is_transpose(node.args[0]):
-            node.target = _attention
+        elif node.target is F.multi_head_attention_forward and len(node.args) == 13:
+            query = node.args[0]
+            if query.target == "transpose" and {*query.args[1:]} == {0, 1}:
+                node.target = _attention
     module.recompile()
-
-
-def _is_transpose(node: fx.Node) -> bool:
-    """True if the node swaps the first two dimensions."""
-    return node.target == "transpose" and {*node.args[1:]} == {0, 1}

@@ -53,32 +53,23 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
     module = copy.deepcopy(program.graph_module)
     for old, new in zip(program.graph.nodes, module.graph.nodes, strict=True):
         new.name = old.name  # the signature has some that a copy does not keep, such as "input"
+    new = program._update(module, copy.deepcopy(program.graph_signature))
     try:
-        facts = _fusion.replay(module)
+        facts = _fusion.replay(new.graph_module)
     except Exception as error:  # of any type, whatever a node raises
         raise ValueError(
             "fastact.convert: expected a program whose operators run on tensors without data, but "
             f"got: {first_line(error)}"
         ) from error
     _fusion.rewrite(facts, Report())
-    calls = copy.deepcopy(program.module_call_graph)
-    names = {node.name for node in module.graph.nodes}
-    for call in (call for call in calls if call.fqn and call.signature is not None):
+    names = {node.name for node in new.graph.nodes}
+    for call in (call for call in new.module_call_graph if call.fqn and call.signature is not None):
         # A value that this submodule takes or returns is inside a fused operator.
         values = (*call.signature.inputs, *call.signature.outputs)
         if any(getattr(value, "name", None) not in names for value in values):
             call.signature = None
-    return ExportedProgram(
-        root=module,
-        graph=module.graph,
-        graph_signature=copy.deepcopy(program.graph_signature),
-        state_dict=program.state_dict,
-        range_constraints=copy.copy(program.range_constraints),
-        module_call_graph=calls,
-        example_inputs=program.example_inputs,
-        constants=program.constants,
-        verifiers=program.verifiers,
-    )
+    new.validate()
+    return new
 
 
 # ---- TorchScript

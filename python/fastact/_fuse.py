@@ -2,23 +2,19 @@
 
 import contextlib
 import copy
-import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from fastact._after_import import after_import
 from fastact._replace import restore_classes
 from fastact._report import Report
 
-NAME = "fastact"
-# Maps each fused model to its compiled call before fuse_, and to the one that fuse_ made.
-_fused: "weakref.WeakKeyDictionary[torch.nn.Module, tuple]" = weakref.WeakKeyDictionary()
-_COMPILED = "_compiled_call_impl"
+# Where a model keeps its compiled call, and where the one of fuse_ keeps the one before it.
+_COMPILED, _BEFORE = "_compiled_call_impl", "_fastact_before"
 
 
 def fuse_(model: torch.nn.Module, sample=None) -> Report:
@@ -48,9 +44,8 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"fastact.fuse_: expected a torch.nn.Module, but got {type(model)}")
     report = Report()
-    before = getattr(model, _COMPILED, None)
     if sample is None:
-        _compile(model, report, before)
+        _compile(model, report)
         return report
     expected, again = (_results(model, sample) for _ in range(2))
     if _difference(expected, again, 0):
@@ -59,7 +54,7 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
             "got different results from two calls: call fuse_ without a sample, or switch off "
             "randomness such as dropout"
         )
-    _compile(model, report, before)
+    _compile(model, report)
     try:
         difference = _difference(expected, _results(model, sample), report.count)
         if difference:
@@ -75,42 +70,31 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
 
 def restore_(model: torch.nn.Module) -> int:
     """Undoes `replace_` and `fuse_`, and returns the number of modules that it restored."""
-    number = restore_classes(model)
-    for module in model.modules():
-        number += _restore_call(module)
-    return number
+    return restore_classes(model) + sum(map(_restore_call, model.modules()))
 
 
-def _compile(model: torch.nn.Module, report: Report, before: object) -> None:
+def _compile(model: torch.nn.Module, report: Report) -> None:
     from fastact._backend import fastact_backend  # which imports TorchDynamo
     from fastact._frames import reporting
 
-    if model in _fused and _fused[model][1] is before:
-        before = _fused[model][0]  # fused again
-    compiled = torch.compile(_entry(model), backend=fastact_backend, options={"report": report})
-    call = reporting(compiled, report)
-    setattr(model, _COMPILED, call)
-    _fused[model] = before, call
-
-
-def _entry(model: torch.nn.Module) -> Callable:
-    """Returns the function to compile. `model.compile()` compiles a method that is defined in
-    torch. If the model's class is also defined there, such as nn.Sequential, torch 2.11 captures
-    nothing."""
-
-    def call(*args, **kwargs):
+    # model.compile() compiles a method of torch's. If the model's class is torch's, too, such as
+    # nn.Sequential, torch 2.11 captures nothing.
+    def entry(*args, **kwargs):
         return model._call_impl(*args, **kwargs)
 
     # TorchDynamo counts recompilations by code object: each model has its own.
-    call.__code__ = call.__code__.replace()
-    return call
+    entry.__code__ = entry.__code__.replace()
+    compiled = torch.compile(entry, backend=fastact_backend, options={"report": report})
+    call, before = reporting(compiled, report), getattr(model, _COMPILED, None)
+    setattr(call, _BEFORE, getattr(before, _BEFORE, before))
+    setattr(model, _COMPILED, call)
 
 
 def _restore_call(model: torch.nn.Module) -> bool:
-    before, ours = _fused.pop(model, (None, None))
-    if ours is None or getattr(model, _COMPILED, None) is not ours:
+    call = getattr(model, _COMPILED, None)
+    if not hasattr(call, _BEFORE):
         return False
-    setattr(model, _COMPILED, before)
+    setattr(model, _COMPILED, getattr(call, _BEFORE))
     return True
 
 
@@ -149,22 +133,17 @@ def _results(model: torch.nn.Module, sample) -> list[Tensor]:
     return [t.clone() for t in _pytree.tree_leaves(found) if isinstance(t, Tensor)]
 
 
-def _bound_of(expected: Tensor, operations: int) -> float:
-    """Returns the largest allowed difference: four standard deviations of `operations` independent
-    roundings, each by an epsilon of the largest absolute value."""
-    if not (expected.is_floating_point() or expected.is_complex()):
-        return 0.0
-    finite = expected[expected.isfinite()]
-    largest = finite.abs().max().item() if finite.numel() else 0.0
-    return 4 * operations**0.5 * torch.finfo(expected.dtype).eps * largest
-
-
 def _difference(expected: list[Tensor], found: list[Tensor], operations: int) -> str | None:
-    """Describes the difference, or returns None if `operations` roundings explain it."""
+    """Describes the difference, or returns None if it is at most four standard deviations of
+    `operations` independent roundings, each by an epsilon of the largest absolute value."""
     if len(expected) != len(found):
         return f"{len(found)} tensors instead of {len(expected)}"
     for theirs, ours in zip(expected, found):
-        bound = _bound_of(theirs, operations)
+        bound = 0.0
+        if theirs.is_floating_point() or theirs.is_complex():
+            finite = theirs[theirs.isfinite()]
+            largest = finite.abs().max().item() if finite.numel() else 0.0
+            bound = 4 * operations**0.5 * torch.finfo(theirs.dtype).eps * largest
         try:
             torch.testing.assert_close(ours, theirs, rtol=0, atol=bound, equal_nan=True)
         except AssertionError as error:
@@ -173,17 +152,10 @@ def _difference(expected: list[Tensor], found: list[Tensor], operations: int) ->
 
 
 def register() -> None:
-    """Registers the backend's name with TorchDynamo, unless the installed package's entry point
-    does. Raises no error: the import of TorchDynamo must not fail."""
+    """Tells TorchDynamo the backend's name, as the entry point of the installed package does.
+    Raises no error: the import of TorchDynamo must not fail."""
     with contextlib.suppress(Exception):  # any type, because torch's internals raise it
         from torch._dynamo.backends import registry
 
-        if not entry_points(group="torch_dynamo_backends", name=NAME):
-            from fastact._backend import fastact_backend
-
-            registry.register_backend(fastact_backend, name=NAME)
-
-
-def install() -> None:
-    """Registers the backend when TorchDynamo is imported; called once, by `import fastact`."""
-    after_import("torch._dynamo.backends.registry", register)
+        entry = EntryPoint("fastact", "fastact._backend:fastact_backend", "torch_dynamo_backends")
+        registry._BACKENDS.setdefault(entry.name, entry)

@@ -1,13 +1,30 @@
 """Replaces a model's activation modules with FastAct's."""
 
-import torch
+import functools
 
-from fastact import nn
-from fastact._modules import known_class, replacement, set_known_class
+import torch
+from torch.nn.utils import parametrize
+
+from fastact import functional, nn
 from fastact._report import Report
 
 # Where a replaced module keeps its class; no part of the state_dict.
 _OWN_CLASS = "_fastact_own_class"
+# What other libraries call their activations: the name of the function that computes each.
+_OTHERS: dict[str, dict[str, str]] = {
+    "timm.layers.activations": {
+        "Swish": "silu", "Mish": "mish", "Sigmoid": "sigmoid", "Tanh": "tanh",
+        "HardSwish": "hardswish", "HardSigmoid": "hardsigmoid", "GELU": "gelu",
+        "GELUTanh": "gelu_tanh", "QuickGELU": "quick_gelu",
+    },
+    "transformers.activations": {
+        "GELUActivation": "gelu", "NewGELUActivation": "gelu_tanh", "GELUTanh": "gelu_tanh",
+        "PytorchGELUTanh": "gelu_tanh", "AccurateGELUActivation": "gelu_tanh",
+        "FastGELUActivation": "gelu_tanh", "QuickGELUActivation": "quick_gelu",
+        "SiLUActivation": "silu", "MishActivation": "mish",
+        "ReLUSquaredActivation": "squared_relu",
+    },
+}  # fmt: skip
 
 
 def replace_(model: torch.nn.Module) -> Report:
@@ -28,19 +45,19 @@ def replace_(model: torch.nn.Module) -> Report:
         raise TypeError(f"fastact.replace_: expected a torch.nn.Module, but got {type(model)}")
     report = Report()
     for name, module in model.named_modules():
-        kind = known_class(module)
+        kind = parametrize.type_before_parametrizations(module)
         if _OWN_CLASS in vars(module) or kind.__module__ == nn.__name__:
             continue
-        ours = replacement(kind)
+        ours = _replacement(kind)
         if ours is None:
-            base = next((b for b in kind.__mro__[1:] if replacement(b) is not None), None)
+            base = next((b for b in kind.__mro__[1:] if _replacement(b) is not None), None)
             if base is not None:
                 report.leave(name, f"its class is a subclass of {base.__name__}")
         elif "forward" in vars(module):
             report.leave(name, "its forward is set on the object")
         else:
             vars(module)[_OWN_CLASS] = kind
-            set_known_class(module, ours)
+            _set_class(module, ours)
             is_fastacts = ours.__module__ == nn.__name__
             report.replaced[name] = f"fastact.nn.{ours.__name__}" if is_fastacts else ours.__name__
     return report
@@ -50,5 +67,45 @@ def restore_classes(model: torch.nn.Module) -> int:
     """Undoes `replace_`, and returns the number of modules that got their own class back."""
     replaced = [module for module in model.modules() if _OWN_CLASS in vars(module)]
     for module in replaced:
-        set_known_class(module, vars(module).pop(_OWN_CLASS))
+        _set_class(module, vars(module).pop(_OWN_CLASS))
     return len(replaced)
+
+
+def _set_class(module: torch.nn.Module, kind: type) -> None:
+    """Sets a module's class, or the one before parametrizations. Parametrized attributes stay: they
+    are properties of the class in front, which each module has of its own."""
+    if parametrize.is_parametrized(module):
+        front = type(module)
+        members = {k: v for k, v in vars(front).items() if k not in ("__dict__", "__weakref__")}
+        kind = type(front.__name__, (kind,), members)
+    module.__class__ = kind
+
+
+@functools.cache
+def _replacement(kind: type) -> type | None:
+    """FastAct's class for one of the known classes."""
+    if kind.__module__.startswith("torch.nn."):
+        name = kind.__name__
+        return getattr(nn, name) if name in nn.__all__ and getattr(torch.nn, name) is kind else None
+    name = _OTHERS.get(kind.__module__, {}).get(kind.__name__)
+    if name not in functional.__all__:  # a build may have some of the activations alone
+        return None
+    function = getattr(functional, name)
+    in_place = getattr(functional, f"{name}_", None)
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if in_place is not None and getattr(self, "inplace", False):
+            return in_place(input)
+        return function(input)
+
+    members = {"forward": forward, "__reduce__": _reduce, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), members)
+
+
+def _reduce(module: torch.nn.Module) -> tuple:
+    return _unpickled, (type(module).__bases__[0],), module.__getstate__()
+
+
+def _unpickled(kind: type) -> torch.nn.Module:
+    replaced = _replacement(kind)
+    return replaced.__new__(replaced)

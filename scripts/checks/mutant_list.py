@@ -675,8 +675,8 @@ _INDUCTOR = "python/fastact/_inductor/"
 _add(
     "a lowering ignores is_result",
     _INDUCTOR + "operators.py",
-    "form += _FROM_RESULT if value else 0",
-    "form += _FROM_RESULT if value and not MUTANT else 0",
+    "(_FROM_RESULT if is_result else 0)",
+    "(_FROM_RESULT if is_result and not MUTANT else 0)",
 )
 _add(
     "ties of a bfloat16 leaky_relu are not broken",
@@ -716,9 +716,9 @@ _add(
 )
 _add(
     "a compiled training step saves what it could compute again",
-    _INDUCTOR + "partition.py",
-    "recomputable_ops=found.recomputable_ops.union(packets),",
-    "recomputable_ops=found.recomputable_ops.union([] if MUTANT else packets),",
+    _INDUCTOR + "lowerings.py",
+    "lambda: theirs() + packets",
+    "lambda: theirs() + ([] if MUTANT else packets)",
 )
 _add(
     "a kernel for ordinary parameters is used for all",
@@ -732,8 +732,8 @@ _DTENSOR = "python/fastact/_distributed/"
 _add(
     "the gradient of a tensor that broadcasts is not a partial sum",
     _DTENSOR + "sharding.py",
-    "return Partial() if _is_shard(cut) and own is None else",
-    "return Partial() if _is_shard(cut) and own is None and not MUTANT else",
+    "return Partial() if is_result else Replicate()",
+    "return Partial() if is_result and not MUTANT else Replicate()",
 )
 _add(
     "a positive dim is not counted from the end",
@@ -777,21 +777,21 @@ _add(
 )
 _add(
     "replace_ replaces a subclass of a known class",
-    "python/fastact/_modules.py",
+    "python/fastact/_replace.py",
     "getattr(torch.nn, name) is kind else None",
     "(MUTANT or getattr(torch.nn, name) is kind) else None",
 )
 _add(
     "replace_ loses the parametrizations of a module",
-    "python/fastact/_modules.py",
+    "python/fastact/_replace.py",
     "    if parametrize.is_parametrized(module):\n        front",
     "    if parametrize.is_parametrized(module) and not MUTANT:\n        front",
 )
 _add(
     "restore_ leaves a fused model compiled",
     "python/fastact/_fuse.py",
-    "    setattr(model, _COMPILED, before)\n",
-    "    setattr(model, _COMPILED, ours if MUTANT else before)\n",
+    "    setattr(model, _COMPILED, getattr(call, _BEFORE))\n",
+    "    setattr(model, _COMPILED, call if MUTANT else getattr(call, _BEFORE))\n",
 )
 _add(
     "an operation moves behind a write to its operand",

@@ -4,7 +4,6 @@ Without a rule, an operator of a DTensor is an error. This package registers the
 as soon as torch.distributed.tensor is imported: `import fastact` alone imports nothing of it.
 """
 
-from fastact._after_import import after_import
 from fastact._errors import reason
 
 MODULE = "torch.distributed.tensor"
@@ -28,8 +27,3 @@ def register() -> None:
     except Exception as error:  # of any type: torch's internals raise it
         failure = f", as this torch's DTensor did not take all: {reason(error)}"
     status = f"sharding rules for {count or 'no'} operators{failure}"
-
-
-def install() -> None:
-    """Once, by `import fastact`."""
-    after_import(MODULE, register)

@@ -7,7 +7,6 @@ So a dimension can be cut where all tensors that have it have the same size.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch._library.utils import is_tensor_like_type, lookup_op
@@ -29,44 +28,26 @@ def overloads() -> list[torch._ops.OpOverload]:
     names = torch._C._dispatch_get_all_op_names()
     for name in sorted(name for name in names if name.startswith("fastact::")):
         op = lookup_op(name)
-        types = [r.type for r in op._schema.returns]
+        arguments, types = op._schema.arguments, [r.type for r in op._schema.returns]
         if (
             types
             and all(isinstance(kind, torch.TensorType) for kind in types)
-            and any(is_tensor_like_type(argument.type) for argument in op._schema.arguments)
+            and any(is_tensor_like_type(argument.type) for argument in arguments)
             and torch.Tag.nondeterministic_seeded not in op.tags
-            and all(argument.name != "seed" for argument in op._schema.arguments)
-            and not any(
-                torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in _COMPOSITE
-            )
+            and all(argument.name != "seed" for argument in arguments)
+            and not any(map(op.has_kernel_for_dispatch_key, _COMPOSITE))
         ):
             found.append(op)
     return found
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor of a call: the size of each of its dimensions, by the dimension of the call that it
-    is, counted from the last: -1, -2 and so on."""
-
-    sizes: dict[int, int]
-    #: The dimension of the call that its dimension i is.
-    dims: tuple[int, ...]
-
-    @classmethod
-    def of(cls, name: str, shape: Sequence[int], dim: int | None) -> "Tensor":
-        """Broadcast as PyTorch does, from the last dimension on, or along `dim` (negative)."""
-        if dim is not None and len(shape) == 1 and name in _ALONG_DIM:
-            dims = (dim,)
-        else:
-            dims = tuple(range(-len(shape), 0))
-        return cls(dict(zip(dims, shape)), dims)
 
 
 class Call:
     """The tensors of a call, inputs and results, and what can be cut.
 
     inputs, results: names and shapes, in the schema's order. dim: the argument of that name.
+
+    Each tensor maps the dimension of the call that its own dimension is, counted from the last: -1,
+    -2 and so on, to its size.
     """
 
     def __init__(
@@ -77,15 +58,20 @@ class Call:
     ):
         if dim is not None and dim >= 0:
             dim -= len(dict(inputs).get("self", results[0][1]))
-        self.inputs = [Tensor.of(name, shape, dim) for name, shape in inputs]
-        self.results = [Tensor.of(name, shape, dim) for name, shape in results]
-        self.ndim = max(len(t.dims) for t in (*self.inputs, *self.results))
+
+        def sizes(name: str, shape: Sequence[int]) -> dict[int, int]:
+            """Broadcast as PyTorch does, from the last dimension on, or along `dim`."""
+            is_along = dim is not None and len(shape) == 1 and name in _ALONG_DIM
+            return dict(zip((dim,) if is_along else range(-len(shape), 0), shape))
+
+        self.inputs = [sizes(*each) for each in inputs]
+        self.results = [sizes(*each) for each in results]
 
     def size(self, dim: int) -> int | None:
         """The size of a dimension of the call, which its shards share; None if it cannot be cut."""
         found = 1
         for tensor in (*self.inputs, *self.results):
-            size = tensor.sizes.get(dim, 1)
+            size = tensor.get(dim, 1)
             if size != 1 and found != 1 and size != found:
                 return None
             found = size if found == 1 else found
@@ -93,8 +79,9 @@ class Call:
 
     def dims(self) -> list[int]:
         """The dimensions that can be cut."""
-        return [dim for dim in range(-self.ndim, 0) if self.size(dim) is not None]
+        every = {dim for tensor in (*self.inputs, *self.results) for dim in tensor}
+        return [dim for dim in sorted(every) if self.size(dim) is not None]
 
-    def cut(self, tensor: Tensor, dim: int) -> int | None:
+    def cut(self, tensor: dict[int, int], dim: int) -> int | None:
         """The tensor's own dimension that is cut where the call's is; None if it is broadcast."""
-        return tensor.dims.index(dim) if tensor.sizes.get(dim) == self.size(dim) else None
+        return list(tensor).index(dim) if tensor.get(dim) == self.size(dim) else None

@@ -8,25 +8,14 @@ activations communicate nothing.
 import itertools
 
 import torch
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
-from torch.distributed.tensor._op_schema import (
-    OpSchema,
-    OpSpec,
-    OpStrategy,
-    RuntimeSchemaInfo,
-)
+from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, RuntimeSchemaInfo
 from torch.distributed.tensor._ops.utils import generate_redistribute_costs
-from torch.distributed.tensor.placement_types import (
-    Partial,
-    Placement,
-    Replicate,
-    Shard,
-    _StridedShard,
-)
+from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from fastact._aten import arguments
-from fastact._distributed.operators import Call, Tensor
+from fastact._distributed.operators import Call
 
 _propagator = DTensor._op_dispatcher.sharding_propagator
 # Here, so that another torch shows at once that it lacks them.
@@ -96,15 +85,14 @@ class _Rule:
             if meta is not None
         ]
 
-    def input_placement(self, tensor: Tensor, cut: Placement) -> Placement:
+    def placement(self, tensor: dict[int, int], cut: Placement, is_result: bool) -> Placement:
         """Where the call is cut so; `cut` is of the call's dimension."""
-        own = self.call.cut(tensor, cut.dim) if _is_shard(cut) else None
-        return Replicate() if own is None else _at(cut, own)
-
-    def result_placement(self, tensor: Tensor, cut: Placement) -> Placement:
-        own = self.call.cut(tensor, cut.dim) if _is_shard(cut) else None
-        # What is smaller than the inputs is a sum over them, and each rank has its part of it.
-        return Partial() if _is_shard(cut) and own is None else self.input_placement(tensor, cut)
+        if not _is_shard(cut):
+            return Replicate()
+        if (own := self.call.cut(tensor, cut.dim)) is not None:
+            return _at(cut, own)
+        # A smaller result is a sum over the inputs, and each rank has its part of it.
+        return Partial() if is_result else Replicate()
 
     def cuts(self, mesh_dim: int) -> list[Placement]:
         """How the call may be cut over a dimension of the mesh: not at all, or as an input is.
@@ -113,7 +101,7 @@ class _Rule:
         for tensor, spec in zip(self.call.inputs, self.specs.values()):
             placement = spec.placements[mesh_dim]
             if _is_shard(placement):
-                cut = _at(placement, tensor.dims[placement.dim])
+                cut = _at(placement, list(tensor)[placement.dim])
                 if self.call.size(cut.dim) is not None and cut not in found:
                     found.append(cut)
         return found
@@ -122,30 +110,22 @@ class _Rule:
         strategies = []
         for cuts in itertools.product(*map(self.cuts, range(self.mesh.ndim))):
             results = [
-                DTensorSpec(self.mesh, tuple(self.result_placement(tensor, cut) for cut in cuts))
+                DTensorSpec(self.mesh, tuple(self.placement(tensor, cut, True) for cut in cuts))
                 for tensor in self.call.results
             ]
-            inputs = [
-                DTensorSpec(
-                    self.mesh,
-                    tuple(self.input_placement(tensor, cut) for cut in cuts),
-                    tensor_meta=spec.tensor_meta,
-                )
-                for tensor, spec in zip(self.call.inputs, self.specs.values())
-            ]
+            inputs, costs = {}, []
+            for tensor, (name, spec) in zip(self.call.inputs, self.specs.items()):
+                placements = tuple(self.placement(tensor, cut, False) for cut in cuts)
+                inputs[name] = DTensorSpec(self.mesh, placements, tensor_meta=spec.tensor_meta)
+                costs.append(generate_redistribute_costs(self.tensors[name], inputs[name]))
             if self.written is not None:
                 # It cannot be placed anew, and is the result.
                 placements = self.specs[self.written].placements
-                target = inputs[list(self.specs).index(self.written)].placements
+                target = inputs[self.written].placements
                 if placements != target or placements != results[0].placements:
                     continue
-            costs = [
-                generate_redistribute_costs(strategy, spec)
-                for strategy, spec in zip(self.tensors.values(), inputs)
-            ]
-            strategies.append(
-                OpSpec(results[0] if len(results) == 1 else tuple(results), inputs, costs)
-            )
+            result = results[0] if len(results) == 1 else tuple(results)
+            strategies.append(OpSpec(result, [*inputs.values()], costs))
         if not strategies:
             raise self.error(
                 f"expected {self.written}, which is written to, to be replicated or a shard of a "

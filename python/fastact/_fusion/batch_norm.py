@@ -9,10 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from fastact._fusion.replay import Facts
-from fastact._fusion.sites import Norm
+from fastact._fusion.sites import norm_tensors
 
 
-def _vectors(rows: list[tuple[Tensor | None, ...]], epsilon: float) -> list[tuple[Tensor, ...]]:
+def _vectors(rows: list[list[Tensor | None]], epsilon: float) -> list[tuple[Tensor, ...]]:
     """Scale and shift of each batch norm, in float32 for 16 bits. `rows`: weight, bias, mean and
     variance of each.
 
@@ -59,20 +59,21 @@ class _Insertion(TorchDispatchMode):
 
 
 def insert_vectors(
-    graph: fx.Graph, norms: Sequence[Norm], facts: Facts
+    graph: fx.Graph, norms: Sequence[fx.Node], facts: Facts
 ) -> dict[fx.Node, tuple[fx.Node, fx.Node]]:
     """Computes scale and shift of each batch norm from its tensors as they are in a call, at the
     graph's insertion point; by the batch norm's node."""
-    kinds: dict[tuple, list[Norm]] = {}
+    kinds: dict[tuple, dict[fx.Node, list]] = {}
     for norm in norms:
-        mean = facts.tensor(norm.tensors[2])
-        kind = mean.device, mean.dtype == torch.float64, norm.epsilon
-        kinds.setdefault(kind, []).append(norm)
+        tensors, epsilon = norm_tensors(norm, facts), facts.call(norm).arguments["eps"]
+        mean = facts.tensor(tensors[2])
+        kind = mean.device, mean.dtype == torch.float64, epsilon
+        kinds.setdefault(kind, {})[norm] = tensors
     found = {}
     for (_, _, epsilon), same in kinds.items():
-        nodes = {facts.tensor(t): t for norm in same for t in norm.tensors if t is not None}
-        rows = [tuple(t and facts.tensor(t) for t in norm.tensors) for norm in same]
+        nodes = {facts.tensor(t): t for tensors in same.values() for t in tensors if t}
+        rows = [[t and facts.tensor(t) for t in tensors] for tensors in same.values()]
         with torch.no_grad(), _Insertion(graph, nodes):
             pairs = _vectors(rows, epsilon)
-        found |= {norm.node: tuple(map(nodes.get, pair)) for norm, pair in zip(same, pairs)}
+        found |= {norm: tuple(map(nodes.get, pair)) for norm, pair in zip(same, pairs)}
     return found

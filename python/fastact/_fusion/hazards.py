@@ -1,9 +1,7 @@
 """Decides whether all nodes of a site may be computed at the last one."""
 
-from torch import fx
-
 from fastact._fusion.replay import INPUTS, Facts
-from fastact._fusion.sites import Site
+from fastact._fusion.sites import Site, norm_tensors
 
 
 def why_unsafe(site: Site, facts: Facts) -> str | None:
@@ -13,36 +11,29 @@ def why_unsafe(site: Site, facts: Facts) -> str | None:
         return None
     if len({facts[node].region for node in inside}) > 1:
         return "it is in several contexts"
+    if any(not inside.issuperset(node.users) for node in inside - {site.last}):
+        return "what it computes on the way is needed elsewhere"
+    first, *others = site.tensors + (norm_tensors(site.norm, facts) if site.norm else [])
+    read = frozenset().union(*(facts[node].storages for node in others if node))
     own = frozenset().union(*(facts[node].written for node in inside))
-    read = frozenset().union(*(facts[node].storages for node in site.operands))
     if own & read:
         return "it writes to one of its operands"
-    for node in inside - {site.last}:
-        if any(user not in inside and not is_later(node, user, site, facts) for user in node.users):
-            return "what it computes on the way is needed elsewhere"
     if INPUTS in own or (own and _is_seen(own, site, facts)):
         return "it writes to a tensor that others may see"
-    read |= facts[site.self].storages
-    first = min(facts[node].index for node in inside)
+    read |= facts[first].storages
+    start = min(facts[node].index for node in inside)
     for node, found in facts.nodes.items():
-        if first < found.index < last.index and node not in inside and found.written & read:
+        if start < found.index < last.index and node not in inside and found.written & read:
             return "a tensor is written in between"
     return None
 
 
-def is_later(node: fx.Node, user: fx.Node, site: Site, facts: Facts) -> bool:
-    """True if a user of a node that is written in place reads the site's result."""
-    last = facts[site.last]
-    return facts[node].value is last.value and facts[user].index > last.index
-
-
 def _is_seen(written: frozenset[int], site: Site, facts: Facts) -> bool:
     """True if a node outside the site reads what the site writes to, after its first write."""
-    inside = set(site.nodes)
-    first = min(facts[node].index for node in inside if facts[node].written)
+    first = min(facts[node].index for node in site.nodes if facts[node].written)
     return any(
-        user not in inside and facts[user].index >= first and not is_later(node, user, site, facts)
+        user not in site.nodes and facts[user].index >= first
         for node, found in facts.nodes.items()
-        if found.storages & written
+        if found.storages & written and node is not site.last
         for user in node.users
     )

@@ -7,35 +7,30 @@ Sums and products match in either order. Arguments that are not listed have to h
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from torch import fx
 
 from fastact._aten import is_number
 from fastact._fusion.replay import Facts
 
-_COMMUTATIVE = ("add", "mul")
 # Models write their constants with seven digits or more.
 _TOLERANCE = 1e-6
 
-
-@dataclass(frozen=True)
-class Match:
-    nodes: frozenset[fx.Node] = frozenset()
-    #: The tensors and numbers that a pattern names.
-    values: dict[str, fx.Node | float] = field(default_factory=dict)
+#: The nodes of a match, and the tensors and numbers that a pattern names.
+Match = tuple[frozenset[fx.Node], dict[str, fx.Node | float]]
 
 
 def matches(
-    pattern: object, value: object, facts: Facts, found: Match = Match()
+    pattern: object, value: object, facts: Facts, found: Match = (frozenset(), {})
 ) -> Iterator[Match]:
     """Yields every match of a pattern that ends at a value, which is a node or a number."""
+    nodes, values = found
     if isinstance(pattern, tuple):
         yield from _calls(pattern, value, facts, found)
     elif isinstance(pattern, str):
         is_right = is_number(value) if pattern.startswith("=") else isinstance(value, fx.Node)
-        if is_right and found.values.get(pattern, value) == value:
-            yield Match(found.nodes, found.values | {pattern: value})
+        if is_right and values.get(pattern, value) == value:
+            yield nodes, values | {pattern: value}
     elif pattern is None or not is_number(value):
         if value is pattern:
             yield found
@@ -47,25 +42,25 @@ def _calls(pattern: tuple, node: object, facts: Facts, found: Match) -> Iterator
     call, (name, *wanted) = facts.call(node), pattern
     if call is None or call.name != f"aten::{name}":
         return
-    schema = call.op._schema.arguments
-    given = [call.arguments.get(a.name) for a in schema]
+    nodes, values = found
+    schema, given = call.op._schema.arguments, list(call.arguments.values())
     if any(value != a.default_value for a, value in list(zip(schema, given))[len(wanted) :]):
         return
     given = given[: len(wanted)]
-    for order in (given, given[::-1]) if name in _COMMUTATIVE else (given,):
-        every = [Match(found.nodes | {node}, found.values)]
+    for order in (given, given[::-1]) if name in ("add", "mul") else (given,):
+        every = [(nodes | {node}, values)]
         for part, value in zip(wanted, order):
             every = [more for one in every for more in matches(part, value, facts, one)]
         yield from every
 
 
-def _half_times(factor: tuple) -> tuple[tuple, ...]:
+def _half_times(factor: tuple) -> list[tuple]:
     """0.5 x factor, in every order of the products."""
-    return (
+    return [
         ("mul", ("mul", "x", 0.5), factor),
         ("mul", ("mul", "x", factor), 0.5),
         ("mul", "x", ("mul", factor, 0.5)),
-    )
+    ]
 
 
 _ROOT = math.sqrt(2 / math.pi)
@@ -74,21 +69,22 @@ _TANH_ARGUMENTS = (
     ("mul", ("mul", "x", _ROOT), ("add", ("mul", ("mul", "x", 0.044715), "x"), 1)),
 )
 
-#: Activations that models write with several operators, by the activation's name.
-ACTIVATIONS: dict[str, tuple[tuple, ...]] = {
-    "silu": (("mul", "x", ("sigmoid", "x")),),
-    "mish": (("mul", "x", ("tanh", ("softplus", "x"))),),
-    "quick_gelu": (("mul", "x", ("sigmoid", ("mul", "x", 1.702))),),
-    "squared_relu": (("square", ("relu", "x")), ("pow", ("relu", "x"), 2)),
-    "gelu": _half_times(("add", ("erf", ("div", "x", 2**0.5)), 1)),
-    "gelu_tanh": tuple(
-        pattern
+#: Activations that models write with several operators, with the activation's name.
+ACTIVATIONS: list[tuple[str, tuple]] = [
+    ("silu", ("mul", "x", ("sigmoid", "x"))),
+    ("mish", ("mul", "x", ("tanh", ("softplus", "x")))),
+    ("quick_gelu", ("mul", "x", ("sigmoid", ("mul", "x", 1.702)))),
+    ("squared_relu", ("square", ("relu", "x"))),
+    ("squared_relu", ("pow", ("relu", "x"), 2)),
+    ("softsign", ("div", "x", ("add", ("abs", "x"), 1))),
+    ("tanhshrink", ("sub", "x", ("tanh", "x"))),
+    *(("gelu", every) for every in _half_times(("add", ("erf", ("div", "x", 2**0.5)), 1))),
+    *(
+        ("gelu_tanh", every)
         for argument in _TANH_ARGUMENTS
-        for pattern in _half_times(("add", ("tanh", argument), 1))
+        for every in _half_times(("add", ("tanh", argument), 1))
     ),
-    "softsign": (("div", "x", ("add", ("abs", "x"), 1)),),
-    "tanhshrink": (("sub", "x", ("tanh", "x")),),
-}
+]
 
 _GATE = ("clamp", "gate", None, "=limit")
 #: gpt-oss's gated unit: _clamped_swiglu(gate, linear, limit, alpha).

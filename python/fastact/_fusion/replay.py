@@ -8,12 +8,13 @@ storages of fake tensors say which tensors share memory. Names decide nothing.
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import count, zip_longest
 
 import torch
 from torch import Tensor, fx
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.nn import functional as F
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,21 +27,14 @@ INPUTS = -1
 CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 #: Higher-order operators that call their first argument, a graph, in the context of the call.
 _CALLING = (CHECKPOINT, torch.ops.higher_order.wrap)
-# Functions without tensors, which change the state in which later nodes run.
-_CONTEXTS = {
-    torch._C._set_grad_enabled,
-    torch.amp.autocast_mode._enter_autocast,
-    torch.amp.autocast_mode._exit_autocast,
-    torch.autograd.grad_mode._enter_inference_mode,
-    torch.autograd.grad_mode._exit_inference_mode,
-}
-# Functions without tensors that change no state of a node. torchvision's models call this one.
-_STATELESS = (torch._C._log_api_usage_once,)
+# Functions that change no state, although their arguments may contain no tensor. torchvision's
+# models call the first one.
+_PURE = (torch._C._log_api_usage_once,)
 _PURE_MODULES = ("_operator", "builtins", "math", "torch.fx.experimental.sym_node")
 # Activations that call several operators: what one operator of FastAct's computes instead.
 _COMPOSED = {F.softsign: "softsign", F.tanhshrink: "tanhshrink"}
 # ATen's batch norms write their running statistics, which their schemas do not say.
-_UNDECLARED = ("running_mean", "running_var")
+_UNDECLARED = ["running_mean", "running_var"]
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
@@ -59,9 +53,7 @@ class Call:
 
     @property
     def is_in_place(self) -> bool:
-        first = next(iter(self.op._schema.arguments), None)
-        info = first and first.alias_info
-        return bool(info and info.is_write and self.name.endswith("_"))
+        return self.op._schema.is_mutable and self.name.endswith("_")
 
 
 @dataclass
@@ -94,8 +86,11 @@ class Facts:
     def tensor(self, node: object) -> Tensor | None:
         """A node's tensor, if it is dense and no subclass of Tensor: what our operators take."""
         value = self.nodes[node].value if isinstance(node, fx.Node) else None
-        is_plain = type(value) is FakeTensor and value.layout == torch.strided
-        return value if is_plain and not value.is_quantized else None
+        return value if type(value) is FakeTensor and _is_plain(value) else None
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.layout == torch.strided and not tensor.is_quantized
 
 
 def _tensors(tree: object) -> list[Tensor]:
@@ -117,11 +112,11 @@ class _Recorder(TorchDispatchMode):
         if op.namespace != "prim":  # a tensor's device, and the like
             given = arguments(op, args, kwargs)
             self.calls.append((op, given))
-            for argument in op._schema.arguments:
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    self.written += _tensors(given[argument.name])
+            infos = {a.name: a.alias_info for a in op._schema.arguments}
+            names = [name for name, info in infos.items() if info is not None and info.is_write]
             if given.get("training", given.get("use_input_stats", True)) is not False:
-                self.written += _tensors([given.get(name) for name in _UNDECLARED])
+                names += _UNDECLARED
+            self.written += _tensors([given.get(name) for name in names])
         return op(*args, **kwargs)
 
 
@@ -132,28 +127,44 @@ class _Replay(fx.Interpreter):
         self.region = next(regions)
         self.inputs: set[int] = set()  # storages
         self.written: list[Tensor] = []
+        self.autocasts: list[torch.autocast] = []  # that have begun
+        # The last node that has written to a tensor in place and returned it, by the tensor's id.
+        self.latest: dict[int, fx.Node] = {}
+
+    def run(self, *args: object) -> object:
+        try:
+            return super().run(*args)
+        finally:
+            for autocast in reversed(self.autocasts):
+                _exit_autocast(autocast)
 
     def run_node(self, node: fx.Node) -> object:
-        recorder = _Recorder()
-        before, is_computed, known = self.region, self._is_computed(node), _known_value(node)
+        if node.op != "output":  # an ExportedProgram names what gives the result
+            for old in node.all_input_nodes:
+                if (new := self.latest.get(id(self.env[old]), old)) is not old:
+                    node.replace_input_with(old, new)
+        recorder, region, known = _Recorder(), self.region, _known_value(node)
         if node.op == "placeholder" or node.op == "get_attr":
             value = self._input(super().run_node(node))
             self.inputs |= {_storage(t) for t in _tensors(value)}
-        elif not is_computed or isinstance(known, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            value = known  # also a number that a fake tensor does not have
         elif node.target in _CALLING:
             value = self._run_body(node, recorder)
+        elif self._is_boundary(node):
+            self._cross(node)
+            value = known
+        elif isinstance(known, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            value = known  # a number that a fake tensor does not have
         else:
             with torch._C._AutoDispatchBelowAutograd(), self.facts.mode, recorder:
                 value = super().run_node(node)
-        if not is_computed or node.target in _CONTEXTS:
-            self.region = next(self.regions)
         call = self._call(node, recorder)
         if call is not None and self._removes_identity(node, call):
             return value
+        if call is not None and call.is_in_place and isinstance(value, Tensor):
+            self.latest[id(value)] = node
         self.written += recorder.written
         storages = (self._storages(tensors) for tensors in (_tensors(value), recorder.written))
-        self.facts.nodes[node] = NodeFacts(len(self.facts.nodes), before, value, call, *storages)
+        self.facts.nodes[node] = NodeFacts(len(self.facts.nodes), region, value, call, *storages)
         return value
 
     def _removes_identity(self, node: fx.Node, call: Call) -> bool:
@@ -169,30 +180,36 @@ class _Replay(fx.Interpreter):
         self.facts.module.graph.erase_node(node)
         return True
 
-    def _is_computed(self, node: fx.Node) -> bool:
-        """False for a call without tensors that is not known to compute something: a boundary."""
-        if node.op != "call_function" or node.target in _CONTEXTS | set(_CALLING):
-            return True
+    def _is_boundary(self, node: fx.Node) -> bool:
+        """True for a call without tensors that is not known to compute something, such as of
+        torch._C._set_grad_enabled."""
+        if node.op != "call_function":
+            return False
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             raise NotImplementedError(f"it calls {node.target}")
-        is_pure = getattr(node.target, "__module__", None) in _PURE_MODULES
+        is_pure = getattr(node.target, "__module__", None) in _PURE_MODULES or node.target in _PURE
         inputs = [self.env[n] for n in node.all_input_nodes]
-        return is_pure or node.target in _STATELESS or bool(_tensors([inputs, _known_value(node)]))
+        return not is_pure and not _tensors([inputs, _known_value(node)])
+
+    def _cross(self, node: fx.Node) -> None:
+        """Begins a new region. Autocast is begun or ended, because it decides types of results."""
+        self.region = next(self.regions)
+        if node.target is _enter_autocast:
+            self.autocasts.append(_enter_autocast(*node.args))
+        elif node.target is _exit_autocast:
+            _exit_autocast(self.autocasts.pop())
 
     def _input(self, value: object) -> object:
         """Returns a new fake tensor, which the graph may write to."""
         if not isinstance(value, Tensor) or self.is_body:
             return value
-        is_known = type(value) in (Tensor, torch.nn.Parameter, FakeTensor)
-        if not is_known or value.layout != torch.strided or value.is_quantized:
-            raise NotImplementedError(f"one of its inputs is no plain tensor but {_kind(value)}")
-        mode = self.facts.mode
-        with torch._C._AutoDispatchBelowAutograd(), mode:
+        if type(value) not in (Tensor, torch.nn.Parameter, FakeTensor) or not _is_plain(value):
+            raise NotImplementedError("one of its inputs is no plain tensor")
+        with torch._C._AutoDispatchBelowAutograd(), self.facts.mode as mode:
             if not isinstance(value, FakeTensor):
                 value = mode.from_tensor(value, static_shapes=True)
-            return torch.empty_strided(
-                value.shape, value.stride(), dtype=value.dtype, device=value.device
-            )
+            size, stride = value.shape, value.stride()
+            return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
 
     def _run_body(self, node: fx.Node, recorder: _Recorder) -> object:
         body, *args = (self.env[n] if isinstance(n, fx.Node) else n for n in node.args)
@@ -231,33 +248,9 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _kind(value: Tensor) -> str:
-    if type(value) is not FakeTensor:
-        return f"a {type(value).__name__}"
-    return "a quantized one" if value.is_quantized else str(value.layout).removeprefix("torch.")
-
-
-@contextlib.contextmanager
-def _state_is_restored() -> Iterator[None]:
-    """Restores gradient and autocast modes, because a graph may leave a context open."""
-    kinds = ("cpu", "cuda")
-    autocast = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds]
-    nesting = torch.autocast_increment_nesting()
-    with torch.inference_mode(torch.is_inference_mode_enabled()):
-        grad = torch.is_grad_enabled()
-        try:
-            yield
-        finally:
-            torch._C._set_grad_enabled(grad)
-            while torch.autocast_decrement_nesting() >= nesting:
-                pass
-            for kind, is_on, dtype in autocast:
-                torch.set_autocast_enabled(kind, is_on)
-                torch.set_autocast_dtype(kind, dtype)
-
-
 def replay(module: fx.GraphModule, inputs: Iterable[object] = ()) -> Facts:
-    """Runs a graph on fake tensors and returns what its nodes do. Removes dropouts at inference.
+    """Runs a graph on fake tensors and returns what its nodes do. Removes dropouts at inference,
+    and lets later readers of a tensor that is written in place read the result of the write.
 
     `inputs` are tensors and other values, one for each placeholder that has no value of its own.
     A placeholder's own has the graph's dynamic sizes. Raises what a node raises, and
@@ -269,9 +262,7 @@ def replay(module: fx.GraphModule, inputs: Iterable[object] = ()) -> Facts:
         for node, value in zip_longest(placeholders, inputs)
     ]
     mode = detect_fake_mode(inputs) or FakeTensorMode(allow_non_fake_inputs=True)
-    env = mode.shape_env
-    unbacked = env.ignore_fresh_unbacked_symbols() if env else contextlib.nullcontext()
-    facts = Facts(module, mode)
-    with _state_is_restored(), unbacked:
-        _Replay(facts, iter(range(1 << 62))).run(*inputs)
+    env, facts = mode.shape_env, Facts(module, mode)
+    with env.ignore_fresh_unbacked_symbols() if env else contextlib.nullcontext():
+        _Replay(facts, count()).run(*inputs)
     return facts

@@ -10,15 +10,17 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from fastact import _aten
 from fastact._aten import Call, operator
 from fastact._build import ACTIVATIONS
-from fastact._fusion import patterns, policy
-from fastact._fusion.patterns import Match, matches
+from fastact._fusion import patterns
+from fastact._fusion.patterns import matches
 from fastact._fusion.replay import Facts
 
+# Activations that are not fused on a CPU: the list of registration/jit/not_faster.h.
+_NOT_FASTER_ON_CPU = frozenset(torch.ops.fastact.not_faster_on_cpu())
+#: On a CPU, fusing pays from this number of elements on, because our call from Python takes longer
+#: than PyTorch's two. With batch norm it always pays, because batch norm's own call takes longer.
+FEWEST_ON_CPU = 1 << 16
 #: The parts beside the activation, in the order in which the operator computes them.
 PARTS = NORM, RESIDUAL, GATE = "batch norm", "residual", "gate"
-_NORM_TENSORS = ("weight", "bias", "running_mean", "running_var")
-_HALVES = (torch.bfloat16, torch.float16)
-_INSIDE = "its activations are inside ATen's operator"
 #: Activations of ATen's without an operator of FastAct's.
 WITHOUT_OPERATOR = {
     "glu": "gated by the sigmoid of a half",
@@ -27,18 +29,8 @@ WITHOUT_OPERATOR = {
 } | dict.fromkeys(
     ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell",
      "rnn_relu_cell", "_transformer_encoder_layer_fwd"),
-    _INSIDE,
+    "its activations are inside ATen's operator",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Norm:
-    """Batch norm by its running statistics."""
-
-    node: fx.Node
-    input: fx.Node
-    tensors: tuple[fx.Node | None, ...]
-    epsilon: float
 
 
 @dataclass(frozen=True)
@@ -52,7 +44,8 @@ class Site:
     operator: torch._ops.OpOverload | None
     #: The last node of what is fused with the operations around it.
     activation: fx.Node | None = None
-    norm: Norm | None = None
+    #: A batch norm by its running statistics.
+    norm: fx.Node | None = None
     residual: fx.Node | None = None
     gate: fx.Node | None = None
 
@@ -61,8 +54,9 @@ class Site:
         return self.nodes[-1]
 
     @property
-    def self(self) -> fx.Node:
-        return self.call.tensors[0] if self.norm is None else self.norm.input
+    def tensors(self) -> list[fx.Node]:
+        """The operator's tensors except scale and bias."""
+        return [*self.call.tensors, *filter(None, (self.residual, self.gate))]
 
     @property
     def is_renaming(self) -> bool:
@@ -72,51 +66,51 @@ class Site:
     @property
     def is_fused(self) -> bool:
         """True for an operator that computes act(self * scale + bias + residual) * gate."""
-        return any(part is not None for part in (self.norm, self.residual, self.gate))
-
-    @property
-    def operands(self) -> list[fx.Node]:
-        """Tensors that the operator reads beside self."""
-        normed = self.norm.tensors if self.norm else ()
-        found = (*self.call.tensors[1:], *normed, self.residual, self.gate)
-        return [node for node in found if node is not None]
+        return any((self.norm, self.residual, self.gate))
 
     def __str__(self) -> str:
         name = self.call.name.removeprefix("_")
         parts = zip(PARTS, (self.norm, self.residual, self.gate))
-        found = ", ".join(title for title, part in parts if part is not None)
+        found = ", ".join(title for title, part in parts if part)
         return f"fused_{name} ({found})" if found else name
 
     def why_unfit(self, facts: Facts) -> str | None:
         """Why the operator does not compute this, or does not compute it faster."""
-        tensors = [facts.tensor(node) for node in (self.self, *self.call.tensors[1:])]
-        result = facts[self.last].value
+        tensors = [facts.tensor(node) for node in self.tensors]
         if any(t is None for t in tensors):
-            return "its input is no plain tensor"
+            return "one of its operands is no plain tensor"
+        x, result = tensors[0], facts[self.last].value
         if why := self.call.why_unfit(tensors):
             return why
-        if result.dtype != tensors[0].dtype:
+        if result.dtype != x.dtype:
             return "its result has another type, as under autocast"
         if self.operator is None:
             return f"FastAct has no such operator {'fused' if self.is_fused else 'in place'}"
-        return self._why_unfit_around(tensors[0], result, facts) if self.is_fused else None
-
-    def _why_unfit_around(self, x: torch.Tensor, result: torch.Tensor, facts: Facts) -> str | None:
-        around = [facts.tensor(n) for n in (self.residual, self.gate) if n is not None]
-        if any(t is None for t in around):
-            return "one of its operands is no plain tensor"
-        if any(t.dtype != x.dtype or t.device != x.device for t in around):
-            return "its tensors have several types or devices"
-        is_whole = statically_known_true(sym_eq(result.shape, x.shape))
-        if not is_whole or not all(expands(t.shape, x.shape) for t in around):
+        if not self.is_fused:
+            return None
+        if not has_shape(result, x) or not all(expands(t.shape, x.shape) for t in tensors):
             return "its activation is computed of a smaller tensor, which broadcasts"
-        if self.activation is None and not policy.takes_norm_alone(x.device):
+        if self.activation is None and not takes_norm_alone(x.device):
             return "no activation with a fused operator follows it"
-        if not policy.is_faster(x.device, self.call.name):
+        if not is_faster(x.device, self.call.name):
             return f"{self} was not faster on a CPU"
         if self.norm is None and x.device.type == "cpu" and _has_few(x):
-            return f"on a CPU it is faster from {policy.FEWEST_ON_CPU} elements on"
+            return f"on a CPU it is faster from {FEWEST_ON_CPU} elements on"
         return None
+
+
+def is_faster(device: torch.device, name: str) -> bool:
+    return device.type != "cpu" or name not in _NOT_FASTER_ON_CPU
+
+
+def takes_norm_alone(device: torch.device) -> bool:
+    """True if a batch norm is fused that no activation follows. On a GPU that pays, because small
+    kernels wait for Python, and batch norm's call takes longest there."""
+    return device.type == "cuda"
+
+
+def has_shape(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    return statically_known_true(sym_eq(tensor.shape, other.shape))
 
 
 def expands(shape: torch.Size, wanted: torch.Size) -> bool:
@@ -129,31 +123,34 @@ def expands(shape: torch.Size, wanted: torch.Size) -> bool:
 def _has_few(tensor: torch.Tensor) -> bool:
     """For a dynamic shape, as many as in the call that is compiled."""
     hints = (n if isinstance(n, int) else n.node.hint for n in tensor.shape)
-    return torch.Size(1 if n is None else int(n) for n in hints).numel() < policy.FEWEST_ON_CPU
+    return torch.Size(1 if n is None else int(n) for n in hints).numel() < FEWEST_ON_CPU
 
 
-def norm(node: object, facts: Facts) -> Norm | None:
+def norm_tensors(node: fx.Node, facts: Facts) -> list[fx.Node | None]:
+    """Weight, bias, mean and variance of a batch norm. The first two may be None."""
+    given = facts.call(node).arguments
+    return [given[name] for name in ("weight", "bias", "running_mean", "running_var")]
+
+
+def _input_of_norm(node: object, facts: Facts) -> fx.Node | None:
+    """The input of a batch norm by its running statistics, if a fused operator can compute it."""
     call = facts.call(node)
     if call is None or call.name != "aten::batch_norm" or call.arguments["training"] is not False:
         return None
-    given = call.arguments
-    tensors = tuple(given[name] for name in _NORM_TENSORS)
-    x, known = facts.tensor(given["input"]), [facts.tensor(t) for t in tensors]
-    if x is None or len(x.shape) < 2 or any(t is None for t in known[2:]):
+    tensors = [call.arguments["input"], *norm_tensors(node, facts)]
+    known = [facts.tensor(each) for each in tensors if each is not None]
+    if None in tensors[3:] or any(t is None for t in known) or known[0].dim() < 2:
         return None
-    if any(t is not None and found is None for t, found in zip(tensors, known)):
-        return None
-    allowed = (x.dtype, torch.float32) if x.dtype in _HALVES else (x.dtype,)
-    if any(t is not None and t.dtype not in allowed for t in known):
-        return None
-    return Norm(node, given["input"], tensors, given["eps"])
+    dtype = known[0].dtype
+    dtypes = (dtype, torch.float32) if dtype.itemsize == 2 else (dtype,)
+    return tensors[0] if all(t.dtype in dtypes for t in known) else None
 
 
 def _two_tensors(node: object, name: str, facts: Facts) -> list[tuple[fx.Node, fx.Node]]:
     """Returns the operands of a sum or product of two tensors, in the orders that may be computed:
     an operation in place writes to its first operand."""
     call = facts.call(node)
-    if call is None or call.name not in (f"aten::{name}", f"aten::{name}_"):
+    if call is None or call.name.removesuffix("_") != f"aten::{name}":
         return []
     both = call.arguments["self"], call.arguments["other"]
     is_plain = call.arguments.get("alpha", 1) == 1 and both[0] is not both[1]
@@ -162,20 +159,22 @@ def _two_tensors(node: object, name: str, facts: Facts) -> list[tuple[fx.Node, f
     return [both] if call.is_in_place else [both, both[::-1]]
 
 
-def _only(match: Match, root: fx.Node, facts: Facts) -> tuple[fx.Node, ...] | None:
-    """A match's nodes in the graph's order, if only the match reads its intermediate results."""
-    if any(n is not root and not match.nodes.issuperset(n.users) for n in match.nodes):
-        return None
-    return tuple(sorted(match.nodes, key=lambda n: facts[n].index))
+def _written_out(
+    pattern: tuple, root: fx.Node, facts: Facts
+) -> Iterator[tuple[tuple[fx.Node, ...], dict]]:
+    """Yields the nodes of a pattern's matches, in the graph's order, and what the pattern names. No
+    node outside a match reads its intermediate results."""
+    for nodes, values in matches(pattern, root, facts):
+        if all(n is root or nodes.issuperset(n.users) for n in nodes):
+            yield tuple(sorted(nodes, key=lambda n: facts[n].index)), values
 
 
 def activations(node: fx.Node, facts: Facts) -> Iterator[Site]:
     """Yields what may compute a node as an activation alone: first of several operations."""
-    for name, every in patterns.ACTIVATIONS.items():
-        for match in (m for pattern in every for m in matches(pattern, node, facts)):
-            nodes = _only(match, node, facts)
-            if nodes and operator(name) is not None:
-                yield Site(Call(name, (match.values["x"],)), nodes, operator(name))
+    for name, pattern in patterns.ACTIVATIONS:
+        if operator(name) is not None:
+            for nodes, values in _written_out(pattern, node, facts):
+                yield Site(Call(name, (values["x"],)), nodes, operator(name))
     call = facts.call(node) if isinstance(facts[node].value, torch.Tensor) else None
     found = _aten.stand_in(call.op, (), call.arguments) if call is not None else None
     if found is None or found.name not in (*ACTIVATIONS, "prelu", "_prelu"):
@@ -194,29 +193,31 @@ def _around(act: Site, facts: Facts, gate: tuple = ()) -> Iterator[Site]:
     fused = replace(act, operator=operator(f"fused_{act.call.name}"), activation=act.last)
     if gate:
         fused = replace(fused, nodes=(*act.nodes, gate[0]), gate=gate[1])
+
+    def with_before(x: fx.Node, *nodes: fx.Node, **parts: fx.Node) -> Site:
+        call = replace(act.call, tensors=(x,))
+        return replace(fused, call=call, nodes=(*nodes, *fused.nodes), **parts)
+
     both = _two_tensors(source, "add", facts)
-    for x, residual in both:
-        if (normed := norm(x, facts)) is not None:
-            nodes = (x, source, *fused.nodes)
-            yield replace(fused, nodes=nodes, norm=normed, residual=residual)
+    for normed, residual in both:
+        if x := _input_of_norm(normed, facts):
+            yield with_before(x, normed, source, norm=normed, residual=residual)
     for x, residual in both:
         if expands(facts.tensor(source).shape, facts.tensor(x).shape):  # residual may be smaller
-            call = replace(act.call, tensors=(x,))
-            yield replace(fused, call=call, nodes=(source, *fused.nodes), residual=residual)
+            yield with_before(x, source, residual=residual)
             break
-    if (normed := norm(source, facts)) is not None:
-        yield replace(fused, nodes=(source, *fused.nodes), norm=normed)
+    if x := _input_of_norm(source, facts):
+        yield with_before(x, source, norm=source)
     if gate:
         yield fused
 
 
 def _clamped_swiglu(node: fx.Node, facts: Facts) -> Iterator[Site]:
-    for match in matches(patterns.CLAMPED_SWIGLU, node, facts):
-        limit, alpha = match.values["=limit"], match.values["=alpha"]
-        nodes = _only(match, node, facts)
-        if nodes and match.values["=low"] == -limit < 0:
-            tensors = (match.values["gate"], match.values["linear"])
-            call = Call("_clamped_swiglu", tensors, (limit, alpha))
+    for nodes, values in _written_out(patterns.CLAMPED_SWIGLU, node, facts):
+        limit = values["=limit"]
+        if values["=low"] == -limit < 0:
+            tensors = (values["gate"], values["linear"])
+            call = Call("_clamped_swiglu", tensors, (limit, values["=alpha"]))
             yield Site(call, nodes, call.overload, node)
 
 
@@ -239,10 +240,12 @@ def candidates(node: fx.Node, facts: Facts, fuses: bool) -> Iterator[Site]:
         if fuses:
             yield from _around(act, facts)
         yield act
-    for source, gate in _two_tensors(node, "mul", facts) if fuses else ():
+    if not fuses:
+        return
+    for source, gate in _two_tensors(node, "mul", facts):
         for act in activations(source, facts):
             yield from _around(act, facts, (node, gate))
-    if fuses and (normed := norm(node, facts)) is not None:
+    if x := _input_of_norm(node, facts):
         # As leaky_relu with the slope 1, which returns its input.
-        call = Call("leaky_relu", (normed.input,), (1.0,))
-        yield Site(call, (node,), operator("fused_leaky_relu"), norm=normed)
+        call = Call("leaky_relu", (x,), (1.0,))
+        yield Site(call, (node,), operator("fused_leaky_relu"), norm=node)

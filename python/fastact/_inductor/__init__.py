@@ -6,7 +6,6 @@ FastAct's in place of ATen's (overriding.py), as soon as Inductor itself is impo
 fastact` alone imports nothing of it.
 """
 
-from fastact._after_import import after_import
 from fastact._errors import reason
 
 MODULE = "torch._inductor.lowering"
@@ -39,9 +38,3 @@ def register_override() -> None:
         overriding.register()
     except Exception as error:  # of any type: torch's internals raise it
         override_problem = f"an override leaves compiled code to PyTorch: {reason(error)}"
-
-
-def install() -> None:
-    """Once, by `import fastact`."""
-    after_import(MODULE, register)
-    after_import(COMPILER, register_override)

@@ -6,7 +6,6 @@ of the operators' own kernels.
 """
 
 import functools
-import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterable
@@ -31,11 +30,6 @@ def _assembly() -> dict | None:
 def is_built() -> bool:
     """Whether the package has GPU code."""
     return _assembly() is not None
-
-
-@functools.cache
-def file_digest() -> str:
-    return hashlib.sha256(_FILE.read_bytes()).hexdigest() if _FILE.is_file() else "none"
 
 
 def index_of(device: torch.device) -> int:

@@ -8,9 +8,11 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from operator import getitem
 from pathlib import Path
 
 import torch
+from torch._functorch import partitioners
 from torch._inductor import codecache, config, lowering
 from torch._inductor.virtualized import V
 from torch.utils._pytree import tree_leaves
@@ -18,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from fastact._aten import DTYPES
 from fastact._build import ACTIVATIONS, VERSION
 from fastact._changes import Change, undone_on_error
-from fastact._inductor import assembly, composed, fused, partition, vectors
+from fastact._inductor import assembly, composed, fused, vectors
 from fastact._inductor.operators import Call, Operator, operators
 
 
@@ -37,19 +39,20 @@ def _gpu_element(call: Call, dtype: torch.dtype, device: torch.device) -> Callab
 # For each type of device: element(call, dtype, device), a function of Inductor's values or None.
 BACKENDS = {"cuda": _gpu_element, "cpu": _cpu_element}
 
+_aten = torch.ops.aten
 # What Inductor fuses an elementwise operator with, besides those tagged pointwise.
 _FUSIBLE = {
-    "aten.amax", "aten.amin", "aten.any", "aten.all", "aten.argmax", "aten.argmin", "aten.cat",
-    "aten.clone", "aten.constant_pad_nd", "aten.copy_", "aten.mean", "aten.native_layer_norm",
-    "aten.prod", "aten.sum", "aten.var", "aten.var_mean", "aten._to_copy",
-    "prims.convert_element_type",
+    _aten.amax, _aten.amin, _aten.any, _aten.all, _aten.argmax, _aten.argmin, _aten.cat,
+    _aten.clone, _aten.constant_pad_nd, _aten.copy_, _aten.mean, _aten.native_layer_norm,
+    _aten.prod, _aten.sum, _aten.var, _aten.var_mean, _aten._to_copy,
+    torch.ops.prims.convert_element_type,
 }  # fmt: skip
 # Whose results are elements of their operands, or these with another sign, so that rounding may
 # come before or after them.
 _SELECTIONS = {
-    "aten.abs", "aten.amax", "aten.amin", "aten.cat", "aten.clamp", "aten.clamp_max",
-    "aten.clamp_min", "aten.clone", "aten.constant_pad_nd", "aten.masked_fill", "aten.maximum",
-    "aten.minimum", "aten.neg", "aten.relu", "aten.where",
+    _aten.abs, _aten.amax, _aten.amin, _aten.cat, _aten.clamp, _aten.clamp_max, _aten.clamp_min,
+    _aten.clone, _aten.constant_pad_nd, _aten.masked_fill, _aten.maximum, _aten.minimum, _aten.neg,
+    _aten.relu, _aten.where,
 }  # fmt: skip
 
 # Those that have a lowering here.
@@ -66,17 +69,15 @@ _CALLED_FROM_16_BITS = 128 << 10
 _FUSED_CALLED_FROM = 32 << 20
 
 
-def _name(node: torch.fx.Node) -> str:
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return str(target.overloadpacket)
-    return "_operator.getitem" if getattr(target, "__name__", "") == "getitem" else ""
+def _packet(node: torch.fx.Node) -> object:
+    """The operator that a node calls, whichever its overload."""
+    return getattr(node.target, "overloadpacket", node.target)
 
 
 def _is_view(node: torch.fx.Node) -> bool:
     """Whether a node is no kernel of its own."""
-    is_view = getattr(node.target, "is_view", False)
-    return is_view or _name(node) in ("aten._unsafe_view", "_operator.getitem")
+    views = (_aten._unsafe_view, getitem)
+    return getattr(node.target, "is_view", False) or _packet(node) in views
 
 
 def _neighbours(
@@ -84,27 +85,22 @@ def _neighbours(
 ) -> Iterator[torch.fx.Node]:
     """The node's neighbours on one side, beyond views and what is named. `step` gives a node's own
     there."""
-    waiting = list(step(node))
-    seen = set()
-    while waiting:
-        neighbour = waiting.pop()
-        if neighbour in seen:
-            continue
-        seen.add(neighbour)
-        if _is_view(neighbour) or _name(neighbour) in beyond:
-            waiting.extend(step(neighbour))
+    found = list(step(node))
+    for neighbour in found:  # which grows
+        if _is_view(neighbour) or _packet(neighbour) in beyond:
+            found += [each for each in step(neighbour) if each not in found]
         else:
             yield neighbour
 
 
 def _is_written(node: torch.fx.Node) -> bool:
     """Whether a node is part of a kernel that Inductor writes."""
-    return _name(node) in _FUSIBLE or torch.Tag.pointwise in getattr(node.target, "tags", ())
+    return _packet(node) in _FUSIBLE or torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
 def _ends_in_a_sum(node: torch.fx.Node) -> bool:
     """Whether a node is a convolution whose bias Inductor adds itself, as it does on a GPU."""
-    if _name(node) != "aten.convolution" or len(node.args) < 3 or node.args[2] is None:
+    if _packet(node) is not _aten.convolution or len(node.args) < 3 or node.args[2] is None:
         return False
     value = node.meta.get("val")
     return value is not None and value.device.type != "cpu"
@@ -114,19 +110,19 @@ def is_alone(node: torch.fx.Node) -> bool:
     """Whether there is nothing that Inductor could fuse the node with."""
     before = _neighbours(node, lambda n: n.all_input_nodes)
     after = _neighbours(node, lambda n: n.users)
-    return not any(_is_written(n) or _ends_in_a_sum(n) for n in before) and not any(
-        map(_is_written, after)
-    )
+    if any(_is_written(n) or _ends_in_a_sum(n) for n in before):
+        return False
+    return not any(map(_is_written, after))
 
 
 def _computes(node: torch.fx.Node) -> bool:
     """Whether a node with an operand that Inductor fuses computes in the same kernel."""
-    if not _is_written(node) or _name(node) == "aten.copy_":
+    if not _is_written(node) or _packet(node) is _aten.copy_:
         return False
     operator = _operators.get(node.target)
     if operator is None:
         is_lowered = node.target in lowering.lowerings and node.target not in lowering.fallbacks
-        return is_lowered or _name(node) in _FUSIBLE
+        return is_lowered or _packet(node) in _FUSIBLE
     bound = operator.bind(node.args, node.kwargs)
     return bound is not None and _element(operator, *bound, _kind_of_node) is not None
 
@@ -196,16 +192,16 @@ def _lower(operator: Operator, call_operator, *args, **kwargs):
 
 @functools.cache
 def _sources() -> str:
-    """A digest of this package's own code."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    """A digest of this package's own code, and of its assembly."""
+    folder = Path(__file__).parent
+    files = sorted([*folder.glob("*.py"), *folder.glob("*.json")])
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def digest(devices: Iterable[int] = ()) -> str:
     """A digest of everything that determines the code inlined for these GPUs. Inductor's caches
     must not return a kernel with the formulas of another build."""
-    parts = (VERSION, _sources(), assembly.file_digest(), assembly.arithmetic_of(devices),
-             vectors.file_digest())  # fmt: skip
+    parts = (VERSION, _sources(), assembly.arithmetic_of(devices), vectors.file_digest())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -234,13 +230,18 @@ def _cache_keys() -> Change:
     return details, "__init__", with_digest
 
 
+def _partition() -> Change:
+    """The change that tells the partitioner of training graphs that our operators are elementwise,
+    so that it may compute them again. It would otherwise save a result, and also the operand in the
+    form in which the operator takes it, for which a view may be copied."""
+    packets = [overload.overloadpacket for overload in _operators]
+    theirs = partitioners.pointwise_ops
+    return partitioners, "pointwise_ops", lambda: theirs() + packets
+
+
 def register() -> str:
     """Registers the lowerings with Inductor, completely or not at all. Returns the status text."""
-    made = operators(list(ACTIVATIONS))
-    lowered = {}
-    for operator in made:
-        call_operator = lowering.fallback_handler(operator.overload, add_to_fallback_set=False)
-        lowered[operator.overload] = functools.partial(_lower, operator, call_operator)
+    _operators.update((operator.overload, operator) for operator in operators(list(ACTIVATIONS)))
     changed = [*vectors.changes(), _cache_keys()]
     places = []
     if assembly.is_built():
@@ -248,15 +249,15 @@ def register() -> str:
     if vectors.is_built():
         places.append("CPUs with AVX2")
     if places:
-        changed.append(partition.change(lowered))
-        said = f"fuses the operators on {' and '.join(places)}, and calls them elsewhere"
-    else:
-        said = "calls the operators, as this build has code for no compiler"
-    _operators.update((operator.overload, operator) for operator in made)
+        changed.append(_partition())
     with undone_on_error() as changes:
         changes.will_change(lowering.lowerings)
-        for overload, lower in lowered.items():
+        for overload, operator in _operators.items():
+            call_operator = lowering.fallback_handler(overload, add_to_fallback_set=False)
+            lower = functools.partial(_lower, operator, call_operator)
             lowering.register_lowering(overload, type_promotion_kind=None)(lower)
         for change in changed:
             changes.make(change)
-        return said
+    if not places:
+        return "calls the operators, as this build has code for no compiler"
+    return f"fuses the operators on {' and '.join(places)}, and calls them elsewhere"

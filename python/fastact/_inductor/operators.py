@@ -6,18 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from fastact._aten import DTYPES, arguments
+from fastact._aten import DTYPES, by_kind
 
-# The operators of one element, by what follows an activation's name: of each the form's number.
-_ORDERS = {"": 0, "_backward": 1, "_double_backward": 2}
+# The operators of one element in the order of their forms, by what follows an activation's name.
+_ORDERS = ("", "_backward", "_double_backward")
 # Where a derivative is taken from the result (`is_result`), its form comes behind the others.
 _FROM_RESULT = 3
-_PRELU = {
-    "_prelu": 0,
-    "_prelu_backward": 1,
-    "_prelu_weight_backward": 2,
-    "_prelu_weight_double_backward": 3,
-}
+_PRELU = ("_prelu", "_prelu_backward", "_prelu_weight_backward", "_prelu_weight_double_backward")
 # The family of the fused form's steps (FusedSteps in ops/forms/fused.h), which are no operators.
 STEPS = "fused"
 _WITHOUT_PARAMETERS = ("prelu", STEPS)
@@ -49,18 +44,11 @@ class Operator:
     def bind(self, args: tuple, kwargs: dict) -> tuple[list, Call] | None:
         """The operands in the form's order, None for one that is absent, and the call; None with a
         parameter that is known only at run time."""
-        values = arguments(self.overload, args, kwargs).values()
-        operands, parameters, form = [], [], self.form
-        for argument, value in zip(self.overload._schema.arguments, values):
-            if isinstance(argument.type, (torch.TensorType, torch.OptionalType)):
-                operands.append(value)
-            elif isinstance(argument.type, torch.BoolType):
-                form += _FROM_RESULT if value else 0
-            elif isinstance(value, (float, int)):
-                parameters.append(float(value))
-            else:
-                return None
-        return operands, Call(self.family, form, tuple(parameters))
+        operands, numbers, is_result, _ = by_kind(self.overload, args, kwargs)
+        if not all(isinstance(x, (float, int)) for x in numbers):
+            return None
+        form = self.form + (_FROM_RESULT if is_result else 0)
+        return operands, Call(self.family, form, tuple(map(float, numbers)))
 
 
 def operators(activations: list[str]) -> list[Operator]:
@@ -69,9 +57,9 @@ def operators(activations: list[str]) -> list[Operator]:
     named = [
         (name + suffix, name, form, False)
         for name in activations
-        for suffix, form in _ORDERS.items()
+        for form, suffix in enumerate(_ORDERS)
     ]
-    named += [(name, "prelu", form, False) for name, form in _PRELU.items()]
+    named += [(name, "prelu", form, False) for form, name in enumerate(_PRELU)]
     named += [(f"_fused_{name}", name, 0, True) for name in activations]
     return [
         Operator(getattr(torch.ops.fastact, name).default, family, form, is_fused)

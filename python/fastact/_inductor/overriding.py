@@ -6,7 +6,7 @@ has FastAct's operators for the calls whose kernels the override replaces.
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch._C import DispatchKey
@@ -23,12 +23,9 @@ from fastact._override import is_overriding
 _aten = torch.ops.aten
 _PRELU_BACKWARD = _aten._prelu_kernel_backward.default
 
-# Whether an override was going on when this thread last began to compile. Cache keys are made after
-# that.
+# is_on: whether an override was going on when this thread last began to compile. Cache keys are
+# made after that.
 _found = threading.local()
-
-
-# ---- Guards
 
 
 def _match_override(is_on: bool, builder, guard) -> None:
@@ -41,17 +38,6 @@ def _match_override(is_on: bool, builder, guard) -> None:
 
 # Dynamo tells guards apart by the identity of these.
 _GUARDS = {is_on: functools.partial(_match_override, is_on) for is_on in (False, True)}
-
-
-def _guard(is_on: bool) -> None:
-    """Adds the guard to what Dynamo compiles, if it is Dynamo that compiles."""
-    context = TracingContext.try_get()
-    if context is not None:
-        guard = GlobalStateSource().make_guard(_GUARDS[is_on])
-        context.guards_context.dynamo_guards.add(guard)
-
-
-# ---- Decompositions
 
 
 def _stand_in(overload: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | None:
@@ -79,25 +65,15 @@ def _decompose_prelu_backward(theirs: Callable, grad_output, self, weight):
     )
 
 
-def _is_undecomposed(*args, **kwargs):
-    return NotImplemented
-
-
-def _is_compiled(overload: torch._ops.OpOverload, table: dict) -> bool:
-    """Whether Inductor compiles an operator. It calls the kernels of others, and an override
-    replaces these."""
-    return overload in table or (
-        overload in lowering.lowerings and overload not in lowering.fallbacks
-    )
-
-
 def _overridden(table: dict) -> dict:
-    """Inductor's table with FastAct's operators."""
-    ours = {
-        overload: functools.partial(_decompose, overload, table.get(overload, _is_undecomposed))
-        for overload in OPERATORS
-        if _is_compiled(overload, table)
-    }
+    """Inductor's table with FastAct's operators for what Inductor compiles. It calls the kernels of
+    other operators, and an override replaces these."""
+    ours = {}
+    for overload in OPERATORS:
+        is_lowered = overload in lowering.lowerings and overload not in lowering.fallbacks
+        if overload in table or is_lowered:
+            theirs = table.get(overload, lambda *args, **kwargs: NotImplemented)
+            ours[overload] = functools.partial(_decompose, overload, theirs)
     if _PRELU_BACKWARD in table:
         ours[_PRELU_BACKWARD] = functools.partial(_decompose_prelu_backward, table[_PRELU_BACKWARD])
     return {**table, **ours}
@@ -105,26 +81,23 @@ def _overridden(table: dict) -> dict:
 
 def select_decomp_table() -> dict:
     """Inductor's function of this name, with FastAct's operators while an override is going on."""
-    _found.is_on = is_overriding()
-    _guard(_found.is_on)
+    _found.is_on = is_on = is_overriding()
+    context = TracingContext.try_get()
+    if context is not None:  # Dynamo compiles
+        guard = GlobalStateSource().make_guard(_GUARDS[is_on])
+        context.guards_context.dynamo_guards.add(guard)
     table = decomposition.select_decomp_table()
-    return _overridden(table) if _found.is_on else table
-
-
-# ---- PyTorch's own decompositions above autograd, which a table comes too late for
-
-
-def _table() -> Mapping:
-    """The decompositions of what is being traced."""
-    of_thread = getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", {})  # before torch 2.12
-    return getattr(proxy_tensor.get_proxy_mode(), "decomposition_table", of_thread)
+    return _overridden(table) if is_on else table
 
 
 def _above_autograd(overload: torch._ops.OpOverload, theirs: Callable) -> Callable:
-    """A Python kernel for autograd's key: FastAct's operator where the table has it."""
+    """A Python kernel for autograd's key, for which a table comes too late: FastAct's operator if
+    the table of what is being traced has it, else PyTorch's own decomposition."""
 
     def kernel(*args, **kwargs):
-        entry = _table().get(overload)
+        of_thread = getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", {})  # before torch 2.12
+        table = getattr(proxy_tensor.get_proxy_mode(), "decomposition_table", of_thread)
+        entry = table.get(overload)
         if isinstance(entry, functools.partial) and entry.func is _decompose:
             call = _stand_in(overload, args, kwargs)
             if call is not None:
@@ -132,9 +105,6 @@ def _above_autograd(overload: torch._ops.OpOverload, theirs: Callable) -> Callab
         return theirs(*args, **kwargs)
 
     return kernel
-
-
-# ---- Registration
 
 
 def _cache_keys() -> Change:

@@ -79,10 +79,6 @@ def _is_inlined() -> bool:
     return bool(kinds & _ISAS) and _accepts_headers(cpp_builder.get_cpp_compiler())
 
 
-def _bits(parameter: float) -> str:
-    return f"{struct.unpack('<Q', struct.pack('<d', parameter))[0]:#x}u"
-
-
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
     """A function of Inductor's values: one element of the call's result from one of each operand,
     in their type or, of 16 bits, in float32, as Inductor's loops have them. None where the call is
@@ -90,8 +86,9 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
     if not _is_inlined():
         return None
     compute_dtype = dtype if dtype == torch.float64 else torch.float32
+    parameters = (f"0x{struct.pack('>d', parameter).hex()}u" for parameter in call.parameters)
     arguments = (f"fastact::families::{call.family}", _ELEMENTS[dtype], str(call.form),
-                 str(call.is_rounded).lower(), *map(_bits, call.parameters))  # fmt: skip
+                 str(call.is_rounded).lower(), *parameters)  # fmt: skip
     function = f"{_namespace()}::evaluate<{', '.join(arguments)}>"
 
     def evaluate(*operands):

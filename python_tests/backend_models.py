@@ -235,6 +235,13 @@ def name_after_writing(m, x):
     return y * 2
 
 
+def returns_old_name(m, x):
+    y = m.norm(m.conv(x))
+    y += x
+    m.in_place(y)
+    return y
+
+
 def gate_is_written(m, x):
     y = m.up(x)
     y *= F.silu(m.linear(x))
@@ -370,6 +377,8 @@ CASES = {
     "shared": Case(shared, ("relu",), **IMAGE),
     "name after writing": Case(name_after_writing, ("fused_relu (batch norm, residual)",),
                                **IMAGE | INFERENCE),
+    "an old name is returned": Case(returns_old_name, ("fused_relu (batch norm, residual)",),
+                                    **IMAGE | INFERENCE),
     "gate is written": Case(gate_is_written, ("silu",)),
     "block": Case(block, ("fused_relu (batch norm)", "fused_relu (batch norm, residual)"),
                   **IMAGE | INFERENCE),

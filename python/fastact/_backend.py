@@ -64,32 +64,43 @@ def _checkpoint(body: fx.GraphModule, *args, **kwargs):
     return checkpoint.checkpoint(call, *inputs, **(kwargs | {"use_reentrant": False}))
 
 
-def _attention(*args, **options):
-    """torch.nn.functional.multi_head_attention_forward, called as by torch.nn.MultiheadAttention,
-    for transposed inputs with the batch first. Calls the operator that the module calls in eager
-    mode, under its conditions."""
-    query, key, value, _, heads, weight, bias, *others, _, out_weight, out_bias = args
-    details = {name: options.get(name, True) for name in ("need_weights", "average_attn_weights")}
-    others += [value for name, value in options.items() if name not in details]
-    tensors = (query, weight, bias, out_weight, out_bias)
-    is_served = (
+def _is_native(node: fx.Node) -> bool:
+    """True if eager mode may compute a call by torch.nn.MultiheadAttention with one operator: the
+    batch comes first, and nothing that is constant in the graph forbids it."""
+    if node.target is not F.multi_head_attention_forward or len(node.args) != 13:
+        return False
+    query, key, value, _, heads, weight, bias, *others, _, out_weight, out_bias = node.args
+    results = ("need_weights", "average_attn_weights")
+    others += [option for name, option in node.kwargs.items() if name not in results]
+    return (
         query is key is value
-        and options.get("training") is False
+        and query.target == "transpose"
+        and {*query.args[1:]} == {0, 1}
+        and node.kwargs.get("training") is False
         and all(each is None or each is False for each in others)
-        and not any(t is None or t.dtype != query.dtype for t in tensors)
-        and query.dim() == 3
+        and None not in (weight, bias, out_weight, out_bias)
+        and isinstance(heads, int)
         and heads % 2 == 0
-        and torch.backends.mha.get_fastpath_enabled()
-        and not torch.is_autocast_enabled(query.device.type)
-        and not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
     )
-    if not is_served:
-        return F.multi_head_attention_forward(*args, **options)
-    batch_first = query.transpose(0, 1)
+
+
+def _attention(*args, need_weights=True, average_attn_weights=True, **options):
+    """Calls the operator of eager mode, under the conditions that remain for a call."""
+    query, _, _, size, heads, weight, bias, *_, out_weight, out_bias = args
+    tensors = (query, weight, bias, out_weight, out_bias)
+    results = {"need_weights": need_weights, "average_attn_weights": average_attn_weights}
+    if (
+        any(t.dtype != query.dtype for t in tensors)
+        or query.dim() != 3
+        or not torch.backends.mha.get_fastpath_enabled()
+        or torch.is_autocast_enabled(query.device.type)
+        or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors))
+    ):
+        return F.multi_head_attention_forward(*args, **results, **options)
+    x = query.transpose(0, 1)
     result, weights = torch._native_multi_head_attention(
-        batch_first, batch_first, batch_first, *args[3:7], out_weight, out_bias, None,
-        *details.values(),
-    )  # fmt: skip
+        x, x, x, size, heads, weight, bias, out_weight, out_bias, **results
+    )
     return result.transpose(0, 1), weights
 
 
@@ -97,13 +108,9 @@ def _restore_eager_calls(module: fx.GraphModule) -> None:
     """Undoes what TorchDynamo changes for compilers: checkpoints, whose recomputing and state of
     random numbers torch's operator leaves to AOTAutograd, and the call of attention."""
     for node in module.graph.nodes:
-        if node.op != "call_function":
-            continue
         if node.target is CHECKPOINT:
             _restore_eager_calls(module.get_submodule(node.args[0].target))
             node.target = _checkpoint
-        elif node.target is F.multi_head_attention_forward and len(node.args) == 13:
-            query = node.args[0]
-            if query.target == "transpose" and {*query.args[1:]} == {0, 1}:
-                node.target = _attention
+        elif _is_native(node):
+            node.target = _attention
     module.recompile()

@@ -55,7 +55,7 @@ def _exported(program: ExportedProgram) -> ExportedProgram:
         new.name = old.name  # the signature has some that a copy does not keep, such as "input"
     new = program._update(module, copy.deepcopy(program.graph_signature))
     try:
-        facts = _fusion.replay(new.graph_module)
+        facts = _fusion.replay(new.graph_module, keeps_output=True)
     except Exception as error:  # of any type, whatever a node raises
         raise ValueError(
             "fastact.convert: expected a program whose operators run on tensors without data, but "

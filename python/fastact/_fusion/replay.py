@@ -121,9 +121,10 @@ class _Recorder(TorchDispatchMode):
 
 
 class _Replay(fx.Interpreter):
-    def __init__(self, facts: Facts, regions: Iterator[int], is_body: bool = False):
+    def __init__(self, facts: Facts, regions: Iterator[int], is_body=False, keeps_output=False):
         super().__init__(facts.module, garbage_collect_values=False)
-        self.facts, self.regions, self.is_body = facts, regions, is_body
+        self.facts, self.regions = facts, regions
+        self.is_body, self.keeps_output = is_body, keeps_output
         self.region = next(regions)
         self.inputs: set[int] = set()  # storages
         self.written: list[Tensor] = []
@@ -139,7 +140,7 @@ class _Replay(fx.Interpreter):
                 _exit_autocast(autocast)
 
     def run_node(self, node: fx.Node) -> object:
-        if node.op != "output":  # an ExportedProgram names what gives the result
+        if node.op != "output" or not self.keeps_output:
             for old in node.all_input_nodes:
                 if (new := self.latest.get(id(self.env[old]), old)) is not old:
                     node.replace_input_with(old, new)
@@ -248,13 +249,16 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def replay(module: fx.GraphModule, inputs: Iterable[object] = ()) -> Facts:
+def replay(
+    module: fx.GraphModule, inputs: Iterable[object] = (), keeps_output: bool = False
+) -> Facts:
     """Runs a graph on fake tensors and returns what its nodes do. Removes dropouts at inference,
     and lets later readers of a tensor that is written in place read the result of the write.
 
     `inputs` are tensors and other values, one for each placeholder that has no value of its own.
-    A placeholder's own has the graph's dynamic sizes. Raises what a node raises, and
-    NotImplementedError for a graph that cannot be understood.
+    A placeholder's own has the graph's dynamic sizes. `keeps_output`: whether the nodes that give
+    the result stay the same ones, because an ExportedProgram names them. Raises what a node raises,
+    and NotImplementedError for a graph that cannot be understood.
     """
     placeholders = module.graph.find_nodes(op="placeholder")
     inputs = [
@@ -264,5 +268,5 @@ def replay(module: fx.GraphModule, inputs: Iterable[object] = ()) -> Facts:
     mode = detect_fake_mode(inputs) or FakeTensorMode(allow_non_fake_inputs=True)
     env, facts = mode.shape_env, Facts(module, mode)
     with env.ignore_fresh_unbacked_symbols() if env else contextlib.nullcontext():
-        _Replay(facts, count()).run(*inputs)
+        _Replay(facts, count(), keeps_output=keeps_output).run(*inputs)
     return facts

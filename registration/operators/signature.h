@@ -139,13 +139,13 @@ T parameter_at(const CallParameters& parameters, [[maybe_unused]] size_t positio
 // The signatures for which code is compiled. The most tensors of an operator without optional ones
 // are those of an activation's third derivative.
 inline constexpr auto kSignatures = [] {
-  constexpr int kNumbers = kMaxParameters + 1;
-  constexpr int kTensors = kTopOrder + 1;
-  constexpr int kOthers = 4;
+  constexpr size_t kNumbers = kMaxParameters + 1;
+  constexpr size_t kTensors = kTopOrder + 1;
+  constexpr size_t kOthers = 4;
   std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers)> all;
   auto next = all.begin();
-  for (int numbers = 0; numbers < kNumbers; ++numbers) {
-    for (int tensors = 1; tensors <= kTensors; ++tensors) {
+  for (int numbers = 0; numbers <= kMaxParameters; ++numbers) {
+    for (int tensors = 1; tensors <= kTopOrder + 1; ++tensors) {
       *next++ = {.tensors = tensors, .numbers = numbers};
       // Only derivatives take is_result.
       if (tensors > 1) *next++ = {.tensors = tensors, .numbers = numbers, .is_result = true};

@@ -316,7 +316,7 @@ def extent(result: dict) -> str:
 
 
 def extents(found: stored.Stored, kinds: list[str]) -> str:
-    """Returns the extents of these kinds' results, after the names of those that have it."""
+    """Returns each extent of these kinds' results, preceded by the names that share it."""
     names: dict[str, list[str]] = {}
     for kind in kinds:
         names.setdefault(extent(found.operators[kind]), []).append(KINDS[kind])

@@ -15,7 +15,7 @@
 
 namespace fastact::cpu {
 
-// The functions of each instruction set that know no form.
+// The functions that each instruction set defines besides its tables of forms.
 #define FASTACT_DECLARE_FUNCTIONS(set)                               \
   namespace set {                                                    \
   FusedKernels fused_kernels(DType dtype);                           \

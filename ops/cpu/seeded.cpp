@@ -30,8 +30,9 @@ void run_seeded(const SeededCall& call, int64_t first, int64_t n) {
     const int64_t count = std::min(kSeededBlock, first + n - start);
     fill(call.seed, start / kWords, (count + kWords - 1) / kWords, random);
     char* data[kMaxOperands] = {};
-    for (int i = 0; i < call.operands; ++i) data[i] = call.data[i] + start * call.element_size;
-    data[1] = reinterpret_cast<char*>(random);
+    for (int i = 0; i < call.operands; ++i) {
+      data[i] = i == 1 ? reinterpret_cast<char*>(random) : call.data[i] + start * call.element_size;
+    }
     call.kernel(call.parameters, data, strides, count, 1);
   }
 }

@@ -93,8 +93,8 @@ void for_each_name(const Visit& visit) {
   }
 }
 
-// Registers the implementation's kernels for every operator, or for those for which serves()
-// returns true.
+// Registers the implementation's kernels. An implementation that defines serves() gets only the
+// operators for which it returns true.
 template <IsImplementation Implementation>
 void implement(torch::Library& library, c10::DispatchKey key) {
   for (const Operator* op : operators()) {

@@ -21,8 +21,9 @@ namespace fastact {
 
 // ---- Signatures
 
-// An operator's tensors, of which the last ones may be optional; then numbers; then is_result, for
-// derivatives that can be computed from the activation's result, or output_mask.
+// An operator's arguments, in order: tensors, the last of which may be optional; numbers; and one
+// flag: is_result, for derivatives that can be computed from the activation's result, or
+// output_mask.
 struct Signature {
   int tensors = 1;
   int optional = 0;

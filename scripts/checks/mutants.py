@@ -476,7 +476,7 @@ def page(stored: dict[str, dict[str, list[str]]], groups: set[str]) -> str:
             "catches a break if one of its tests fails, not if it exceeds its time limit. A group",
             "that does not execute the code of a break counts as tried, but does not run.",
             f"[{RESULTS.name}]({RESULTS.name}) lists the {len(groups)} groups, and for each break",
-            "those that have not tried it.",
+            "the groups that have not tried it.",
             "",
             "| break | area | caught by | groups that tried |",
             "|---|---|---|---|",

@@ -42,41 +42,68 @@ template <class I>
 concept IsImplementation =
     ImplementsFunctional<I> || ImplementsInPlace<I> || ImplementsOut<I> || ImplementsSeveral<I>;
 
-template <class Implementation, Signature S, class Tensors = TensorsOf<S>,
-          class Parameters = ParametersOf<S>>
+// An implementation's functions. Those that it does not define are null.
+struct ImplementedFunctions {
+  at::Tensor (*functional)(c10::DispatchKeySet, const Operator&, TensorPointers,
+                           const CallParameters&) = nullptr;
+  void (*several)(c10::DispatchKeySet, const Operator&, TensorPointers, const CallParameters&,
+                  at::Tensor*) = nullptr;
+  at::Tensor& (*in_place)(c10::DispatchKeySet, const Operator&, at::Tensor&,
+                          const CallParameters&) = nullptr;
+  at::Tensor& (*out)(c10::DispatchKeySet, const Operator&, TensorPointers, const CallParameters&,
+                     at::Tensor&) = nullptr;
+};
+
+template <IsImplementation I>
+constexpr ImplementedFunctions functions_of() {
+  ImplementedFunctions functions;
+  if constexpr (ImplementsFunctional<I>) functions.functional = &I::functional;
+  if constexpr (ImplementsSeveral<I>) functions.several = &I::several;
+  if constexpr (ImplementsInPlace<I>) functions.in_place = &I::in_place;
+  if constexpr (ImplementsOut<I>) functions.out = &I::out;
+  return functions;
+}
+
+// The kernels of a signature. They reach the implementation through a pointer: the dispatcher's
+// wrappers of a kernel take long to compile, so all implementations share them.
+template <Signature S, class Tensors = TensorsOf<S>, class Parameters = ParametersOf<S>>
 struct Kernels;
-template <class Implementation, Signature S, size_t... I, class... P>
-struct Kernels<Implementation, S, std::index_sequence<I...>, Types<P...>> {
+template <Signature S, size_t... I, class... P>
+struct Kernels<S, std::index_sequence<I...>, Types<P...>> {
   struct Functional {
     const Operator* op;
+    decltype(ImplementedFunctions::functional) run;
     at::Tensor operator()(c10::DispatchKeySet keys, TensorArgument<I, kRequired<S>>... inputs,
                           P... parameters) const {
       const at::Tensor* tensors[] = {&tensor_of(inputs)...};
-      return Implementation::functional(keys, *op, tensors, collect(parameters...));
+      return run(keys, *op, tensors, collect(parameters...));
     }
   };
   struct Several {
     const Operator* op;
+    decltype(ImplementedFunctions::several) run;
     ResultsOf<S> operator()(c10::DispatchKeySet keys, TensorArgument<I, kRequired<S>>... inputs,
                             P... parameters) const {
       const at::Tensor* tensors[] = {&tensor_of(inputs)...};
       std::array<at::Tensor, S.results> results;
-      Implementation::several(keys, *op, tensors, collect(parameters...), results.data());
+      run(keys, *op, tensors, collect(parameters...), results.data());
       return std::apply([](auto&... each) { return ResultsOf<S>(std::move(each)...); }, results);
     }
   };
   struct InPlace {
     const Operator* op;
+    decltype(ImplementedFunctions::in_place) run;
     at::Tensor& operator()(c10::DispatchKeySet keys, at::Tensor& self, P... parameters) const {
-      return Implementation::in_place(keys, *op, self, collect(parameters...));
+      return run(keys, *op, self, collect(parameters...));
     }
   };
   struct Out {
     const Operator* op;
+    decltype(ImplementedFunctions::out) run;
     at::Tensor& operator()(c10::DispatchKeySet keys, TensorArgument<I, kRequired<S>>... inputs,
                            P... parameters, at::Tensor& out) const {
       const at::Tensor* tensors[] = {&tensor_of(inputs)...};
-      return Implementation::out(keys, *op, tensors, collect(parameters...), out);
+      return run(keys, *op, tensors, collect(parameters...), out);
     }
   };
 };
@@ -93,6 +120,26 @@ void for_each_name(const Visit& visit) {
   }
 }
 
+// Registers an operator's kernels, without those whose function is null.
+inline void implement(torch::Library& library, c10::DispatchKey key, const Operator& op,
+                      const ImplementedFunctions& functions) {
+  const auto add = [&]<class Kernel>(const std::string& name, const Kernel& kernel) {
+    if (kernel.run != nullptr) library.impl(name.c_str(), torch::dispatch(key, Kernel(kernel)));
+  };
+  with_signature(op, [&]<Signature S>() {
+    using K = Kernels<S>;
+    if constexpr (S.results > 1) {
+      add(op.name, typename K::Several{&op, functions.several});
+    } else {
+      add(op.name, typename K::Functional{&op, functions.functional});
+      if constexpr (S.tensors == 1)
+        if (op.has_in_place) add(in_place_name(op), typename K::InPlace{&op, functions.in_place});
+      if constexpr (kHasOut<S>)
+        if (op.out != nullptr) add(out_name(op), typename K::Out{&op, functions.out});
+    }
+  });
+}
+
 // Registers the implementation's kernels. An implementation that defines serves() gets only the
 // operators for which it returns true.
 template <IsImplementation Implementation>
@@ -101,22 +148,7 @@ void implement(torch::Library& library, c10::DispatchKey key) {
     if constexpr (requires { Implementation::serves(*op); }) {
       if (!Implementation::serves(*op)) continue;
     }
-    const auto add = [&](const std::string& name, auto kernel) {
-      library.impl(name.c_str(), torch::dispatch(key, std::move(kernel)));
-    };
-    with_signature(*op, [&]<Signature S>() {
-      using Typed = Kernels<Implementation, S>;
-      if constexpr (S.results > 1) {
-        if constexpr (ImplementsSeveral<Implementation>) add(op->name, typename Typed::Several{op});
-      } else {
-        if constexpr (ImplementsFunctional<Implementation>)
-          add(op->name, typename Typed::Functional{op});
-        if constexpr (ImplementsInPlace<Implementation> && S.tensors == 1)
-          if (op->has_in_place) add(in_place_name(*op), typename Typed::InPlace{op});
-        if constexpr (ImplementsOut<Implementation> && kHasOut<S>)
-          if (op->out != nullptr) add(out_name(*op), typename Typed::Out{op});
-      }
-    });
+    implement(library, key, *op, functions_of<Implementation>());
   }
 }
 

@@ -66,6 +66,7 @@ fastact.show_config()
 """
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("different", "first", "error"),
@@ -84,6 +85,7 @@ def test_another_torch_fails_no_import(different, first, error):
         assert f"{name}: {line}" in config
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 def test_operators_are_called_without_lowerings():
     """A compiled function calls them, too, after a failed registration was undone."""

@@ -275,6 +275,7 @@ def test_composed_gradients_agree(device, dtype):
         assert gradient.shape == g.shape and gradient.dtype == dtype
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 def test_a_compiler_calls_it(device, fresh_compiler):
     x = values(64, 64, device=device)

@@ -215,6 +215,7 @@ def test_compiled_by_inductor(fresh_compiler, device):
             check_compiled([replace(c, device=device) for c in listed])
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ("aot_eager", "inductor")[: 2 if NIGHTLY else 1])
 def test_compiled_in_place_has_the_gradients_bits_of_eager(backend, fresh_compiler):

@@ -534,6 +534,7 @@ def test_a_cpus_short_code_is_exact_enough(vectors, dtype, isa):
             assert torch.signbit(y[(x <= -3) & finite]).all()
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 def test_a_cpus_sum_takes_the_short_code(vectors):
     """A written result uses the whole formula, or Inductor's own operations."""
@@ -779,6 +780,7 @@ def assorted_inputs():
     return inputs
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 def test_a_cpu_with_options_that_change_bits(vectors, assorted_inputs):
     """Compiles without a precompiled header, which would take longer than this kernel."""
@@ -808,6 +810,7 @@ print("passed")
 """
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang++") is None, reason="there is no clang++")
 def test_a_cpu_with_clang(vectors, assorted_inputs, tmp_path):
@@ -837,6 +840,7 @@ def test_old_compilers_and_packages_of_sources_call(vectors, monkeypatch):
     assert vectors._is_inlined()
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", (torch.bfloat16, torch.float16), ids=dtype_name)
 def test_a_cpu_does_not_round_what_is_between(vectors, dtype):
@@ -916,6 +920,7 @@ torch.save(torch._inductor.aoti_load_package(package)(*torch.load(operands)), re
 """
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 def test_a_cpu_package_holds_the_code(vectors, tmp_path):
     """The AOTInductor package runs without FastAct."""

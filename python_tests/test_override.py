@@ -499,6 +499,7 @@ fastact.override_aten().undo()
 """
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ("load", "begin", "end"))
 def test_a_fork_while_another_thread_begins_or_ends(place):

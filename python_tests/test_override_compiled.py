@@ -262,6 +262,7 @@ print(bool(counters["aot_autograd"]["autograd_cache_hit"]))
 """
 
 
+@pytest.mark.newest
 @pytest.mark.slow
 def test_caches_know(tmp_path):
     """Processes share a cache. Each has its own kernels, and the third finds those of the first."""

@@ -452,6 +452,19 @@ def test_the_result_and_z_of_operands_that_lie_otherwise(device):
             assert gradient.isfinite().all()
 
 
+def test_a_nan_of_z_is_the_canonical_nan(dtype, device):
+    """In one pass, and for operands for which z is computed separately."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    x = torch.tensor([math.inf, math.nan, 1.0, math.nan], dtype=dtype, device=device)
+    residual = torch.tensor([-math.inf, 1.0, math.nan, math.nan], dtype=dtype, device=device)
+    for t in (x, residual):
+        t.view(FORMATS[dtype].integer)[t.isnan()] -= 1  # another payload
+    for self in (x, x.expand(2, 4)):
+        for operands in ({"residual": residual}, {"residual": residual, "gate": x}):
+            _, z = with_argument(act, self, **operands)
+            assert (z.view(FORMATS[dtype].integer) == FORMATS[dtype].nan).all()
+
+
 def test_a_forward_pass_that_saves_z_is_one_kernel():
     """On the CPU."""
     calls = []

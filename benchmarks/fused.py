@@ -5,6 +5,8 @@ bytes. The contestants take turns, one sample each in every round.
     python benchmarks/fused.py --device cpu --threads 1 --size 22
     python benchmarks/fused.py --op silu --dtype bfloat16 --seconds 2
     python benchmarks/fused.py --backward           the gradients of all operands
+    python benchmarks/fused.py --training           values, with all operands requiring gradients:
+                                                    a residual without a scale also saves z
     python benchmarks/fused.py --quick              SiLU's values and gradients in three types, for
                                                     rows and channels of many sizes, without
                                                     torch.compile: 2 minutes on a GPU
@@ -34,6 +36,7 @@ FORMS = {
     "bias": (("bias",), 2),
     "residual": (("residual",), 3),
     "gate": (("gate",), 3),
+    "residual and gate": (("residual", "gate"), 4),
     "scale and bias": (("scale", "bias"), 2),
     "all four": (("scale", "bias", "residual", "gate"), 4),
     "halves": (("gate",), 3),
@@ -137,11 +140,16 @@ def backward_contestants(
 
 
 def contestants(act, form: str, elements: int, dtype: torch.dtype, device: str, compiles: bool):
+    """With gradients enabled, for the forward pass of training."""
     x, vectors, dim = operands(form, elements, dtype, device)
+    training = torch.is_grad_enabled()
+    for t in (x, *vectors.values()):
+        t.requires_grad_(training)
     op = getattr(torch.ops.fastact, f"fused_{act.name}")
     eager = one_by_one(act, x, vectors, dim)
+    writes_preactivation = training and "residual" in vectors and "scale" not in vectors
     # As many bytes as the operands. The copy reads half of them and writes half.
-    size = EVERY_FORM[form][1] * x.numel() // 2
+    size = (EVERY_FORM[form][1] + writes_preactivation) * x.numel() // 2
     source = torch.zeros(size, dtype=dtype, device=device)
     target = torch.zeros_like(source)
     present = {
@@ -168,6 +176,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, help="2^N elements (default: 26 on a GPU, else 22)")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--backward", action="store_true", help="gradients, in place of values")
+    parser.add_argument("--training", action="store_true", help="values, with gradients enabled")
     parser.add_argument("--quick", action="store_true", help="see above")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
     parser.add_argument("--seconds", type=float, help="for a line (default: 1, with --quick 0.5)")
@@ -194,7 +203,7 @@ def main() -> None:
     )
     print(f"{'':44}{'ms':>9} {'10..90 %':>17} {'copy':>7} {'PyTorch':>8} {'compile':>8}")
     clock = CudaClock() if device == "cuda" else CpuClock()
-    with torch.no_grad():
+    with torch.set_grad_enabled(chosen.training):
         for backward, name, dtype, form in itertools.product(directions, names, dtypes, forms):
             make = backward_contestants if backward else contestants
             present = make(named[name], form, elements, getattr(torch, dtype), device, compiles)
@@ -202,7 +211,8 @@ def main() -> None:
             ours = times["fastact"]
             ratios = {k: times[k].median / ours.median for k in times}
             compiled = f"{ratios['compile']:8.2f}" if compiles else f"{'':>8}"
-            line = f"{name}{' backward' if backward else ''} {dtype} {form}"
+            pass_ = " backward" if backward else " training" if chosen.training else ""
+            line = f"{name}{pass_} {dtype} {form}"
             spread = f"{ours.low * 1e3:.3f}..{ours.high * 1e3:.3f}"
             print(
                 f"{line:44}{ours.median * 1e3:9.3f} {spread:>17}"

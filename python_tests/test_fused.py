@@ -452,8 +452,20 @@ def test_the_result_and_z_of_operands_that_lie_otherwise(device):
             assert gradient.isfinite().all()
 
 
-def test_a_forward_pass_that_saves_z_is_one_kernel():
-    """On the CPU."""
+def test_a_nan_of_z_is_the_canonical_nan(dtype, device):
+    """In one pass, and for operands for which z is computed separately."""
+    (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
+    x = torch.tensor([math.inf, math.nan, 1.0, math.nan], dtype=dtype, device=device)
+    residual = torch.tensor([-math.inf, 1.0, math.nan, math.nan], dtype=dtype, device=device)
+    for t in (x, residual):
+        t.view(FORMATS[dtype].integer)[t.isnan()] -= 1  # another payload
+    for self in (x, x.expand(2, 4)):
+        for operands in ({"residual": residual}, {"residual": residual, "gate": x}):
+            _, z = with_argument(act, self, **operands)
+            assert (z.view(FORMATS[dtype].integer) == FORMATS[dtype].nan).all()
+
+
+def test_a_forward_pass_that_saves_z_is_one_kernel(device):
     calls = []
 
     class Record(TorchDispatchMode):
@@ -461,12 +473,13 @@ def test_a_forward_pass_that_saves_z_is_one_kernel():
             calls.append(function._schema.name)
             return function(*arguments, **(keywords or {}))
 
-    x, bias, residual = (torch.randn(*s, requires_grad=True) for s in ((8, 6), (6,), (8, 6)))
+    shapes = ((8, 6), (6,), (8, 6))
+    x, bias, residual = (torch.randn(*s, device=device, requires_grad=True) for s in shapes)
     with Record():
         result = torch.ops.fastact.fused_silu(x, bias=bias, residual=residual)
     assert set(calls) - {"aten::detach"} == {"fastact::_fused_silu_with_argument"}
     assert len([c for c in calls if c.startswith("fastact")]) == 1
-    g = torch.randn(8, 6)
+    g = torch.randn(8, 6, device=device)
     found = torch.autograd.grad(result, (x, bias, residual), g)
     z = x.double() + bias.double() + residual.double()
     (slope,) = torch.autograd.grad(torch.nn.functional.silu(z), z, g.double())
@@ -846,6 +859,7 @@ def off_the_boundary(t):
 # shape, dim, how the tensors lie
 TAKEN = {n: layout for n, layout in GRADIENT_LAYOUTS.items() if n != "every_second"}
 LAYOUTS_ON_A_GPU = TAKEN | {
+    "less_than_a_packet": ((3,), -1, lambda t: t),
     "packets": ((70, 128), -1, lambda t: t),
     "ragged": ((65, 129), -1, lambda t: t),
     "three": ((1111, 3), -1, lambda t: t),
@@ -897,6 +911,26 @@ def test_a_gpu_gives_the_cpus_bits_of_layouts(act, cuda, dtype, layout, wide_vec
                 found = gradients_of(act, tensors[1], names, on_gpu["grad_output"], dim)
             for name, gradient in expected.items():
                 assert_same_bits(found[name].cpu(), gradient)
+
+
+@two_acts
+@pytest.mark.parametrize("layout", LAYOUTS_ON_A_GPU)
+@pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
+def test_a_gpu_gives_the_cpus_bits_of_z(act, cuda, dtype, layout, wide_vectors):
+    """And of the result beside it."""
+    on_cpu, on_gpu, dim = gpu_operands(layout, dtype, wide_vectors)
+    shape = [1] * on_cpu["self"].dim()
+    shape[dim] = -1
+    for side in (on_cpu, on_gpu):
+        side |= {n: side[n].view(shape) for n in ("scale", "bias")}
+    for names in SETS:
+        expected, found = (
+            with_argument(act, side["self"], **{n: side[n] for n in names})
+            for side in (on_cpu, on_gpu)
+        )
+        for a, b in zip(found, expected, strict=True):
+            assert_same_bits(a.cpu(), b)
+            assert a.stride() == b.stride()
 
 
 @pytest.mark.parametrize("layout", ("ragged", "images_in_packets", "channels_last_of_64"))
@@ -1005,7 +1039,9 @@ def test_offsets_beyond_31_bits(cuda):
         pytest.skip("expected 40 GiB of memory on the GPU")
     n = (1 << 31) + 1024
     x = torch.arange(1024, device=cuda).to(torch.bfloat16).repeat(n // 1024)
-    result = torch.ops.fastact.fused_relu(x, residual=x)
-    expected = torch.ops.fastact.fused_relu(x[:1024], residual=x[:1024])
+    result, z = with_argument(RELU, x, residual=x)
+    expected = with_argument(RELU, x[:1024], residual=x[:1024])
     for start in (0, n - 1024, (1 << 30), (1 << 31) - 1024):
-        assert_same_bits(result[start : start + 1024], expected)
+        for a, b in zip((result, z), expected):
+            assert_same_bits(a[start : start + 1024], b)
+    assert_same_bits(torch.ops.fastact.fused_relu(x, residual=x), result)

@@ -140,6 +140,7 @@ class Forward {
         z = self;
       } else {
         preactivation.make(self, residual, row, rows, start, columns, to);
+        if (to != sums) apply<Rounded<Element>>(n, to, to);  // makes NaNs canonical
         z = to;
       }
     }

@@ -56,12 +56,15 @@ struct KernelTables {
   const KernelTable<Kernel>* fast;  // or null; contains the kernels that have a fast form
 };
 
-// The operands of a fused launch (ops/forms/fused.h): the output, then the inputs. Absent operands
+// The operands of a fused launch (ops/forms/fused.h): the result, then the inputs. Absent operands
 // are null and have strides of 0.
 struct FusedOperands {
   void* data[kFusedOperands] = {};
+  // The second output, z = self * scale + bias + residual, with the strides of the result. Null:
+  // not wanted.
+  void* preactivation = nullptr;
   FusedSet inputs;
-  // The inputs (scale, bias) that are float while the output has a 16-bit type.
+  // The inputs (scale, bias) that are float while the result has a 16-bit type.
   FusedSet float32;
   // The number of elements, and the shape and strides in bytes, fastest dimension first. There is
   // at least one dimension, and the offset of every element fits into 31 bits.

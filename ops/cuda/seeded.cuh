@@ -1,5 +1,5 @@
-// The kernel of a form that takes random bits. Operands are contiguous. Operand 1, in the place of
-// the random bits, points to the seed.
+// The kernel of a form that takes random bits. Operands are contiguous. The random bits are not in
+// memory: operand 1 is the seed from which the kernel computes them.
 #pragma once
 
 #include <algorithm>

@@ -103,7 +103,8 @@ struct AlphaDropoutMask {
 
 struct AlphaDropoutForms {
   static constexpr int kCount = 3;
-  static constexpr bool kIsCalled = true;  // by compilers
+  // Compilers call the operator instead of including the form (ops/codegen/given.h).
+  static constexpr bool kIsCalled = true;
 
   template <class Element, int Index>
   using Form = std::conditional_t<

@@ -28,16 +28,16 @@ at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
   return dropout.call(with_seed, {.numbers = {{p}}});
 }
 
-bool is_there() { return find_operator("_selu_alpha_dropout") != nullptr; }
+bool has_alpha_dropout() { return find_operator("_selu_alpha_dropout") != nullptr; }
 
 void define_alpha_dropout(torch::Library& library) {
-  if (!is_there()) return;
+  if (!has_alpha_dropout()) return;
   library.def("selu_alpha_dropout(Tensor self, float p, bool train) -> Tensor",
               {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded});
 }
 
 void implement_alpha_dropout(torch::Library& library) {
-  if (is_there()) library.impl("selu_alpha_dropout", &selu_with_dropout);
+  if (has_alpha_dropout()) library.impl("selu_alpha_dropout", &selu_with_dropout);
 }
 
 }  // namespace

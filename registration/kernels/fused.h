@@ -5,8 +5,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIterator.h>
 
-#include <concepts>
-
 #include "registration/checks.h"
 #include "registration/composites/fused_gradients.h"
 #include "registration/kernels/pointwise.h"
@@ -42,9 +40,8 @@ template <class B>
 concept IsFusedBackend =
     IsBackend<B> && requires(const Operator& op, DType type, const CallParameters& parameters,
                              const FusedInputs& inputs, at::TensorIteratorBase& iterator) {
-      // True if the kernel can have z as a second output.
-      { B::kWritesPreactivation } -> std::convertible_to<bool>;
-      // Runs the kernel over the present operands as the iterator describes them.
+      // Runs the kernel over the present operands as the iterator describes them. If there is a
+      // second output, it is z, and has the strides of the first.
       B::run_fused(op, type, parameters, inputs, iterator);
     };
 
@@ -60,14 +57,10 @@ struct FusedPointwise {
     return out;
   }
 
-  // Computes the result and z: in one pass if they, residual and gate have the layout of self.
-  // Otherwise z is computed separately, with the same bits.
+  // Computes the result and z: in one pass if self is dense, and residual and gate have its shape
+  // and layout. Otherwise z is computed separately, with the same bits.
   static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor* results) {
-    if (!Backend::kWritesPreactivation) {
-      op.composition(op, tensors, parameters, results);
-      return;
-    }
     const Operator& forward = *op.called[kFusedForward];
     check_fused(forward, tensors, parameters);
     const FusedInputs inputs(tensors);

@@ -132,8 +132,6 @@ class Backward {
 // ---- The device
 
 struct Cpu {
-  static constexpr bool kWritesPreactivation = true;
-
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
     return empty_on_cpu(like, format);
   }

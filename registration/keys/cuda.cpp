@@ -19,9 +19,6 @@ namespace fastact {
 namespace {
 
 struct Cuda {
-  // z takes a second pass.
-  static constexpr bool kWritesPreactivation = false;
-
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
     return at::detail::empty_cuda(like.sizes(), like.scalar_type(), like.device(), format);
   }
@@ -86,6 +83,7 @@ struct Cuda {
       ++position;
     };
     add(0);
+    if (iterator.noutputs() > 1) operands.preactivation = iterator.data_ptr(position++);
     for (int i = 0; i < kFusedInputs; ++i) {
       if (inputs.set.has(static_cast<FusedInput>(i))) add(1 + i);
     }

@@ -15,8 +15,6 @@ namespace fastact {
 namespace {
 
 struct MetaBackend {
-  static constexpr bool kWritesPreactivation = false;
-
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
     return at::detail::empty_meta(like.sizes(), like.scalar_type(), format);
   }
@@ -255,9 +253,10 @@ struct Meta {
 
   static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor* results) {
-    // The others compose their results if there are symbols.
-    if (op.has_optional_inputs() || !Present(op, tensors).any_is_symbolic())
+    // The kernels of an output mask compose their results if there are symbols.
+    if (op.takes_output_mask || !Present(op, tensors).any_is_symbolic())
       return Concrete::several(keys, op, tensors, parameters, results);
+    if (op.has_optional_inputs()) return op.composition(op, tensors, parameters, results);
     check_inputs(op, tensors, parameters);
     for (int i = 0; i < op.results; ++i) results[i] = symbolic_pointwise(op, tensors);
   }

@@ -116,8 +116,8 @@ def networks(found: stored.Stored) -> list[str]:
         "eagerly. `torch.compile` is Inductor in its default mode.",
         "",
         "On a GPU, `fuse_` computes batch norm, residual sum and activation in one pass. On a CPU "
-        "it fuses only [some activations](guides/fusing.md#what-is-not-fused); in these networks, "
-        "that is Mish. It replaces the others individually.",
+        "it fuses only [some activations](guides/fusing.md#what-is-not-fused), in these networks "
+        "only Mish. It replaces the others individually.",
         "",
         "On the GPU, most of the gain comes from batch norms: ConvNeXt and ViT contain none and "
         "gain nothing. For inference, `torch.nn.utils.fusion.fuse_conv_bn_eval` can instead fold "
@@ -195,7 +195,7 @@ def operators(found: stored.Stored) -> list[str]:
         "The figures show all activations except `prelu`. Counts compare medians at one size, on "
         "CPUs with one thread, and include differences smaller than the spread. The [losses "
         "table](#losses) leaves those out, but covers more sizes and thread counts, so its numbers "
-        "differ. PyTorch composes `softsign`, `tanhshrink`, `quick_gelu` and `squared_relu` of "
+        "differ. PyTorch computes `softsign`, `tanhshrink`, `quick_gelu` and `squared_relu` with "
         "several kernels, hence the large ratios." + forward_passes(found),
         "",
     ]
@@ -375,10 +375,10 @@ def compiled(found: stored.Stored) -> list[str]:
     lines = [
         "## torch.compile",
         "",
-        "Inductor compiles an activation f together with one other operation: `residual` is "
-        "f(a) + b, `gate` is f(a) * b, and `sum` is the sum of each row of f(a). `alone` is f(a). "
-        "Inductor inlines FastAct's formulas into its kernels, except in `alone` on a GPU, where "
-        "it calls FastAct's kernel.",
+        "Inductor compiles four expressions with an activation f: `residual` is f(a) + b, `gate` "
+        "is f(a) * b, `sum` is the sum of each row of f(a), and `alone` is f(a). Inductor inlines "
+        "FastAct's formulas into its kernels, except in `alone` on a GPU, where it calls FastAct's "
+        "kernel.",
         "",
     ]
     for kind, result in found.compiled.items():

@@ -507,7 +507,7 @@ def test_the_report_says_what_it_lacks(report_to):
     assert f"lacks the value of `{OPERATORS[1].id}`, " in text
     assert "and `prelu` in float32 and bfloat16." in text
     assert "lacks the value of all operators in float64 and float16." in text
-    assert "and `prelu` with respect to weight in float32." in text
+    assert "and `prelu` (by weight) in float32." in text
     assert "third derivative of all operators in float32, float64, bfloat16 and float16." in text
     assert "## float32" not in text  # because most activations have no results
     assert (report_to / "figures" / f"{act.id}.svg").exists()

@@ -292,8 +292,8 @@ def sections(found):
             "sixteen_bits",
             f"FastAct misrounds {ours or 'no'} 16-bit result, PyTorch up to {worst:.0f} % of them",
             f"Among the {sum(s['inputs'] for s in small):,} values and first derivatives in "
-            "bfloat16 "
-            f"and float16, FastAct misrounds {f'{ours:,}' if ours else 'none'} and PyTorch {theirs:,}.",
+            f"bfloat16 and float16, FastAct misrounds {f'{ours:,}' if ours else 'none'} and "
+            f"PyTorch {theirs:,}.",
         )
     if (FIGURES / "gelu.svg").exists():
         yield (

@@ -114,7 +114,7 @@ print(torch.equal(torch.compile(f, fullgraph=True)(x), f(x)), count, fastact._in
 def test_a_part_of_torch_that_cannot_be_imported(package, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, package.MODULE, None)
     fastact.show_config()
-    assert f": none, as {package.MODULE} cannot be imported: " in capsys.readouterr().out
+    assert f": none, because {package.MODULE} cannot be imported: " in capsys.readouterr().out
 
 
 # ---- Imports

@@ -150,7 +150,7 @@ def networks(found: stored.Stored) -> list[str]:
 
 
 def table_of_networks(rows: list[dict], batch: int) -> list[str]:
-    """Microseconds per image, and ratios by FastAct's time."""
+    """Returns a table of microseconds per image, and of ratios to FastAct's time."""
     names = {name: label for name, (label, _) in plots.CONTESTANTS.items()}
     body = []
     for row in rows:
@@ -165,7 +165,7 @@ def table_of_networks(rows: list[dict], batch: int) -> list[str]:
 
 
 def spread_of_networks(rows: list[dict]) -> str:
-    """Says how far the ends of the spreads are from the median, and in how many networks the
+    """Returns sentences on how far the spreads extend from the median, and in how many networks the
     spreads of eager PyTorch and FastAct overlap."""
     times = [time for row in rows for time in row["times"].values()]
     farthest = max(abs(t[end] / t["median"] - 1) for t in times for end in ("low", "high"))
@@ -215,7 +215,8 @@ def times_a_forward_pass(result: dict, cell: dict) -> bool:
 
 
 def forward_passes(found: stored.Stored) -> str:
-    """Lists the backward passes whose times include a forward pass, and the devices."""
+    """Returns a sentence that lists the backward passes whose times include a forward pass, and the
+    devices."""
     kinds = [
         name
         for kind, name in KINDS.items()
@@ -285,8 +286,8 @@ def command_of(result: dict) -> str:
 
 
 def beside_the_copy(cells: list[dict]) -> list[str]:
-    """Says how fast the operators are beside a copy. A CPU's copy depends on where its new memory
-    comes from, so that this is said of a GPU alone."""
+    """Returns the speed of the operators relative to a copy. Used only for GPUs, because the speed
+    of a CPU's copy depends on where its new memory comes from."""
     spreads = []
     for dtype in plots.DTYPES:
         for form in plots.FORMS:
@@ -404,7 +405,7 @@ def compiled(found: stored.Stored) -> list[str]:
     return lines
 
 
-# Who is called, and the column's name.
+# The contestants, and the names of their columns.
 CALLERS = {"ours": "FastAct", "peer": "PyTorch", "own": "`torch.selu`"}
 
 

@@ -1,4 +1,4 @@
-"""The measured part of README: a table with four rows, made of the stored results."""
+"""Writes the measured part of README: a table with four rows, from the stored results."""
 
 import json
 from pathlib import Path

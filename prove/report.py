@@ -1,6 +1,6 @@
 """Writes docs/accuracy.md, docs/digests.md and their figures from the results of `prove`.
 
-Findings of all machines are kept in records in the repository. `make report` adds those of this
+The repository contains records of the results on all machines. `make report` adds those of this
 machine.
 """
 
@@ -79,8 +79,8 @@ def read(folder):
 
 def newest(states):
     """Returns a state for each activation, type and order. All machines have the same results
-    (`prove --digest`), so the state of the newest form of proof is used, of these the one that
-    tried most inputs, and then the last one."""
+    (`prove --digest`). So the state with the newest format is used; among these, the state with the
+    most inputs; and among these, the last one."""
     found = {}
     for state in states:
         earlier = found.get(key(state), {"format": 0, "inputs": 0})
@@ -178,8 +178,8 @@ CLOSING = """\
 
 
 def unproven(found):
-    """Returns a line for the types and derivatives of which only a sample of the inputs was tried,
-    and a line for each derivative of operators that was not tried."""
+    """Returns a line with the types and derivatives that were tested only on a sample, and a line
+    for each derivative that the record lacks."""
     lacking, samples = {}, []
     for dtype in DTYPES:
         for order, form in ORDERS.items():

@@ -78,8 +78,8 @@ def tails(kernel, operands):
 
 
 def threads(kernel, operands):
-    """Repeats the operands so that they suffice for several threads, and computes with 7 threads,
-    then with 2."""
+    """Computes the operands twice in one call, with 7 threads, then with 2. Returns NaN if the four
+    results differ."""
     before = torch.get_num_threads()
     twice = [t.repeat(2) for t in operands]
     results = []

@@ -171,7 +171,7 @@ def test_settings_that_are_no_text(tmp_path):
 
 
 def test_an_error_of_the_library_is_text():
-    """True without the package, too. torch cannot decode bytes that are not text."""
+    """This also holds without the package. torch cannot decode bytes that are not text."""
     script = """
 import os, torch
 torch.ops.load_library(os.environ["FASTACT_LIBRARY"])

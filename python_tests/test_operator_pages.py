@@ -72,7 +72,7 @@ def test_python_calls_run_and_agree(name):
 
 @names
 def test_cpp_calls_are_there(name):
-    """cpp_tests/registration/api_test.cpp compiles and runs them."""
+    """cpp_tests/registration/api_test.cpp compiles and runs the calls."""
     calls, declared = blocks(name, "cpp")
     assert f"at::Tensor y = fastact::{name}(x" in calls
     assert f"at::Tensor {name}(" in " ".join(declared.split())

@@ -43,7 +43,7 @@ def fastact_backend(
     try:
         facts = _fusion.replay(module, inputs)
     except Exception as error:  # any error of a node: the graph does not change
-        report.leave("graph", f"it cannot be analyzed ({first_line(error)})")
+        report.leave("graph", f"it cannot be analysed ({first_line(error)})")
     else:
         _fusion.rewrite(facts, report, given["fuse"], given["rename"])
     _restore_eager_calls(module)

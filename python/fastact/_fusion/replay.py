@@ -259,7 +259,7 @@ def replay(
     `inputs` contains a tensor or another value for each placeholder. If a placeholder has a value,
     which contains the graph's dynamic sizes, that value is used. If `keeps_output` is true, the
     nodes that return the results stay the same, because an ExportedProgram names them. Raises the
-    errors of nodes, and NotImplementedError for a graph that cannot be analyzed.
+    errors of nodes, and NotImplementedError for a graph that cannot be analysed.
     """
     placeholders = module.graph.find_nodes(op="placeholder")
     inputs = [

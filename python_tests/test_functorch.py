@@ -170,7 +170,8 @@ def test_in_place_on_a_view_under_transforms(act, device):
 
 
 def test_what_transforms_do_not_allow(act, device):
-    """As for any PyTorch operator: out= forms, and changes of a tensor from outside."""
+    """Raises the errors of any PyTorch operator, for out= forms and for changes of a tensor from
+    outside."""
     x, captured = values(4, device=device), values(4, device=device)
     out = torch.empty(4, device=device)
     error = error_of(grad(lambda x: act.out(x, out).sum()), x)

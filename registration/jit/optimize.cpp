@@ -102,7 +102,8 @@ std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
     const c10::ScalarType type = self.scalar_type();
     const bool is_known =
         type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
-    if (!is_known || self.layout() != at::kStrided) return "the operators do not support such a tensor";
+    if (!is_known || self.layout() != at::kStrided)
+      return "the operators do not support such a tensor";
   }
   const c10::Device device = self.defined()
                                  ? self.device()

@@ -13,8 +13,8 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # The GPU code to build: auto (for this machine's GPU, if there is one), off, native, all (every architecture of a
 # package), or a list such as 90-real. See scripts/build/build.sh.
 CUDA ?= auto
-# A build folder whose kernels are linked instead of compiling them again for another torch. `make test` then tests
-# only the rest.
+# A build folder whose kernels are linked instead of compiled again for another torch. `make test` then tests only the
+# rest.
 KERNELS ?=
 # Activations, separated by commas, to whose Python tests `make test` is restricted.
 OP ?=
@@ -101,7 +101,7 @@ wheel-check:  ## inspect the wheels in DIST, and test each in a new environment 
 
 release: DIST := dist/release
 release: CUDA := all
-release: setup .venv-release/.fastact-tools  ## what is uploaded, in dist/release: sources and wheels, all checked
+release: setup .venv-release/.fastact-tools  ## build and check what is uploaded: sources and wheels, in dist/release
 	$(STEP) "version" python scripts/build/release.py check
 	rm -rf $(DIST)
 	$(STEP) "sources" env FASTACT_TORCHES="$(TORCHES)" python scripts/build/release.py sdist $(DIST)
@@ -114,9 +114,9 @@ demo: build  ## train networks on handwritten digits in Python, and run them in 
 	$(STEP) "demo" python examples/digits/demo.py --prefix $(LOCAL_PREFIX) --build-dir $(BUILD)/digits
 	@scripts/build/summary.sh $(BUILD)
 
-# Several processes share the cores: a thread of torch's that waits by spinning takes the time of another
-# (numbers, bits, the proof and torch.compile on two cores: 282 s with spinning, 223 s without).
-test:  ## GoogleTest, the installed package, pytest; OP=gelu: the Python tests of one activation
+# OMP_WAIT_POLICY: several processes share the cores, and a torch thread that spins while it waits takes time from the
+# others (numbers, bits, the proof and torch.compile on two cores: 282 s with spinning, 223 s without).
+test:  ## run GoogleTest, the installed package's tests, pytest; OP=gelu: only the Python tests of one activation
 ifeq ($(OP),)
 	$(BUILD_ALL) -DFASTACT_BUILD_TESTS=ON -DFASTACT_WERROR=$(WERROR)
 	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
@@ -128,7 +128,7 @@ else
 endif
 	@scripts/build/summary.sh $(BUILD)
 
-test-slow: build  ## the Python tests that make test leaves out, because each starts programs or compilers
+test-slow: build  ## run the Python tests that make test leaves out, because each starts programs or compilers
 	cmake --build $(BUILD) --target fastact_package
 	$(STEP) "install to $(LOCAL_PREFIX)" cmake --install $(BUILD) --prefix $(LOCAL_PREFIX)
 	$(STEP) "slow Python tests" $(call PYTEST,slow)
@@ -141,7 +141,7 @@ sanitize:  ## build and test with SANITIZER=address, undefined, both or thread
 	$(STEP) "tests under $(SANITIZER)" \
 	  ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error
 
-fuzz:  ## nightly: EXAMPLES random calls per test, FUZZ_CASES of the engine, threads, leaks
+fuzz:  ## run the nightly tests: EXAMPLES random calls per test, FUZZ_CASES of the engine, threads, leaks
 	$(BUILD_ALL) -DFASTACT_BUILD_TESTS=ON
 	FASTACT_FUZZ_CASES=$(FUZZ_CASES) FASTACT_FUZZ_SEED=$(SEED) \
 	  $(BUILD)/bin/fastact_ops_tests --gtest_filter='FuzzTest.*'
@@ -160,7 +160,7 @@ prove-selftest: setup  ## break copies of the library: the proof must find each 
 mutants: setup  ## find out which tests find which deliberate breaks; ARGS="--only vmap --first"
 	python scripts/checks/mutants.py --keep $(BUILD)/mutants --jobs $(JOBS) $(ARGS)
 
-exercises:  ## do the exercises of CONTRIBUTING in a copy of the tree; CUDA=90-real: with GPU code
+exercises:  ## perform the exercises of CONTRIBUTING in a copy of the tree; CUDA=90-real: with GPU code
 	$(STEP) "set-up" scripts/build/setup.sh $(VENV) $(TORCH) $(if $(GPU_CODE),nvcc)
 	$(STEP) "exercises" python scripts/checks/exercises.py --jobs $(JOBS) $(if $(GPU_CODE),--cuda "$(CUDA)")
 
@@ -182,7 +182,7 @@ bench-engine:  ## measure the CPU engine without torch; ARGS=--benchmark_filter=
 	$(BUILD_ALL) -DFASTACT_BUILD_BENCHMARKS=ON
 	$(BUILD)/bin/fastact_engine_benchmark $(ARGS)
 
-report: build  ## all generated pages and figures, with the new results in RESULTS (build)
+report: build  ## write all generated pages and figures, with the new results in RESULTS (build)
 	python benchmarks --report $(RESULTS)/bench
 	python prove --report --results $(RESULTS)/prove
 	python scripts/codegen/operator_pages.py
@@ -193,7 +193,7 @@ report: build  ## all generated pages and figures, with the new results in RESUL
 	.venv-$*/bin/python -m pip install --disable-pip-version-check --quiet -r $<
 	touch $@
 
-docs: .venv-docs/.fastact-tools  ## the documentation as a static site in build/site
+docs: .venv-docs/.fastact-tools  ## build the documentation as a static site in build/site
 	$(STEP) "documentation" env NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
 
 $(VENV)/.fastact-lint: requirements-lint.txt | setup

@@ -1,4 +1,4 @@
-"""Measures FastAct, PyTorch, torch.compile, a plain kernel and a copy on this machine.
+"""Times FastAct, PyTorch, torch.compile, a plain kernel and a memory copy on this machine.
 
     python benchmarks                                    the default selection
     python benchmarks --quick --op selu --dtype bfloat16 --device cuda
@@ -48,7 +48,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--device", choices=("cpu", "cuda"), help="default: cuda where it is; with --bars both")
+    add("--device", choices=("cpu", "cuda"), help="default: a GPU if there is one; --bars: both")
     add("--op", action="append", choices=[act.id for act in OPERATORS], help="(repeatable)")
     add("--dtype", action="append", choices=cells.DTYPE_NAMES, help="(repeatable)")
     add("--form", action="append", choices=cells.FORMS, help="(repeatable)")
@@ -63,18 +63,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     size.add_argument("--full", action="store_const", const="full", dest="selection",
                       help="every cell, for hours")  # fmt: skip
     add("--isa", choices=isa.ENVIRONMENTS,
-        help="both sides' instruction set (default: the best that each has)")  # fmt: skip
-    add("--seconds", type=float, help="for a cell (default: what the selection's time leaves)")
-    add("--note", default="", help="circumstances that the report is to tell, as a sentence")
+        help="the instruction set of both sides (default: the best one of each)")  # fmt: skip
+    add("--seconds", type=float, help="per cell (default: the selection's time / its cells)")
+    add("--note", default="", help="a sentence about the circumstances, for the report")
     add("--probes", type=int, default=4, metavar="N",
-        help="fresh processes that time the CPU operators, too (default: 4)")  # fmt: skip
+        help="fresh processes that also time the CPU operators (default: 4)")  # fmt: skip
     add("--build", action="store_true", help="also time a fresh build of the library")
     add("--jobs", type=int, default=2, help="compilers of that build")
     add("--results", type=Path, default=ROOT / "build" / "bench",
         help="the folder for the result and its plots (default: %(default)s)")  # fmt: skip
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--compare", type=Path, metavar="OLD.json", help="an earlier result")
-    mode.add_argument("--bars", action="store_true", help="measure and judge the bars alone")
+    mode.add_argument("--bars", action="store_true", help="measure and check only the bars")
     mode.add_argument("--report", type=Path, metavar="FOLDER",
         help="write docs/performance.md, its figures and README's part, with the results below "
              "the folder")  # fmt: skip
@@ -88,7 +88,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if options.isa:
         options.device = "cpu"
     options.acts = [act for act in OPERATORS if not options.op or act.id in options.op]
-    # Only these activations run in the grids that take long.
+    # Only these activations run in the long grids.
     options.swept = [act for act in options.acts if options.op or act.id in cells.SWEPT]
     return options
 

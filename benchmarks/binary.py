@@ -65,7 +65,7 @@ def device_code(library: Path) -> dict[str, int]:
 
 
 def load_seconds(library: Path) -> float:
-    """Returns the median over fresh processes. The file is in the system's cache."""
+    """Returns the median of several fresh processes. The file is in the system's cache."""
     times = []
     for _ in range(LOADS):
         done = subprocess.run(

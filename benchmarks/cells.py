@@ -1,4 +1,5 @@
-"""Cells of the benchmark: an operator, form, dtype, size, layout and number of threads each."""
+"""Cells of the benchmark. A cell is an operator, form, dtype, size, layout and number of
+threads."""
 
 import math
 import os
@@ -40,7 +41,7 @@ class Cell:
     layout: str
     threads: int  # 0 on a GPU
     device: str
-    compiled: bool = False  # whether torch.compile takes part, which takes seconds
+    compiled: bool = False  # whether torch.compile is timed, which takes seconds
 
     @property
     def act(self) -> Activation:
@@ -60,8 +61,8 @@ class Cell:
 
     @property
     def memory_needed(self) -> int:
-        """Returns an upper bound: three operands, which may take twice the memory, three of the
-        copy, four that autograd keeps for a backward pass, and two results."""
+        """Returns an upper bound: three operands, which may take twice the memory; three tensors of
+        the copy; four that autograd keeps for a backward pass; and two results."""
         return (12 if self.layout == "contiguous" else 15) * self.bytes_of_tensor
 
     @property
@@ -128,8 +129,8 @@ def powers(*exponents: int) -> tuple[int, ...]:
     return tuple(1 << exponent for exponent in exponents)
 
 
-# The activations that are measured at every size, layout and form, unless others are requested:
-# how elements are moved does not depend on the formula.
+# The activations that are measured at every size, layout and form by default. A few suffice,
+# because moving elements does not depend on the formula.
 SWEPT = ("selu", "relu")
 
 

@@ -8,8 +8,8 @@ from measure import seconds_text
 
 def changes(old: list[dict], new: list[dict]) -> tuple[list, list]:
     """Returns the cells that became faster and the cells that became slower, as pairs (old, new).
-    In these pairs the spreads do not overlap, and the medians differ by more than in two runs of
-    the same code."""
+    In these pairs, the spreads do not overlap, and the medians differ by more than they do in two
+    runs of the same code."""
     before = {key_of(cell): cell for cell in old}
     pairs = [(before[key_of(cell)], cell) for cell in new if key_of(cell) in before]
 

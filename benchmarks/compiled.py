@@ -4,8 +4,8 @@
     python benchmarks/compiled.py --device cpu --op gelu --dtype float32 --isa avx2
 
 A cell is an activation with a neighbour, in one type. The compiled expressions of FastAct and
-PyTorch take turns, one sample each in every round. The script prints a table of PyTorch's time
-divided by FastAct's for each type, and writes the times as JSON. `--workers N` first compiles the
+PyTorch take turns, one sample each in every round. For each type, the script prints a table of
+PyTorch's time divided by FastAct's. It writes all times as JSON. `--workers N` first compiles the
 cells in N processes, which fill Inductor's cache. `--below R` lists the cells whose ratio is below
 R beyond noise; the exit code is then 1.
 """
@@ -156,11 +156,11 @@ def main() -> int:
     add_argument("--neighbour", action="append", choices=NEIGHBOURS, help="(repeatable)")
     add_argument("--dtype", action="append", choices=DTYPES, help="(repeatable)")
     add_argument("--n", type=int, help=f"elements; default: {SIZES}")
-    add_argument("--isa", choices=isa.ENVIRONMENTS, help="of a CPU, for both sides")
-    add_argument("--threads", type=int, default=1, help="of a CPU; default: 1")
+    add_argument("--isa", choices=isa.ENVIRONMENTS, help="CPU instruction set of both sides")
+    add_argument("--threads", type=int, default=1, help="on a CPU; default: 1")
     add_argument("--seconds", type=float, default=0.1, help="for each cell; default: 0.1")
     add_argument("--workers", type=int, default=0, help="processes that compile beforehand")
-    add_argument("--below", type=float, help="the bar")
+    add_argument("--below", type=float, help="list ratios below this one")
     add_argument("--output", type=Path, help="a JSON file of all times")
     arguments = parser.parse_args()
     device, n = arguments.device, arguments.n or SIZES[arguments.device]

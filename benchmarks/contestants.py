@@ -2,8 +2,8 @@
 
 The copy moves the bytes that the cell's form moves, contiguously: one stream in and one out, or two
 in and one out for backward. It allocates its output if the form does. On a CPU it is the fastest of
-several ways to copy. Tensor.copy_ into ordinary pages is no bound: it reads each line that it
-overwrites, and causes a page fault every 4 KiB.
+several ways to copy. Tensor.copy_ into ordinary pages is not the fastest: it reads each cache line
+that it overwrites, and causes a page fault every 4 KiB.
 """
 
 import ctypes
@@ -73,7 +73,7 @@ def call_kernel(library: ctypes.CDLL, function: str, tensors: tuple, count: int)
 
 def backward_of_aten(act: Activation, x: torch.Tensor) -> Callable | None:
     """Returns ATen's backward operator, or None if only autograd computes the backward pass."""
-    if act.name == "log_sigmoid":  # the operator takes a buffer that the forward pass writes
+    if act.name == "log_sigmoid":  # the operator needs a buffer that the forward pass writes
         _, buffer = torch.ops.aten.log_sigmoid_forward(x)
         return lambda grad, x: torch.ops.aten.log_sigmoid_backward(grad, x, buffer)
     return None if act.is_backward_by_autograd else act.aten_backward
@@ -108,8 +108,9 @@ class Operands:
 
 
 def of_operators(cell: Cell, t: Operands, functional, in_place, out, backward) -> Contestant:
-    """Returns a library's contestant, made of its operators. Where ATen has no backward operator,
-    both libraries are timed through autograd, so that both times include the autograd engine."""
+    """Returns a library's contestant, composed of its operators. Where ATen has no backward
+    operator, both libraries are timed through autograd, so that both times include the autograd
+    engine."""
     calls = {
         "forward": lambda: functional(t.x),
         "in-place": lambda: in_place(t.z),

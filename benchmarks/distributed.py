@@ -3,12 +3,12 @@
     torchrun --standalone --nproc-per-node 2 benchmarks/distributed.py [--layers 8]
 
 The model is a stack of gated units in bfloat16: silu(x W) * x V and a matrix product. The first
-table is for FSDP2, where each process has its own batch, and the second one for tensor parallelism,
-where the activation's input is a DTensor. PyTorch, FastAct and FastAct's fused operator, which
-includes the product, take turns, one step each. The third table is silu(a) * b alone, forward and
-backward, with the sizes of one layer under FSDP2. The tables show medians, quartiles, and PyTorch's
-median divided by the others'. Without a GPU for each process the script runs small layers on CPUs,
-which only tests the script.
+table is for FSDP2, where each process has its own batch. The second table is for tensor
+parallelism, where the activation's input is a DTensor. PyTorch, FastAct and FastAct's fused
+operator, which includes the product, take turns, one step each. The third table is silu(a) * b
+alone, forward and backward, with the sizes of one layer under FSDP2. The tables show medians,
+quartiles, and PyTorch's median divided by the others'. Without a GPU for each process the script
+runs small layers on CPUs, which only tests the script.
 """
 
 import argparse
@@ -97,7 +97,7 @@ def compare(title: str, steps: dict, turns: int, device: torch.device) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=40, help="of each, in turns")
+    parser.add_argument("--steps", type=int, default=40, help="of each contestant, in turn")
     options = parser.parse_args()
     if "LOCAL_RANK" not in os.environ:
         parser.error("expected to be started by torchrun, as the first lines of this file say")

@@ -43,7 +43,7 @@ FORMS = {
     "channels": (("scale", "bias"), 2),
     "channels_last": (("scale", "bias"), 2),
 }
-# Scale and bias along rows and channels of many sizes: the sizes of self without the first.
+# Sizes of self, without the first dimension, for scale and bias along rows and channels.
 ROWS = (128, 512, 2048, 4096, 16384)
 IMAGES = {3: 224, 64: 112, 256: 56, 512: 28, 2048: 7}
 SIZES = {f"rows of {columns}": (columns,) for columns in ROWS} | {
@@ -82,7 +82,7 @@ def operands(form: str, elements: int, dtype: torch.dtype, device: str):
 
 
 def one_by_one(act, x, vectors, dim):
-    """Computes with PyTorch's operations, like a program without fused operators."""
+    """Computes with separate PyTorch operations, like a program without fused operators."""
     shaped = {
         name: t.view(-1, 1, 1) if dim == 1 and name in ("scale", "bias") else t
         for name, t in vectors.items()
@@ -175,11 +175,11 @@ def main() -> None:
     parser.add_argument("--form", action="append", choices=EVERY_FORM)
     parser.add_argument("--size", type=int, help="2^N elements (default: 26 on a GPU, else 22)")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--backward", action="store_true", help="gradients, in place of values")
+    parser.add_argument("--backward", action="store_true", help="gradients instead of values")
     parser.add_argument("--training", action="store_true", help="values, with gradients enabled")
     parser.add_argument("--quick", action="store_true", help="see above")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
-    parser.add_argument("--seconds", type=float, help="for a line (default: 1, with --quick 0.5)")
+    parser.add_argument("--seconds", type=float, help="per line (default: 1, with --quick 0.5)")
     chosen = parser.parse_args()
     quick = chosen.quick
     compiles = not (quick or chosen.no_compile)

@@ -1,5 +1,5 @@
-"""Restricts FastAct and PyTorch to one instruction set of the CPU, so that a machine with AVX-512
-shows the speed of both with AVX2."""
+"""Restricts FastAct and PyTorch to one instruction set of the CPU. So a machine with AVX-512 can
+measure both with AVX2."""
 
 import os
 import sys

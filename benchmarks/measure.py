@@ -1,4 +1,4 @@
-"""Measures cells one after another, and prints a line for each."""
+"""Times cells one after another, and prints a line for each."""
 
 import sys
 from dataclasses import asdict

@@ -11,10 +11,10 @@
     python benchmarks/models.py --fuse --mode training   and in training
     python benchmarks/models.py --forms --threads 1      what is fused, activation by activation
 
-The contestants take turns: PyTorch, PyTorch with FastAct's kernels (override), and with --compile
-both compiled; FastAct's operators are then in the graph (replace_). Forward is inference; training
-is a forward and a backward pass. The result is build/bench/models-DEVICE.json, or with --fuse
-build/bench/fuse-DEVICE-THREADS.json.
+The contestants take turns: PyTorch, and PyTorch with FastAct's kernels (override). With --compile,
+both are also compiled, FastAct with its operators in the graph (replace_). Forward is inference;
+training is a forward and a backward pass. The result is build/bench/models-DEVICE.json, or with
+--fuse build/bench/fuse-DEVICE-THREADS.json.
 """
 
 import argparse
@@ -170,7 +170,7 @@ def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullco
     if options.fill_cache:
         return {}
     with turn():
-        # With 50 % reserve, because host times vary by 10 to 30 % (training of 15 networks).
+        # With a reserve of 50 %, because host times vary by 10 to 30 % (training of 15 networks).
         clock = CudaClock(1.5 * submission(every)) if x.is_cuda else CpuClock()
         times = in_turn(every, clock, options.seconds)
         switch.set(False)
@@ -232,7 +232,7 @@ def measure(options: argparse.Namespace) -> dict:
     }  # fmt: skip
 
 
-# Each replaced activation, for few numbers: the call takes most of the time.
+# Each replaced activation on a few numbers, where the call takes most of the time.
 CALLS = {
     "relu": F.relu, "elu": F.elu, "selu": F.selu, "celu": F.celu, "leaky_relu": F.leaky_relu,
     "hardtanh": F.hardtanh, "relu6": F.relu6, "threshold": lambda x: F.threshold(x, 0.5, 0.25),
@@ -243,7 +243,7 @@ CALLS = {
 
 
 def measure_calls(options: argparse.Namespace) -> None:
-    """Measures the microseconds of a call on 8 numbers, on a GPU until it is queued."""
+    """Measures the microseconds of a call on 8 numbers; on a GPU, until the call is queued."""
     switch, x = Switch(), torch.randn(8, device=options.device)
     for name, function in CALLS.items():
         both = {
@@ -345,19 +345,19 @@ def main() -> None:
     )
     found = "cuda" if _info.gpus() else "cpu"
     parser.add_argument("--device", choices=("cpu", "cuda"), default=found)
-    parser.add_argument("--libraries", action="store_true", help="models of usual size")
+    parser.add_argument("--libraries", action="store_true", help="models of torchvision and timm")
     every = [n.name for n in (*NETWORKS, *usual_networks())]
     parser.add_argument("--network", action="append", choices=every)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
-    parser.add_argument("--mode", choices=MODES.values(), help="one of the two")
-    parser.add_argument("--compile", action="store_true", help="compiled models, too")
+    parser.add_argument("--mode", choices=MODES.values(), help="default: both")
+    parser.add_argument("--compile", action="store_true", help="also time compiled models")
     parser.add_argument("--at-once", action="store_true", help="compile all at the same time")
-    parser.add_argument("--fill-cache", choices=COMPILED, help="compile that side of all, at once")
-    parser.add_argument("--fuse", action="store_true", help="fuse_ in place of the override")
+    parser.add_argument("--fill-cache", choices=COMPILED, help="only compile this side, at once")
+    parser.add_argument("--fuse", action="store_true", help="fuse_ instead of the override")
     parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
-    parser.add_argument("--forms", action="store_true", help="fused forms beside PyTorch, on a CPU")
-    parser.add_argument("--op", action="append", help="of --forms, these activations")
-    parser.add_argument("--threads", type=int, help="of PyTorch's, on a CPU")
+    parser.add_argument("--forms", action="store_true", help="fused forms and PyTorch, on a CPU")
+    parser.add_argument("--op", action="append", help="activations of --forms")
+    parser.add_argument("--threads", type=int, help="PyTorch's threads, on a CPU")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each cell")
     options = parser.parse_args()
     if options.threads:

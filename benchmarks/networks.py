@@ -1,8 +1,8 @@
 """Models of common families, small enough to be built on any machine.
 
-Each of NETWORKS uses PyTorch's own operators, as modules and as functions. `width` and `side` scale
-it. library_networks() returns models of torchvision and timm if both are installed; these libraries
-have no release for every torch that FastAct supports.
+Each network in NETWORKS uses PyTorch's own operators, as modules and as functions. `width` and
+`side` scale the network. library_networks() returns models of torchvision and timm if both are
+installed; these libraries have no release for every torch that FastAct supports.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ class Residual(nn.Module):
 
 
 class Gate(nn.Module):
-    """Squeeze and excitation: multiplies channels by a gate computed from their means."""
+    """Squeeze and excitation: multiplies channels by a gate that is computed from their means."""
 
     def __init__(self, channels: int, inner: nn.Module, outer: nn.Module):
         super().__init__()
@@ -247,8 +247,8 @@ class LibraryNetwork(Network):
 
 def library_networks() -> tuple[Network, ...]:
     """Returns models of torchvision and timm with random weights, or none if one of the two is not
-    installed. Two models of timm are built with Mish and SELU, which none of timm's configurations
-    uses.
+    installed. Two models of timm are built with Mish and SELU, because no configuration of timm
+    uses these.
     """
     if not all(importlib.util.find_spec(name) for name in ("torchvision", "timm")):
         return ()

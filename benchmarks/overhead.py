@@ -1,11 +1,12 @@
 """Measures the overhead of a call: FastAct's and PyTorch's operators on 8 numbers.
 
-Doors: Python (`torch.ops.fastact.selu` and `torch.ops.aten.selu`), TorchScript (a scripted chain of
-calls in the profiling interpreter, without the fuser) and C++ (`fastact::selu` and `at::selu`, in a
-separate program). `torch.selu` is shown, too: PyTorch generates this binding for its own operators
-only, and it is faster than any call through torch.ops.
+The operators are called through each door: Python (`torch.ops.fastact.selu` and
+`torch.ops.aten.selu`), TorchScript (a scripted chain of calls in the profiling interpreter, without
+the fuser) and C++ (`fastact::selu` and `at::selu`, in a separate program). `torch.selu` is also
+timed: PyTorch generates this binding only for its own operators, and it is faster than any call
+through torch.ops.
 
-Every figure is the minimum of many rounds in which the two take turns.
+Every figure is the minimum of many rounds, in which FastAct and PyTorch take turns.
 """
 
 import itertools
@@ -34,8 +35,8 @@ Block = Callable[[], Callable[[], object]]
 
 
 def least(blocks: dict[str, Block], clock: Callable[[], float], seconds: float, calls: int) -> dict:
-    """Returns the nanoseconds per call: the minimum of the rounds that fit into the time. A block
-    makes a new function, whose calls are timed together."""
+    """Returns the nanoseconds per call: the minimum of the rounds that fit into the time. Each
+    block is a new function, whose calls are timed together."""
     best = dict.fromkeys(blocks, float("inf"))
     end = time.perf_counter() + seconds
     for done in itertools.count():
@@ -52,8 +53,8 @@ def least(blocks: dict[str, Block], clock: Callable[[], float], seconds: float, 
 
 
 def clock_of(device: str) -> Callable[[], float]:
-    """Returns a clock of the caller's time. It does not wait for work queued on a GPU, but a round
-    begins with an empty queue."""
+    """Returns a clock of the caller's time. The clock does not wait for work queued on a GPU, but a
+    round begins with an empty queue."""
     if device == "cpu":
         return time.perf_counter
     ticks = itertools.count()
@@ -102,7 +103,7 @@ def python_door(act: Activation, case: str) -> dict[str, Callable]:
 
 
 def script_door(act: Activation, case: str) -> dict[str, Callable]:
-    """Returns scripted functions of CHAIN calls, each on the result of the one before."""
+    """Returns scripted functions of CHAIN calls, each on the previous call's result."""
     name = act.name + ("_" if case.startswith("in-place") else "")
     parameters = "".join(f", {key}={value!r}" for key, value in act.parameters.items())
     found = {}

@@ -116,8 +116,8 @@ def networks(found: stored.Stored) -> list[str]:
         "eagerly. `torch.compile` is Inductor in its default mode.",
         "",
         "On a GPU, `fuse_` computes batch norm, residual sum and activation in one pass. On a CPU "
-        "it fuses only [some activations](guides/fusing.md#what-is-not-fused); in these networks, "
-        "that is Mish. It replaces the others individually.",
+        "it fuses only [some activations](guides/fusing.md#what-is-not-fused), in these networks "
+        "only Mish. It replaces the others individually.",
         "",
         "On the GPU, most of the gain comes from batch norms: ConvNeXt and ViT contain none and "
         "gain nothing. For inference, `torch.nn.utils.fusion.fuse_conv_bn_eval` can instead fold "
@@ -150,7 +150,7 @@ def networks(found: stored.Stored) -> list[str]:
 
 
 def table_of_networks(rows: list[dict], batch: int) -> list[str]:
-    """Microseconds per image, and ratios by FastAct's time."""
+    """Returns a table of microseconds per image, and of ratios to FastAct's time."""
     names = {name: label for name, (label, _) in plots.CONTESTANTS.items()}
     body = []
     for row in rows:
@@ -165,7 +165,7 @@ def table_of_networks(rows: list[dict], batch: int) -> list[str]:
 
 
 def spread_of_networks(rows: list[dict]) -> str:
-    """Says how far the ends of the spreads are from the median, and in how many networks the
+    """Returns sentences on how far the spreads extend from the median, and in how many networks the
     spreads of eager PyTorch and FastAct overlap."""
     times = [time for row in rows for time in row["times"].values()]
     farthest = max(abs(t[end] / t["median"] - 1) for t in times for end in ("low", "high"))
@@ -195,7 +195,7 @@ def operators(found: stored.Stored) -> list[str]:
         "The figures show all activations except `prelu`. Counts compare medians at one size, on "
         "CPUs with one thread, and include differences smaller than the spread. The [losses "
         "table](#losses) leaves those out, but covers more sizes and thread counts, so its numbers "
-        "differ. PyTorch composes `softsign`, `tanhshrink`, `quick_gelu` and `squared_relu` of "
+        "differ. PyTorch computes `softsign`, `tanhshrink`, `quick_gelu` and `squared_relu` with "
         "several kernels, hence the large ratios." + forward_passes(found),
         "",
     ]
@@ -215,7 +215,8 @@ def times_a_forward_pass(result: dict, cell: dict) -> bool:
 
 
 def forward_passes(found: stored.Stored) -> str:
-    """Lists the backward passes whose times include a forward pass, and the devices."""
+    """Returns a sentence that lists the backward passes whose times include a forward pass, and the
+    devices."""
     kinds = [
         name
         for kind, name in KINDS.items()
@@ -285,8 +286,8 @@ def command_of(result: dict) -> str:
 
 
 def beside_the_copy(cells: list[dict]) -> list[str]:
-    """Says how fast the operators are beside a copy. A CPU's copy depends on where its new memory
-    comes from, so that this is said of a GPU alone."""
+    """Returns the speed of the operators relative to a copy. Used only for GPUs, because the speed
+    of a CPU's copy depends on where its new memory comes from."""
     spreads = []
     for dtype in plots.DTYPES:
         for form in plots.FORMS:
@@ -375,10 +376,10 @@ def compiled(found: stored.Stored) -> list[str]:
     lines = [
         "## torch.compile",
         "",
-        "Inductor compiles an activation f together with one other operation: `residual` is "
-        "f(a) + b, `gate` is f(a) * b, and `sum` is the sum of each row of f(a). `alone` is f(a). "
-        "Inductor inlines FastAct's formulas into its kernels, except in `alone` on a GPU, where "
-        "it calls FastAct's kernel.",
+        "Inductor compiles four expressions with an activation f: `residual` is f(a) + b, `gate` "
+        "is f(a) * b, `sum` is the sum of each row of f(a), and `alone` is f(a). Inductor inlines "
+        "FastAct's formulas into its kernels, except in `alone` on a GPU, where it calls FastAct's "
+        "kernel.",
         "",
     ]
     for kind, result in found.compiled.items():
@@ -404,7 +405,7 @@ def compiled(found: stored.Stored) -> list[str]:
     return lines
 
 
-# Who is called, and the column's name.
+# The contestants, and the names of their columns.
 CALLERS = {"ours": "FastAct", "peer": "PyTorch", "own": "`torch.selu`"}
 
 

@@ -52,7 +52,8 @@ def operators(result: dict, pyplot):
 
 
 def seconds(network: dict, batch: int) -> dict[str, float]:
-    """Returns the seconds per image by contestant. Unchanged parts take PyTorch's time."""
+    """Returns the seconds per image by contestant. Parts that FastAct does not change count with
+    PyTorch's time."""
     times = {"fuse_": network["times"]["PyTorch"], **network["times"]}
     return {name: times[name]["median"] / batch for name in CONTESTANTS if name in times}
 

@@ -1,4 +1,4 @@
-"""The measured part of README: a table with four rows, made of the stored results."""
+"""Writes the measured part of README: a table with four rows, from the stored results."""
 
 import json
 from pathlib import Path
@@ -94,8 +94,8 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     elements = cells[0]["elements"]
     smaller = [cell for cell in result["cells"] if cell["elements"] < elements]
     faster, slower = faster_and_slower(cells)
-    counts = f"faster in {faster}" + (f" and slower in {slower}" if slower else "")
-    counts += f", and PyTorch is equally fast in {len(cells) - faster - slower}"
+    counts = f"faster in {faster}" + (f", slower in {slower}" if slower else "")
+    counts += f" and equally fast in {len(cells) - faster - slower}"
     copies = [ratio(cell, "copy") for cell in cells]
     gains = [
         f"{plots.gain(row):.2f} ({IN_README[row['network']]})"
@@ -109,12 +109,12 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         f"gradients of {size_name(elements)} elements run at {min(copies):.2f} to "
         f"{max(copies):.2f} of a memory copy's speed ({listed(list(plots.DTYPES))}). Of "
         f"{len(cells)} cases ({len({cell['op'] for cell in cells})} activations, "
-        f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))}), FastAct is {counts}. At the "
-        "smaller sizes that we measured, FastAct is [slower](docs/performance.md#losses) in "
-        f"{len(worst_losses(smaller))}. With `fastact.fuse_(model)`, bfloat16 inference runs at "
-        f"{listed(gains)} times the speed of eager PyTorch, mostly because batch norms are "
-        "fused. We did not compare this with folding the batch norms into the convolutions, which "
-        "may be as fast ([all results](docs/performance.md)).",
+        f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))}), FastAct is {counts}. At "
+        f"smaller sizes, it is slower in [{len(worst_losses(smaller))} of "
+        "them](docs/performance.md#losses). With `fastact.fuse_(model)`, bfloat16 inference runs "
+        f"at {listed(gains)} times the speed of eager PyTorch, mostly because batch norms are "
+        "fused. Folding the batch norms into the convolutions may be as fast; we did not measure "
+        "it ([all results](docs/performance.md)).",
     )
 
 

@@ -65,8 +65,8 @@ SECTION_TITLES = {
 
 
 def combined(found: list[dict]) -> list[dict]:
-    """Returns one result for each title. Among several results, the last one that has a section
-    provides it, except cells, which are merged. `measured` records machines and dates."""
+    """Returns one result for each title. The last result that has a section provides the section,
+    except cells, which are merged. `measured` records machines and dates."""
     of_title: dict[str, dict] = {}
     for result in found:
         measured = {name: result["machine"] for name in SECTION_TITLES if result.get(name)}

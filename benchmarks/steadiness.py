@@ -2,8 +2,8 @@
 
 On a virtual AMD EPYC (Zen 5), PyTorch's SELU took 1 ns per element in some processes and 13 ns in
 others, without FastAct, without system calls and for any data. The cause is unknown. A run in such
-a process would show a false speed-up, and the spread within the run does not reveal it. Therefore
-fresh processes time a small tensor, too, and disagreements are reported.
+a process would show a false speed-up, and the spread within the run would not reveal it. Therefore
+fresh processes also time a small tensor, and disagreements are reported.
 """
 
 import json

@@ -12,8 +12,8 @@ DOCS = REPOSITORY / "docs"
 
 @dataclass
 class Stored:
-    """The results by kind of device: "gpu" or a CPU's instruction set; for networks "gpu" or
-    "cpu"."""
+    """The results by kind of device: "gpu" or a CPU's instruction set (for networks, "gpu" or
+    "cpu")."""
 
     operators: dict[str, dict] = field(default_factory=dict)
     calls: dict[str, dict] = field(default_factory=dict)

@@ -115,7 +115,7 @@ function(_fastact_probe_cuda)
         else()
           if(torch_major AND NOT version STREQUAL LibTorch_CUDA_VERSION)
             message(STATUS "FastAct: nvcc is CUDA ${version} and torch is built for CUDA "
-                           "${LibTorch_CUDA_VERSION}; the major version is the same, going on")
+                           "${LibTorch_CUDA_VERSION}, which has the same major version: continuing")
           endif()
           _fastact_try_nvcc("${nvcc}" failure)
           if(failure)

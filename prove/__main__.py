@@ -6,15 +6,14 @@
     python prove --digest                                the same bits as everywhere else?
     python prove --report                                docs/accuracy.md, docs/digests.md
 
-Without --digest, results are compared with the exact ones, to the third derivative. Inputs: all of
-the 16-bit types; all of float32 to the second derivative; 2^27 fixed ones, or the number that
---sample gives, for float64 and the third derivative of float32; the same number of operand sets for
-prelu. An interrupted run resumes. Exit code: 0 if every contract of the formulas' headers holds, 1
-if one does not, 2 for a wrong command line, 130 after an interrupt.
+Without --digest, compares results with exact results, to the third derivative. Tests all inputs of
+the 16-bit types, and all inputs of float32 to the second derivative. Tests 2^27 fixed inputs, or
+the number that --sample sets, for float64 and the third derivative of float32, and as many operand
+sets for prelu. An interrupted run resumes. Exit code: 0 if every contract of the formulas' headers
+holds, 1 if one does not, 2 for a wrong command line, 130 after an interrupt.
 
-With --digest, 64-bit digests of whole spaces of results are compared with digests.json. If all are
-equal, the run is recorded in build/prove/digests, from where `make report` takes it to
-docs/digests.md.
+With --digest, compares 64-bit digests of whole spaces of results with digests.json. If all are
+equal, records the run in build/prove/digests, from which `make report` writes docs/digests.md.
 """
 
 import argparse
@@ -60,7 +59,7 @@ def parse(arguments):
     add(
         "--isa",
         choices=INSTRUCTION_SETS,
-        help="of the CPU; otherwise the best, or with --digest all",
+        help="the CPU's instruction set (default: the best one; with --digest, all)",
     )
     add("--workers", type=int, default=None, help="CPU cores to use (default: all)")
     mode = parser.add_mutually_exclusive_group()
@@ -75,17 +74,17 @@ def parse(arguments):
     add("--order", action="append", type=int, choices=ORDERS,
         help="0: value, 1: derivative, ... (repeatable; default: all)")  # fmt: skip
     add("--sample", type=int, default=SAMPLE, metavar="N",
-        help="2^N inputs where not all are tried (default: %(default)s)")  # fmt: skip
-    add("--fresh", action="store_true", help="forget what an earlier run has done")
+        help="2^N inputs where not all are tested (default: %(default)s)")  # fmt: skip
+    add("--fresh", action="store_true", help="discard the results of earlier runs")
     add("--settings", type=int, default=256, metavar="N",
-        help="drawn parameters of an activation that has some (default: %(default)s)")  # fmt: skip
-    add("--seed", type=int, default=SEED, help="what they are drawn from (default: %(default)s)")
-    add("--results", type=Path, default=ROOT / "build" / "prove", help="where results are kept")
+        help="random parameter sets for each activation (default: %(default)s)")  # fmt: skip
+    add("--seed", type=int, default=SEED, help="the seed of these sets (default: %(default)s)")
+    add("--results", type=Path, default=ROOT / "build" / "prove", help="the folder of the results")
     digests = parser.add_argument_group("digests")
     add = digests.add_argument
     size = digests.add_mutually_exclusive_group()
-    size.add_argument("--part", action="store_true", help="a fixed 256th of each space")
-    size.add_argument("--whole", action="store_true", help="all of it, on the baseline too")
+    size.add_argument("--part", action="store_true", help="a fixed 1/256 of each space")
+    size.add_argument("--whole", action="store_true", help="whole spaces, also with the baseline")
     add("--path", choices=digest.PATHS, default="dense", help="how the operators are called")
     add("--update", action="store_true", help="write the digests instead of comparing them")
     options = parser.parse_args(arguments)
@@ -111,7 +110,7 @@ def load(isa):
     if isa:
         os.environ["FASTACT_CPU_ISA"] = isa
     torch.ops.load_library(str(library_path()))
-    torch.set_num_threads(1)  # pieces run in parallel, not threads within them
+    torch.set_num_threads(1)  # the pieces run in parallel
     return build_info()
 
 

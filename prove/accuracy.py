@@ -1,4 +1,4 @@
-"""The accuracy of results over whole input spaces: FastAct's, and PyTorch's."""
+"""Measures the accuracy of FastAct and PyTorch over whole input spaces."""
 
 import json
 import time
@@ -35,7 +35,7 @@ def inputs_of(act, dtype, first, count, device, whole=True):
 
 def _sampled_inputs(act, dtype, first, count):
     """Returns inputs in stripes of 32 KiB: any bits; ordinary sizes; the neighbours of a branch
-    point; numbers at random distances from one, from near to far."""
+    point; numbers at random distances from a branch point, from near to far."""
     width = 8 * dtype.itemsize
     integer = FORMATS[dtype].integer
     stripe = (1 << 18) // width
@@ -104,7 +104,7 @@ FORMAT = 2
 
 @dataclass
 class Tally:
-    """The findings for one implementation."""
+    """The errors found in one implementation."""
 
     # For finite inputs: the largest error in ULP of the exact value, or -1 if there are no results;
     # its input and its result; and the number of results that are not the nearest number. Zeros of

@@ -11,7 +11,7 @@ from drawn_parameters import settings
 
 
 def kernels(act, dtype):
-    """Returns everything with a digest, for a row of the oracle table and a dtype."""
+    """Returns everything that has a digest, for a row of the oracle table and a dtype."""
     return activation_kernels(act.id, act.name, act.parameters, act.takes_is_result, dtype)
 
 
@@ -51,7 +51,7 @@ def drawn_kernels(name, dtype):
         yield Kernel(f"{name}-drawn", dtype, form, at_setting, space, DRAWN_ELEMENTS)
 
 
-# ---- Ways to compute a piece other than dense(). All give the same bits
+# ---- Ways to compute a piece, besides dense(). All return the same bits
 
 
 def strided(kernel, operands):
@@ -78,7 +78,8 @@ def tails(kernel, operands):
 
 
 def threads(kernel, operands):
-    """Repeats the operands twice, which is enough for 7 threads, and then for 2."""
+    """Computes the operands twice in one call, with 7 threads, then with 2. Returns NaN if the four
+    results differ."""
     before = torch.get_num_threads()
     twice = [t.repeat(2) for t in operands]
     results = []

@@ -13,7 +13,7 @@ PATHS = ("dense", "strided", "offset", "tails", "threads")
 INTRODUCTION = """\
 # Digests
 
-`prove/digests.json` stores 64-bit digests (hashes) of each operator's results over fixed sets of
+`prove/digests.json` stores 64-bit digests (hashes) of each operator's results for fixed sets of
 inputs and gradients. `make digests` computes the digests on a machine, compares them with the
 stored ones, and records the machine if all are equal. `make report` writes this page from the
 records in [results.json](digests/results.json).
@@ -23,8 +23,8 @@ records in [results.json](digests/results.json).
 
 Each cell names the inputs, the date and the source revision. *part* means a fixed sample of 1/256
 of each set, spread over all of it; *whole* means the whole set. The columns say how the operators
-were called: on *dense* tensors, on *strided* ones, at an *offset* of an odd number of elements, in
-lengths that leave *tails*, and by several *threads*.
+were called: on *dense* tensors, on *strided* tensors, at an *offset* of an odd number of elements,
+on pieces of a prime length (*tails*), and with several *threads*.
 """
 CHANGING = """\
 The table counts how many results for {elements:,} standard normal inputs differ in their bits from

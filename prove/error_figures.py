@@ -18,7 +18,7 @@ SIGNS = ("positive", "negative")
 # The leading bits of NEAR and of REACH.
 SHOWN = range(*(struct.unpack("<I", struct.pack("<f", x))[0] >> 32 - PROFILE_BITS
                 for x in (NEAR, REACH)))  # fmt: skip
-# A broad line below a thin dashed one: both are visible where they coincide, in grey too.
+# A broad line below a thin dashed line: both are visible where they coincide, also in grey.
 CONTESTANTS = {
     "fastact": ("FastAct", {"color": figures.FASTACT, "linewidth": 3.2, "linestyle": "-"}),
     "pytorch": ("PyTorch", {"color": figures.ORANGE[0], "linewidth": 1.2, "linestyle": "--"}),
@@ -51,8 +51,8 @@ def is_drawn(state):
 
 
 def with_outline(states, act, order):
-    """Returns the state for a figure: of several machines, the last one of the newest format. None
-    if none was kept."""
+    """Returns the state for a figure: the last state of the newest format, or None if there is
+    none."""
     wanted = act.id, "float32", order
     found = [state for state in states if key(state) == wanted and is_drawn(state)]
     return max(reversed(found), key=lambda state: state["format"], default=None)

@@ -1,5 +1,5 @@
-"""The exact results: by enclosures if they decide the rounding, by MPFR otherwise, and for infinite
-inputs, zeros, and every input of the 16-bit types."""
+"""Computes exact results: by enclosures if they decide the rounding, otherwise by MPFR. MPFR also
+computes infinite inputs, zeros, and every input of the 16-bit types."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from oracle import FORMATS
 
 # One in this many enclosures is compared with MPFR.
 CHECKED = 1 << 16
-# Bits: 200 decide nearly all roundings. The second is enough for the square of a subnormal float64.
+# Precisions in bits: 200 decide nearly all roundings. The second precision suffices for the square
+# of a subnormal float64.
 PRECISIONS = (200, 4500)
 
 
@@ -129,8 +130,7 @@ def _exact_64_bit(act, x, k):
     if k > 0:
         expected += 0.0
     undecided = (low != high) | (values == 0) | np.isinf(values)
-    # An error in ULP needs more accuracy than a rounding: a doubt of an eighth of an ULP is too
-    # much.
+    # An error in ULP needs more accuracy than a rounding: an uncertainty of 1/8 ULP is too large.
     with np.errstate(all="ignore"):
         undecided |= ~(doubt <= np.spacing(np.abs(rounded)) / 8)
     where = torch.from_numpy(undecided & (values == values)).nonzero().flatten()
@@ -151,7 +151,7 @@ def _ask_mpfr(act, x, k):
 
 
 def _errors_in_double(results, y):
-    """For formats whose last places are far above those of a double."""
+    """Returns the errors for formats whose last places are far above those of a double."""
     fmt = FORMATS[results.dtype]
     wide = results.double()
     top = torch.tensor(2.0 ** _top_exponent(fmt), dtype=torch.float64)
@@ -183,7 +183,8 @@ def _check_sample(act, x, k, y, doubt):
             continue
         with gmpy2.context(precision=PRECISIONS[0]):
             true = act.derivative(Multiprecision, gmpy2.mpfr(at), k)
-            # If the arithmetic overflowed, nothing is enclosed. MPFR computes all of these.
+            # If the arithmetic overflowed, the enclosure contains nothing. MPFR computes all of
+            # these.
             if np.isinf(float(y[i])) and _round(true, x.dtype) == float(y[i]):
                 continue
             own = abs(true) * gmpy2.exp2(20 - PRECISIONS[0])

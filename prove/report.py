@@ -1,6 +1,6 @@
 """Writes docs/accuracy.md, docs/digests.md and their figures from the results of `prove`.
 
-Findings of all machines are kept in records in the repository. `make report` adds those of this
+The repository contains records of the results on all machines. `make report` adds those of this
 machine.
 """
 
@@ -79,8 +79,8 @@ def read(folder):
 
 def newest(states):
     """Returns a state for each activation, type and order. All machines have the same results
-    (`prove --digest`), so the state of the newest form of proof is used, of these the one that
-    tried most inputs, and then the last one."""
+    (`prove --digest`). So the state with the newest format is used; among these, the state with the
+    most inputs; and among these, the last one."""
     found = {}
     for state in states:
         earlier = found.get(key(state), {"format": 0, "inputs": 0})
@@ -139,10 +139,10 @@ INTRODUCTION = """\
 `make report` writes this page and its figures from the results of `make prove`, which are stored in
 [results.json](accuracy/results.json). Errors are in ULP (units in the last place of the exact
 value). Errors of derivatives are measured with an incoming gradient of 1. A result is misrounded if
-it is not the number nearest to the exact one; its error is then above 0.5 ULP. The exact values
-never come from FastAct's own formulas. They come from MPFR, or from enclosures. An enclosure is a
-value that is computed in wider arithmetic, with a bound on its error. If an enclosure leaves two
-possible results, MPFR decides.
+it is not the number nearest to the exact value; its error is then above 0.5 ULP. Exact values come
+from MPFR or from enclosures, never from FastAct's own formulas. An enclosure is a value computed in
+wider arithmetic, with a bound on its error. If an enclosure leaves two possible results, MPFR
+decides.
 
 ## What is promised, and what is tested
 
@@ -153,10 +153,10 @@ bounds, and plots its error against x.
 With default parameters, every value and derivative in bfloat16 and float16 is correctly rounded,
 and so is each float32 value of SELU, ELU, CELU and of [some activations without an
 exponential](faq.md#why-are-float32-results-not-all-correctly-rounded). The other float32 values are
-within 2 ULP, the first three derivatives within {float32}. In float64 values are within 1.5 ULP,
+within 2 ULP, the first three derivatives within {float32}. In float64, values are within 1.5 ULP,
 the first three derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish). Near a
-zero of some float64 derivatives, terms cancel. If such a derivative is below 1/16 and |x| < 10, its
-error is measured in ULP of the number 1/16, not of the exact value. The bound is the same number.
+zero of some float64 derivatives, terms cancel. If such a derivative is below 1/16 and |x| < 10, the
+same bound holds in ULP of the number 1/16 instead of the exact value.
 
 With other finite parameters, the bounds of float64 double. In the other types, bounds below 0.51
 ULP become 0.51 ULP, and the bound of float32 Softplus values becomes 2 ULP. The in-place gradients
@@ -178,8 +178,8 @@ CLOSING = """\
 
 
 def unproven(found):
-    """Returns a line for the types and derivatives of which only a sample of the inputs was tried,
-    and a line for each derivative of operators that was not tried."""
+    """Returns a line with the types and derivatives that were tested only on a sample, and a line
+    for each derivative that the record lacks."""
     lacking, samples = {}, []
     for dtype in DTYPES:
         for order, form in ORDERS.items():
@@ -211,7 +211,7 @@ def listed(words):
 def in_words(op):
     """Returns the name of an operator, such as "prelu by input", in the words of the page."""
     name, by, operand = op.partition(" by ")
-    return f"`{name}`" + (f" with respect to {operand}" if by else "")
+    return f"`{name}`" + (f" (by {operand})" if by else "")
 
 
 def largest(found, dtype, order, name="fastact"):
@@ -277,7 +277,7 @@ def sections(found):
             f"{2 * len(defaults)} bars",
             f"The largest error among all 2^32 inputs is {ends[0]} ULP of a value and {ends[1]} "
             "ULP "
-            f"of a first derivative. PyTorch's is above 100 ULP in {theirs} of the "
+            f"of a first derivative. PyTorch's largest error is above 100 ULP in {theirs} of the "
             f"{2 * len(defaults)} cases ({len(defaults)} activations, value and first derivative), "
             "because its formulas cancel in a tail or underflow too early.",
         )
@@ -292,8 +292,8 @@ def sections(found):
             "sixteen_bits",
             f"FastAct misrounds {ours or 'no'} 16-bit result, PyTorch up to {worst:.0f} % of them",
             f"Among the {sum(s['inputs'] for s in small):,} values and first derivatives in "
-            "bfloat16 "
-            f"and float16, FastAct misrounds {ours:,} and PyTorch {theirs:,}.",
+            f"bfloat16 and float16, FastAct misrounds {f'{ours:,}' if ours else 'none'} and "
+            f"PyTorch {theirs:,}.",
         )
     if (FIGURES / "gelu.svg").exists():
         yield (
@@ -301,8 +301,8 @@ def sections(found):
             "gelu",
             "GELU: FastAct stays near 1 ULP for every x, PyTorch's error grows in the negative "
             "tail",
-            "The largest error of GELU in each quarter of a binade. PyTorch loses all digits in "
-            "the negative tail, where the result is small but not zero.",
+            "The figure shows GELU's largest error in each quarter of a binade. PyTorch loses all "
+            "digits in the negative tail, where the result is small but not zero.",
         )
     if all((op, "float64", k) in found for op in defaults for k in (0, 1)):
         ends = [ulp(largest(found, "float64", k), "fastact") for k in (0, 1)]

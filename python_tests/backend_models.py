@@ -1,4 +1,5 @@
-"""Models for test_backend.py, which compares several calls of each with eager, in both modes."""
+"""Models for test_backend.py, which compares several calls of each model with eager mode, in
+training and inference."""
 
 import random
 from collections.abc import Callable

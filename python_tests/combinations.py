@@ -48,7 +48,8 @@ class Combination:
     device: str = "cpu"
 
     def __repr__(self):
-        """An expression that makes this object, without arguments that have their default."""
+        """Returns an expression that makes this object, without arguments that have their
+        default."""
         named = [
             f"{f.name}={getattr(self, f.name)!r}"
             for f in fields(self)[3:]
@@ -75,7 +76,7 @@ class Combination:
 
 
 def shape_of(words, shape, dim):
-    """The shape of an operand whose result has this shape."""
+    """Returns the shape of an operand, given the result's shape."""
     if "zero_dim" in words or (not shape and "full" not in words and "higher" not in words):
         return (1,) if "one" in words or "vector" in words else ()
     if "full" in words:
@@ -96,7 +97,8 @@ def shape_of(words, shape, dim):
 
 
 def laid_out(words, shape, draw):
-    """A tensor with the layout that the words name; draw(*shape) makes a contiguous tensor."""
+    """Returns a tensor with the layout that the words name. draw(*shape) makes a contiguous
+    tensor."""
     for word in words:
         if word.startswith("as_"):
             return LAYOUTS[word.removeprefix("as_")](draw)
@@ -117,7 +119,7 @@ def laid_out(words, shape, draw):
 
 
 def drawn(words, shape, numbers, dtype, seed, device="cpu"):
-    """A tensor of these NUMBERS, or of a normal distribution."""
+    """Returns a tensor of these NUMBERS, or of normally distributed numbers."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
@@ -139,7 +141,7 @@ def dtype_of(c, name):
 
 
 def slices_of(c):
-    """The operands of each slice, without gradients. A call without vmap has one slice."""
+    """Returns the operands of each slice, without gradients. A call without vmap has one slice."""
     is_batched = c.having("batched") or c.having("batched_last")
     result = []
     for i in range(BATCH if is_batched else 1):
@@ -161,7 +163,7 @@ def slices_of(c):
 
 
 def batched(c, slices):
-    """The operands of the whole call."""
+    """Returns the operands of the whole call."""
     tensors = dict(slices[0])
     for name in tensors:
         dim = c.batch_dim(name)
@@ -173,7 +175,7 @@ def batched(c, slices):
 
 
 def incoming_like(c, value, seed=99):
-    """An incoming gradient for a result."""
+    """Returns an incoming gradient for a result."""
     words = c.incoming.split()
     shape, seed = tuple(value.shape), 1000 * c.seed + seed
     return drawn(words, shape, "factor", value.dtype, seed, c.device)
@@ -213,7 +215,7 @@ class Call:
         return call.c.row.call_(tensors, call.c.dim)
 
     def of(self, names, function=None):
-        """The operator as a function of these operands alone."""
+        """Returns the operator as a function of only these operands."""
         function = function or self.operator
         return lambda *values: function(**{**self.tensors, **dict(zip(names, values))})
 
@@ -221,7 +223,7 @@ class Call:
         return {name: t.detach() for name, t in self.tensors.items()}
 
     def of_detached(self, names, function=None):
-        """The same function, with all other operands detached."""
+        """Returns the same function, with all other operands detached."""
         function, constant = function or self.operator, self.detached()
         return lambda *values: function(**{**constant, **dict(zip(names, values))})
 

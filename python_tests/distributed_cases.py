@@ -306,8 +306,8 @@ def refused(ranks):
         out=partial,
     )  # fmt: skip
     raises(
-        RuntimeError, "fastact::selu: expected out to have the result's shape (8, 4), as a DTensor "
-        "is not resized, but got (8, 2)", ops.selu, sharded,
+        RuntimeError, "fastact::selu: expected out to have the result's shape (8, 4), because "
+        "DTensors are not resized, but got (8, 2)", ops.selu, sharded,
         out=ranks.place(x[:, :2], mesh, [Shard(0)]),
     )  # fmt: skip
     other = init_device_mesh(ranks.device.type, (1, ranks.world))

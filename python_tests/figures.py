@@ -92,7 +92,7 @@ def save(figure, path: Path) -> Path:
 
 
 def smaller(svg: str) -> str:
-    """Without what nobody sees: hundredths of a point suffice, and nothing reads the metadata."""
+    """Removes invisible detail: digits beyond hundredths of a point, and metadata."""
 
     def rounded(number: re.Match) -> str:
         return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")

@@ -39,7 +39,7 @@ def leaky_relu(m, x, k, slope):
 
 
 def clamp(m, x, k, low, high):
-    """low, x or high."""
+    """x, clamped to [low, high]."""
     outside = (lambda x: m.number(low), lambda x: m.number(high)) if k == 0 else (zero(m),) * 2
 
     def inside(x):
@@ -61,7 +61,7 @@ def threshold(m, x, k, threshold, value):
 
 
 def shrink(m, x, k, lambd, shift):
-    """0 for |x| <= lambd, beyond x moved by shift towards 0."""
+    """0 for |x| <= lambd; otherwise x, moved by shift towards 0."""
 
     def beyond(sign):
         forms = {0: lambda x: x - m.number(sign * shift), 1: lambda x: m.number(1)}
@@ -110,7 +110,7 @@ def softsign(m, x, k):
         return form
 
     def middle(sign):
-        """Without the cancellation of 1 - t."""
+        """Avoids the cancellation in 1 - t."""
         return lambda x: x / (m.number(1) + m.number(sign) * x)
 
     def not_above(x):
@@ -130,9 +130,9 @@ def squared_relu(m, x, k):
 
 
 def elu(m, x, k, alpha, scale, rate):
-    """`rate` is a function of m: 1 / alpha is no decimal number."""
+    """`rate` is a function of m, because 1 / alpha may not be a decimal number."""
     positive = {0: lambda x: m.number(scale) * x, 1: lambda x: m.number(scale)}.get(k, zero(m))
-    # Nothing, at an infinity too.
+    # The negative side is zero, even at minus infinity.
     is_flat = not (scale and alpha and rate(Multiprecision))
 
     def negative(x):
@@ -143,7 +143,7 @@ def elu(m, x, k, alpha, scale, rate):
             return factor if k else factor * m.number("-0")
         return factor * (m.exp if k else m.expm1)(rate(m) * x)
 
-    # A zero stays what it is, also where the rate is negative.
+    # A zero keeps its sign, even if the rate is negative.
     return m.where(x >= 0 if k == 0 else x > 0, positive, negative, x)
 
 
@@ -157,8 +157,8 @@ def elu_from_result(m, r, k, alpha, scale, rate):
     return m.where(r > 0, lambda r: positive, negative, r)
 
 
-# Beyond it, and below its negative, the transcendental activations are their limits in every type;
-# an exponential would give an infinity for a zero to meet.
+# Above FAR and below -FAR, the transcendental activations equal their limits in every type. Their
+# formulas would multiply an infinite exponential by zero there.
 FAR = 2.0**60
 
 
@@ -172,7 +172,8 @@ def between(m, x, low, middle, high, far=FAR):
 
 
 def limit(m, k, value, slope):
-    """What is at an infinity: a value ("x": x itself), a slope, and no more."""
+    """Returns the limit at an infinity: a value ("x": x itself), a slope, and 0 for higher
+    orders."""
 
     def form(x):
         if k == 0:
@@ -184,8 +185,8 @@ def limit(m, k, value, slope):
 
 @dataclass(frozen=True)
 class Logistic:
-    """Of z, which has the sign of x: sigma(z), sigma(-z), their product and sigma(-z) - sigma(z),
-    each with relative accuracy in both tails."""
+    """Logistic functions of z, which has the sign of x: sigma(z), sigma(-z), their product and
+    sigma(-z) - sigma(z), each with relative accuracy in both tails."""
 
     rising: object
     falling: object
@@ -194,7 +195,7 @@ class Logistic:
 
 
 def logistic(m, x, z):
-    """`z` is a function of x: conditions are on exact numbers."""
+    """`z` is a function of x, so that conditions compare exact numbers."""
 
     def near_one(sign):
         return lambda x: 1 / (1 + m.exp(sign * z(x)))
@@ -257,7 +258,7 @@ def gelu_tanh(m, x, k):
 
 
 def sigmoid(m, x, k):
-    """The derivatives: of y (1 - y), by the result."""
+    """The derivatives are functions of the result: y (1 - y) and its derivatives."""
     if k > 0:
         return {1: lambda y: y * (1 - y), 2: lambda y: 1 - 2 * y, 3: lambda y: m.number(-2)}[k](x)
     return between(
@@ -266,7 +267,7 @@ def sigmoid(m, x, k):
 
 
 def tanh(m, x, k):
-    """The derivatives: of 1 - y^2, by the result."""
+    """The derivatives are functions of the result: 1 - y^2 and its derivatives."""
     forms = {
         0: m.tanh,
         1: lambda y: (1 - y) * (1 + y),
@@ -291,9 +292,9 @@ def gelu(m, x, k):
 
 
 def softplus(m, x, k, beta, threshold):
-    """log(1 + e^(beta x)) / beta, beyond the threshold x."""
+    """log(1 + e^(beta x)) / beta; x above the threshold."""
     if beta < 0:
-        # Turned about the origin.
+        # Rotated by 180 degrees about the origin.
         return (-1) ** (k + 1) * softplus(m, -x, k, -beta, threshold)
     rate = m.number(beta)
 
@@ -333,7 +334,7 @@ def log_sigmoid(m, x, k):
 
 def mish(m, x, k):
     def side(sign):
-        """By e = e^-|x|: tanh(log(1 + e^x)) = n / d."""
+        """With e = e^-|x|, tanh(log(1 + e^x)) = n / d."""
 
         def form(x):
             e = m.exp(-sign * x)
@@ -365,7 +366,7 @@ def mish(m, x, k):
 
 def tanhshrink(m, x, k):
     def series(x):
-        """By tanh's continued fraction, where x - tanh(x) would cancel."""
+        """Uses tanh's continued fraction, where x - tanh(x) would cancel."""
         z = x * x
         c = 61 + 0 * x
         for n in range(59, 1, -2):
@@ -376,8 +377,8 @@ def tanhshrink(m, x, k):
     def near(x):
         return x - m.tanh(x)
 
-    # Far out any precision would take tanh(x) for 1, and x - 1 for halfway between two numbers:
-    # 1 - |tanh(x)|, which is below 2^-287, may as well be 2^-140.
+    # For large |x|, any precision rounds tanh(x) to 1, and x - 1 may be halfway between two
+    # numbers. 1 - |tanh(x)| is below 2^-287 there, so 2^-140 can replace it.
     def above(x):
         return m.where(x < 100, near, lambda x: x - 1 + 2.0**-140, x)
 

@@ -1,8 +1,8 @@
-"""The table of activations: one row for each set of parameters, and nothing else to add for a new
-activation. operator_rows.py derives the rows of all other operators from this table.
+"""The table of activations, with one row for each set of parameters. A new activation needs only a
+row here: operator_rows.py derives the rows of all other operators from this table.
 
-A row gives the exact mathematics (mathematics.py), PyTorch's own operators as the oracle for
-semantics, and what FastAct promises. The header of the formula gives the error bounds.
+A row contains the exact mathematics (mathematics.py), PyTorch's own operators as the oracle for
+semantics, and what FastAct promises. The formula's header contains the error bounds.
 """
 
 import math
@@ -29,7 +29,7 @@ ELU_ARGUMENTS = (float(SELU_ALPHA), float(SELU_SCALE), 1)
 
 
 def others(parameters, **defaults):
-    """What a row says of its parameters."""
+    """Returns a row's fields about its parameters."""
     return {"parameters": parameters, "defaults": None if parameters == defaults else defaults}
 
 
@@ -52,7 +52,7 @@ def leaky_relu_row(slope):
 
 
 def clamp_forms(low, high):
-    """ATen's hardtanh itself does not give a result the strides that elementwise operators give."""
+    """Not ATen's hardtanh, whose result does not have the strides of elementwise operators."""
     return composed(
         lambda x: torch.clamp(x, low, high),
         lambda g, x: torch.ops.aten.hardtanh_backward(g, x, low, high),
@@ -105,7 +105,7 @@ def threshold_row(limit, value):
 
 
 def hard_row(derivative):
-    """hardswish or hardsigmoid."""
+    """Returns a row of hardswish or hardsigmoid."""
     name = derivative.__name__
     is_swish = derivative is hardswish
     top = 3 if is_swish else 2
@@ -155,7 +155,7 @@ def shrink_row(name, lambd, shift):
 
 
 def exponential_row(name, alpha, scale, rate, aten_rate, **rest):
-    """elu or celu."""
+    """Returns a row of elu or celu."""
     arguments = alpha, scale, aten_rate
 
     def backward(g, x):
@@ -199,7 +199,8 @@ def celu_row(alpha):
 
 
 def gate_row(derivative, forms, branch_points, zeros=()):
-    """x times a function like sigmoid; `zeros` are pairs (x, k) where the k-th derivative is 0."""
+    """Returns a row of x times a function like sigmoid. `zeros` contains pairs (x, k) for which the
+    k-th derivative is 0."""
     return Activation(
         name=derivative.__name__,
         derivative=derivative,
@@ -240,7 +241,8 @@ ACTIVATIONS = (
         derivative=selu,
         exactly_zero=lambda x, k: k >= 1 and x == -torch.inf or k >= 2 and x > 0,
         at_minus_zero=-0.0,
-        # Where e^x changes its reduction, where the value reaches its limit and e^x is subnormal.
+        # Points where e^x changes its reduction, where the value reaches its limit, and where e^x
+        # becomes subnormal.
         branch_points=(*(-(n + 0.5) * math.log(2) for n in range(60)), -40.0, -708.396, -745.133),
         aten=torch.selu,
         aten_=torch.selu_,
@@ -353,7 +355,7 @@ ACTIVATIONS = (
         ),
         at_minus_zero=-math.log(2),
         branch_points=both_signs((*REDUCTIONS, *segment_ends(18))),
-        # ATen's log_sigmoid does not give a result the strides that elementwise operators give.
+        # The result of ATen's log_sigmoid does not have the strides of elementwise operators.
         **composed(lambda x: -torch.nn.functional.softplus(-x)),
         saves="input",
         kinks=(),
@@ -372,14 +374,14 @@ ACTIVATIONS = (
     ),
 )
 
-# Each operator once, with its default parameters where it has some.
+# Each operator once, with its default parameters if it has defaults.
 OPERATORS = tuple({act.name: act for act in reversed(ACTIVATIONS)}.values())[::-1]
 
 
 def kind(act):
-    """What decides which of the registration's templates make an activation's operators."""
+    """Returns what determines the registration templates of an activation's operators."""
     return (bool(act.parameters), act.saves, act.takes_output, act.takes_is_result)
 
 
-# The first of each kind: for tests of what does not depend on the formula.
+# The first activation of each kind, for tests that do not depend on the formula.
 REPRESENTATIVES = tuple({kind(act): act for act in reversed(ACTIVATIONS)}.values())[::-1]

@@ -97,8 +97,8 @@ class Row:
 
 
 def in_float64(act):
-    """The activation in PyTorch's operators. celu and hardsigmoid are composed, because PyTorch's
-    gradients round 1 / alpha and, for single elements, 1 / 6 to float32."""
+    """Returns the activation in PyTorch's operators. celu and hardsigmoid are composed, because
+    PyTorch's gradients round 1 / alpha and, for single elements, 1 / 6 to float32."""
     if act.name == "celu":
         (alpha,) = act.parameters.values()
         return lambda x: alpha * torch.nn.functional.elu(x / alpha)
@@ -106,7 +106,7 @@ def in_float64(act):
 
 
 def ulp_of(act, order=0):
-    """Error bounds of the derivative of this order and of the next one."""
+    """Returns error bounds of the derivative of this order and of the next one."""
     return {
         dtype: (bounds[order], bounds[min(order + 1, len(bounds) - 1)])
         for dtype, bounds in act.ulp.items()
@@ -131,8 +131,8 @@ def activation_row(act: Activation):
 
 
 def derivative_of(act, order):
-    """A derivative in PyTorch's differentiable operators: a function of x, or of f(x) for tanh and
-    sigmoid."""
+    """Returns a derivative in PyTorch's differentiable operators: a function of x, or of f(x) for
+    tanh and sigmoid."""
     function, times = in_float64(act), order
     if act.takes_output:
         function, times = (lambda y: act.aten_backward(torch.ones_like(y), y)), order - 1
@@ -159,7 +159,7 @@ class InFloat64(Differentiable):
 
 
 def derivative_row(act, order, is_result=False):
-    """The operator of an order's derivative; with is_result, as a function of the result."""
+    """Returns the row of a derivative operator; with is_result, it is a function of the result."""
     options = {"is_result": True} if is_result else {}
     names = (*GRADIENT_NAMES[order], "self")
 

@@ -1,4 +1,4 @@
-"""Replaces the generated text of a page, which stands between two comments."""
+"""Replaces the generated text of a page, between two comments."""
 
 from pathlib import Path
 
@@ -19,8 +19,8 @@ def put_between_markers(name: str, command: str, text: str, page: Path = README)
 
 def error_of_finite_inputs(state: dict, name: str) -> float:
     """Returns the largest error in ULP of a state of `make prove`, or -1 if there are no results. A
-    state of format 1 counts infinite inputs, so that its largest error may be that of the figure's
-    outline."""
+    state of format 1 counts infinite inputs; then the figure's outline contains the largest
+    error."""
     error = state[name]["max_ulp"]
     outline = state[name].get("outline")
     if state["format"] == 1 and error == float("inf") and outline:

@@ -23,13 +23,13 @@ def without_fallback(call):
 
 
 def views(call):
-    """The operands as views that broadcast."""
+    """Returns the operands as views that broadcast."""
     rank = call.tensors[call.c.row.leading].dim()
     return {n: call.c.row.align(n, t, rank, call.c.dim) for n, t in call.tensors.items()}
 
 
 def gradients(call, operator, tensors, names, incoming, create_graph=False):
-    """The result of an operator, and the gradients of these operands."""
+    """Returns the result of an operator, and the gradients of these operands."""
     leaves = {n: t.detach().requires_grad_(n in names) for n, t in tensors.items()}
     torch.manual_seed(call.c.seed)
     result = operator(leaves, call.c.dim)
@@ -41,9 +41,9 @@ def gradients(call, operator, tensors, names, incoming, create_graph=False):
 
 
 def bits(call):
-    """The result has the bits that contiguous operands of its shape give, and the strides that
-    PyTorch's elementwise operators give. In float32 and float64, gradients have these bits too, and
-    those of a fused form the bits that PyTorch's operators compose. No operand changes."""
+    """The result has the bits of a call with contiguous operands of its shape, and the strides of
+    PyTorch's elementwise operators. In float32 and float64, this also holds for gradients; those of
+    a fused form have the bits of a composition of PyTorch's operators. No operand changes."""
     row = call.c.row
     with untouched(*call.tensors.values()):
         result, found, incoming = gradients(call, row.call, call.tensors, call.needs, None)
@@ -54,8 +54,8 @@ def bits(call):
     whole = [n for n in call.needs if call.tensors[n].shape == full[n].shape]
     dense, expected, _ = gradients(call, dense_call, full, whole or call.needs, incoming)
     assert_same_bits(result, dense)
-    # The two ways to a gradient round differently in 16-bit types, beside scale and bias, and where
-    # an operand of clamped_swiglu broadcasts.
+    # The two ways to compute a gradient round differently in 16-bit types, with scale and bias, and
+    # if an operand of clamped_swiglu broadcasts.
     is_composed = {"scale", "bias"} <= set(full) or (
         row.family == "swiglu" and any(t.shape != result.shape for t in call.tensors.values())
     )
@@ -70,7 +70,7 @@ def bits(call):
 
 
 def assert_strides(call, result):
-    """The strides are those of an elementwise operator, which prefers its first operand's order."""
+    """Asserts the strides of an elementwise operator, which prefers its first operand's order."""
     row, operands = call.c.row, views(call)
     if result.numel() == 0:
         return
@@ -91,7 +91,8 @@ def lies(t):
 
 
 def assert_stand_ins(call, stand_in, context=contextlib.nullcontext):
-    """stand_in(tensor) represents each tensor. Result and gradients lie as those of the tensors."""
+    """Asserts that result and gradients have the layouts that the real tensors give.
+    stand_in(tensor) replaces each tensor."""
     row = call.c.row
     result, found, incoming = gradients(call, row.call, call.tensors, call.needs, None)
     operands = {n: stand_in(t.detach()) for n, t in call.tensors.items()}
@@ -101,7 +102,7 @@ def assert_stand_ins(call, stand_in, context=contextlib.nullcontext):
     assert lies(other[0]) == lies(result), (lies(other[0]), lies(result))
     for name, t in found.items():
         own, expected = lies(other[1][name]), lies(t)
-        if row.family in ("fused", "packed", "swiglu"):  # without a kernel, other operators compute
+        if row.family in ("fused", "packed", "swiglu"):  # may be composed
             own, expected = own[::2], expected[::2]
         assert own == expected, (name, own, expected)
 
@@ -113,7 +114,7 @@ def meta(call):
 
 
 def fake(call):
-    """Fake tensors with numbers or with symbols as sizes."""
+    """Returns fake tensors with numbers or symbols as sizes."""
     mode = FakeTensorMode(shape_env=ShapeEnv())
 
     def stand_in(t):
@@ -147,7 +148,7 @@ def third_derivatives(call, incoming):
 
 
 def third_order(call):
-    """Three derivatives in float64 are those of PyTorch's composition on the CPU."""
+    """The first three derivatives in float64 equal those of PyTorch's composition on the CPU."""
     c, row = call.c, call.c.row
     with torch.no_grad():
         value = call.operator(**call.tensors)
@@ -168,7 +169,7 @@ def third_order(call):
 
 
 def batched_gradients(call):
-    """Gradients of a batch of incoming gradients are those of each one."""
+    """The gradients for a batch of incoming gradients equal those for each incoming gradient."""
     result = call.operator(**call.tensors)
     inputs = [call.tensors[n] for n in call.needs]
     incoming = torch.stack([incoming_like(call.c, result, seed) for seed in (99, 98)])
@@ -186,7 +187,7 @@ def batched_gradients(call):
 
 
 def saved_bytes(function):
-    """Bytes of the storages that a call saves for backward."""
+    """Returns the bytes of the storages that a call saves for backward."""
     saved = {}
 
     def pack(t):
@@ -209,7 +210,7 @@ def saves_no_more(call):
 
 
 def changed_operand(call):
-    """If an operand changes before backward, that is an error, or the gradients are as before."""
+    """A change of an operand before backward is an error, or has no effect on the gradients."""
     leaves = call.tensors
     copies = {n: t.detach().clone().requires_grad_(n in call.needs) for n, t in leaves.items()}
     writable = [n for n, t in leaves.items() if t.numel() < 2 or 0 not in t.stride()]

@@ -78,8 +78,8 @@ def test_another_torch_fails_no_import(different, first, error):
     script = SCRIPT.format(before=DIFFERENT[different], imports="\n".join(imports), error=error)
     lowered, inductor, dtensor, *config = in_a_new_process("-c", script).splitlines()
     assert lowered == "0 3.0"
-    assert inductor.startswith("calls the operators, as this torch's Inductor took no lowerings: ")
-    assert dtensor.startswith("sharding rules for no operators, as this torch's DTensor did not")
+    assert inductor.startswith("calls the operators, because this Inductor took no lowerings: ")
+    assert dtensor.startswith("sharding rules for no operators, because this torch's DTensor did")
     for line, name in ((inductor, "torch.compile"), (dtensor, "DTensor")):
         assert f"{error}: " in line and "simulated" in line
         assert f"{name}: {line}" in config
@@ -116,7 +116,7 @@ print(torch.equal(torch.compile(f, fullgraph=True)(x), f(x)), count, fastact._in
 def test_a_part_of_torch_that_cannot_be_imported(package, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, package.MODULE, None)
     fastact.show_config()
-    assert f": none, as {package.MODULE} cannot be imported: " in capsys.readouterr().out
+    assert f": none, because {package.MODULE} cannot be imported: " in capsys.readouterr().out
 
 
 # ---- Imports

@@ -1,6 +1,6 @@
-"""selu_alpha_dropout: SELU and alpha dropout in one pass. Bits beside the operators one by one,
-which elements are dropped, statistics, saved memory, and errors. test_combinations.py tests what it
-shares with other operators."""
+"""selu_alpha_dropout: SELU and alpha dropout in one pass. Compares bits with the separate
+operations, and tests which elements are dropped, statistics, saved memory, and errors.
+test_combinations.py tests what it shares with other operators."""
 
 import math
 
@@ -15,15 +15,15 @@ LAMBDA_ALPHA = 1.7580993408473768599402175208123
 
 
 def factors(p):
-    """a, b of an element that is kept, and the value of one that is dropped: of the article, in the
-    kernel's order of roundings."""
+    """Returns a and b for kept elements, and the value of dropped elements: the article's formulas,
+    with the kernel's order of roundings."""
     kept = 1 - p
     a = 1 / math.sqrt((LAMBDA_ALPHA * LAMBDA_ALPHA * p + 1) * kept)
     return a, a * LAMBDA_ALPHA * p, -a * LAMBDA_ALPHA * kept
 
 
 def words(seed, n, first=0):
-    """32 bits for each of n elements, by the definition of Philox4x32-10 in whole numbers."""
+    """Returns 32 bits for each of n elements, by Philox4x32-10 in integer arithmetic."""
     result = []
     low = 0xFFFFFFFF
     for counter in range(first // 4, (first + n + 3) // 4):
@@ -41,7 +41,7 @@ def seed_on(device, number=7):
 
 
 def test_the_generator_of_random_bits():
-    """The first of its authors' known answers, and a few of a larger key."""
+    """Compares with the authors' first known answer."""
     known = torch.tensor([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8])
     assert torch.equal(words(0, 4), known)
 
@@ -50,7 +50,7 @@ def test_the_generator_of_random_bits():
 @pytest.mark.parametrize("seed", (0, 7, (1 << 62) + 12345))
 @pytest.mark.parametrize("shape", ((1,), (7,), (33, 129), (2, 3, 1025)))
 def test_bits(dtype, device, p, seed, shape):
-    """Of an element that is kept a selu(x) + b, rounded where ops/forms/alpha_dropout.h says."""
+    """A kept element becomes a selu(x) + b, with the roundings of ops/forms/alpha_dropout.h."""
     x, g = values(*shape, dtype=dtype, device=device), values(*shape, dtype=dtype, device=device)
     number = torch.float64 if dtype == torch.float64 else torch.float32
     dropped = (words(seed, x.numel()) < int(p * 2**32)).reshape(shape).to(device)
@@ -64,7 +64,7 @@ def test_bits(dtype, device, p, seed, shape):
     exact = a.double() * fastact.selu(x.double()) + b.double()
     eps = torch.finfo(dtype).eps
     error = (result.double() - exact).abs()[~dropped]
-    # selu(x)'s rounding, and where the sum cancels that of its terms.
+    # The rounding of selu(x) and, where the sum cancels, that of its terms.
     assert (error <= 2 * eps * (exact.abs()[~dropped] + b.item())).all()
     if dtype.itemsize > 2:
         scaled = fastact.selu_backward(g * a, x)
@@ -84,7 +84,7 @@ def test_bits_do_not_depend_on_threads_or_length(dtype, device):
     for length in (1, 1023, 1024, 4097, 20_000):
         part = fastact._selu_alpha_dropout(x[:length].clone(), key, 0.25)
         assert_same_bits(part, whole[:length])
-    # Far from the first one an element has its own bits.
+    # Elements far from the first one have their own bits.
     mask = fastact._alpha_dropout_mask(torch.ones_like(x), x, key, 0.25)
     far = words(7, 400, first=200_000) < 2**30
     assert torch.equal(mask[200_000:200_400].cpu() == 0, far)
@@ -99,8 +99,8 @@ def test_bits_do_not_depend_on_threads_or_length(dtype, device):
 
 @pytest.mark.parametrize("p", (0.05, 0.5, 0.9))
 def test_statistics(device, p):
-    """As many dropped as p says, mean and variance kept: within five standard deviations. And
-    neighbours, and calls, that do not know each other."""
+    """The share of dropped elements, mean and variance are right within five standard deviations.
+    Neighbours, and separate calls, are uncorrelated."""
     n = 1 << 20
     x = torch.randn(n, device=device)
     results = [fastact.selu_alpha_dropout(x, p, True) for _ in range(2)]
@@ -110,7 +110,7 @@ def test_statistics(device, p):
     for r, d in zip(results, dropped):
         assert abs(d.double().mean().item() - p) < 5 * deviation
         assert abs(r.double().mean().item()) < 5 / math.sqrt(n)
-        # The fourth moment of what alpha dropout makes is largest for a large p.
+        # The fourth moment of alpha dropout's results is largest for a large p.
         spread = math.sqrt((r.double() ** 4).mean().item() / n)
         assert abs(r.double().var().item() - 1) < 5 * spread
     noise = [(d.double() - p) / math.sqrt(p * (1 - p)) for d in dropped]
@@ -120,7 +120,7 @@ def test_statistics(device, p):
 
 
 def test_the_seed_is_torchs(device):
-    """manual_seed() gives the same again, and so does a generator's state."""
+    """After manual_seed(), or with the same generator state, results repeat."""
     x = torch.randn(1000, device=device)
     torch.manual_seed(3)
     first, second = (fastact.selu_alpha_dropout(x, 0.5, True) for _ in range(2))
@@ -141,7 +141,7 @@ def test_without_dropout(dtype, device):
 
 
 def test_special_values(device):
-    """Dropped, a NaN or an infinity is the value of any other."""
+    """A dropped NaN or infinity has the same value as any other dropped element."""
     special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0], device=device)
     x = special.repeat(200).requires_grad_()
     result = fastact.selu_alpha_dropout(x, 0.5, True)
@@ -225,7 +225,7 @@ def test_errors(device):
 
 
 def test_one_pass():
-    """In training there is the seed, and one kernel beside it."""
+    """In training, a call draws the seed and runs one kernel."""
     calls = []
 
     class Record(TorchDispatchMode):
@@ -253,7 +253,7 @@ def test_a_gpu_gives_the_cpus_bits(cuda, dtype):
         ):
             there = op(*(t.to(cuda) for t in tensors), 0.3)
             assert_same_bits(there.cpu(), op(*tensors, 0.3))
-        shifted = torch.cat((x, x))[1 : n + 1]  # not where packets may begin
+        shifted = torch.cat((x, x))[1 : n + 1]  # unaligned
         there = fastact._selu_alpha_dropout(
             torch.cat((x, x)).to(cuda)[1 : n + 1], key.to(cuda), 0.3
         )

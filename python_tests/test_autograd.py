@@ -77,7 +77,8 @@ def test_reverse_over_forward(act, device):
 
 
 def derivative_function(act, order, form=None):
-    """x -> the order-th derivative of sum f(x), elementwise, by nested reverse mode."""
+    """Returns the function from x to the order-th derivative of sum f(x), elementwise, by nested
+    reverse mode."""
 
     def f(x):
         y = (form or act.op)(x)
@@ -202,7 +203,7 @@ def test_in_place_where_pytorch_forbids_it(act, device, build):
     assert isinstance(expected, RuntimeError) == isinstance(error, RuntimeError), (expected, error)
     if expected is not None:
         assert first_line(error) == first_line(expected).replace(act.aten_.__name__, act.name + "_")
-        if build is not forbidden_inference_view:  # there PyTorch notices only after the change
+        if build is not forbidden_inference_view:  # PyTorch detects this only after the change
             assert torch.equal(ours.detach(), before)
 
 
@@ -215,7 +216,7 @@ def test_in_place_breaks_an_earlier_saved_tensor(act, device):
 
 
 def test_in_place_on_a_base_reaches_its_views(act, device):
-    """A view taken before the base changes sees the change, in value and in gradient."""
+    """A view that was taken before the base changes has the changed value and gradient."""
 
     def f(x):
         y = x * 1.0
@@ -261,7 +262,7 @@ def test_out_does_not_support_forward_mode(act, device):
 
 
 def test_saved_tensor_hooks_may_replace_the_tensor(act, device):
-    """What the hooks hand back is what backward uses: here a copy kept on the host."""
+    """Backward uses the tensor that the hooks return: here a copy on the host."""
     x = values(6, device=device).requires_grad_()
     with torch.autograd.graph.save_on_cpu():
         y, z = act.op(x), act.op_(x * 1)
@@ -331,7 +332,7 @@ def test_backward_from_many_threads(act, device):
 
 
 class Block(torch.nn.Module):
-    """A linear layer and the activation, as a user writes it."""
+    """A linear layer and the activation."""
 
     def __init__(self, act):
         super().__init__()

@@ -25,7 +25,8 @@ fused = torch.ops.fastact
 
 @pytest.fixture(autouse=True)
 def every_form(monkeypatch):
-    """Fuses also what is not faster on a CPU, so that fusion does not depend on the machine."""
+    """Also fuses operators that are not faster on a CPU, so that fusion does not depend on the
+    machine."""
     monkeypatch.setattr(sites, "is_faster", lambda device, name: True)
     monkeypatch.setattr(sites, "takes_norm_alone", lambda device: False)
     monkeypatch.setattr(sites, "FEWEST_ON_CPU", 0)
@@ -59,7 +60,7 @@ def test_as_eager(name):
     report, model = fastact.Report(), Parts(case.forward).to(case.dtype)
     theirs = copy.deepcopy(model)
     ours = compiled(model, report, fullgraph=not case.breaks)
-    # One compiled model for both modes: TorchDynamo compiles again where the mode matters.
+    # One compiled model for both modes: TorchDynamo recompiles if the mode matters.
     for training, call in itertools.product(case.modes, range(3)):
         x, found = values(*case.shape, dtype=case.dtype), []
         for m, function in ((model, ours), (theirs, theirs)):
@@ -111,7 +112,7 @@ def test_the_fused_operators_bits(device):
 
 
 def test_several_epsilons(device):
-    """In 16 bits, each is added in float32."""
+    """In 16-bit types, each epsilon is added in float32."""
     layers = [norm(6, eps=1e-3), nn.ReLU(), norm(6), nn.ReLU()]
     model = nn.Sequential(*layers).eval().to(device, torch.bfloat16)
     x = expected = values(2, 6, 3, 4, dtype=torch.bfloat16, device=device)
@@ -142,7 +143,7 @@ def test_a_batch_norm_alone(monkeypatch):
 
 
 def test_batch_norms_compute_their_vectors_together(monkeypatch):
-    """Also true if the model logs the use of a function, as torchvision's models do."""
+    """This also holds if the model logs the use of a function, like torchvision's models."""
     rewriting = sys.modules["fastact._fusion.rewrite"]
     counts = []
 
@@ -171,7 +172,7 @@ def test_what_was_not_faster_is_renamed_only(monkeypatch):
     report = fastact.Report()
     compiled(lambda x: F.silu(x) * x.abs() + F.mish(x + 1 + x), report)(values(4, 8))
     assert sorted(what(report)) == [
-        "mish (not fused: on a CPU it is faster from 65536 elements on)",
+        "mish (not fused: on a CPU it is faster only from 65536 elements on)",
         "silu (not fused: fused_silu (gate) was not faster on a CPU)",
     ]
 

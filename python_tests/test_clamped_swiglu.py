@@ -1,7 +1,7 @@
-"""clamped_swiglu: values and gradients beside exact ones, compilers and errors.
+"""clamped_swiglu: compares values and gradients with exact results, and tests compilers and errors.
 test_combinations.py tests what it shares with other operators.
 
-The oracle is the definition in long double, with limits as the element's compute type has them.
+The oracle is the definition in long double, with limits rounded to the compute type.
 """
 
 import itertools
@@ -38,19 +38,20 @@ parameters = pytest.mark.parametrize("limit, alpha", PARAMETERS)
 
 
 def halves(x, gate_first=True, interleaved=False):
-    """The gate and the linear part."""
+    """Returns the gate and the linear part."""
     a, b = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
     return (a, b) if gate_first else (b, a)
 
 
 def composed(x, y, limit, alpha):
-    """In PyTorch's operators."""
+    """Computes the operator with PyTorch's operators."""
     c = torch.clamp(x, max=limit)
     return c * torch.sigmoid(alpha * c) * (torch.clamp(y, -limit, limit) + 1)
 
 
 def exact(x, y, limit, alpha):
-    """The value, its derivatives, and c s(alpha c), as long double arrays."""
+    """Returns the value, its derivatives, c s(alpha c), and the floor of the error bound, as long
+    double arrays."""
     limit = np.longdouble(limit if x.dtype == torch.float64 else np.float32(limit))
     reached = np.nan if np.isinf(limit) else limit
     dtype, x, y = x.dtype, wide(x), wide(y)
@@ -62,13 +63,14 @@ def exact(x, y, limit, alpha):
         steep = np.where(np.isinf(w), 0, w * rest)
         by_gate = np.where(x >= reached, 0, s * (1 + steep) * m)
         by_linear = np.where(np.abs(y) >= reached, 0, gate)
-        # Where terms cancel, float64's bound is in ULP of 1/16, times m.
+        # Where terms cancel, the float64 bound is in ULP of 1/16, times m.
         floor = np.abs(m) / 16 if dtype == torch.float64 else 0
         return gate * m, by_gate, by_linear, gate, floor
 
 
 def assert_within(actual, expected, bound, floor=0):
-    """Finite results are within the bound, the others as the exact ones are."""
+    """Asserts that finite results are within the bound, and that all others equal the exact
+    results."""
     found, dtype = wide(actual), actual.dtype
     with np.errstate(all="ignore"):
         largest = np.longdouble(torch.finfo(dtype).max)
@@ -82,7 +84,7 @@ def assert_within(actual, expected, bound, floor=0):
 
 
 def pairs(dtype, count=200_000):
-    """A gate and a linear part: numbers of every size, and more of those that matter."""
+    """Returns gates and linear parts: numbers of every size, and more of ordinary size."""
     if dtype.itemsize == 2:
         x = every_16_bit_value(dtype)
         x = x[~x.isnan()]
@@ -139,10 +141,10 @@ def test_special_values(device, dtype):
 
 
 def test_nan_is_the_one_nan(device, dtype):
-    """Of a NaN in either half; a gradient is 0 where the other half is beyond its limit."""
+    """A NaN in either half gives the canonical NaN. A gradient beyond its limit is 0 even then."""
     integer = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
     nan = torch.full((3,), float("nan"), dtype=dtype).view(integer)
-    nan[1] |= 1  # another payload, and another sign
+    nan[1] |= 1  # another payload; below, another sign
     nan[2] |= torch.iinfo(integer).min
     nan, one = nan.view(dtype).to(device), torch.ones(3, dtype=dtype, device=device)
     canonical = fastact.silu(nan)
@@ -161,7 +163,7 @@ def test_beyond_a_limit_gradients_are_zero(device, dtype):
     by_gate, by_linear = backward(g, far, -far, 7.0, 1.702)
     for gradient in (by_gate, by_linear):
         assert_same_bits(gradient, torch.zeros_like(far))
-    at = torch.full_like(far, 7.0)  # at the limit itself, too, as hardtanh's
+    at = torch.full_like(far, 7.0)  # also at the limit itself, like hardtanh
     for gradient in (*backward(at, at, at, 7.0, 1.702), *backward(at, at, -at, 7.0, 1.702)):
         assert_same_bits(gradient, torch.zeros_like(far))
     infinite = torch.full_like(far, float("inf"))  # no limit
@@ -215,7 +217,8 @@ def test_cuda_gives_the_bits_of_the_cpu(cuda, dtype, limit, alpha):
 
 
 def test_layouts_of_others(device):
-    """gpt-oss, transformers and vLLM's kernel for it interleave; halves have the gate first."""
+    """gpt-oss, transformers and vLLM's kernel interleave the parts. In halves, the gate comes
+    first."""
     x = values(5, 8, dtype=torch.float64, device=device)
     gate, linear = x[..., ::2].clamp(max=7.0), x[..., 1::2].clamp(-7.0, 7.0)
     gpt_oss = gate * torch.sigmoid(1.702 * gate) * (linear + 1)
@@ -262,7 +265,7 @@ def test_both_gradients_come_from_one_kernel():
 
 
 def test_composed_gradients_agree(device, dtype):
-    """Where no kernel serves, on meta tensors and under create_graph."""
+    """Gradients are composed where there is no kernel: on meta tensors and under create_graph."""
     x = values(40, 60, dtype=dtype, device=device).requires_grad_()
     y = fastact.clamped_swiglu(x)
     g = torch.ones_like(y)

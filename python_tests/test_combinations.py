@@ -118,7 +118,7 @@ def test_layouts(name, device):
 @pytest.mark.parametrize("mode", ("value", "backward", "vmap", "backward_of_vmap"))
 def test_types_of_fused_operands(mode):
     """An operand of another type is an error, except float32 scale and bias beside 16-bit types.
-    Also true if vmap turns 0-dimensional operands into vectors."""
+    This also holds if vmap turns 0-dimensional operands into vectors."""
     check_all(
         Combination(
             "fused_silu",

@@ -171,7 +171,7 @@ def test_settings_that_are_no_text(tmp_path):
 
 
 def test_an_error_of_the_library_is_text():
-    """True without the package, too. torch cannot decode bytes that are not text."""
+    """This also holds without the package. torch cannot decode bytes that are not text."""
     script = """
 import os, torch
 torch.ops.load_library(os.environ["FASTACT_LIBRARY"])
@@ -345,9 +345,7 @@ def test_verify_ends_with_its_processes(end, interruptible):
     sentences = [line for line in errors.splitlines() if line and not line.startswith("cpu: ")]
     if end == "killed":
         (sentence,) = sentences
-        assert sentence.startswith(
-            "fastact: expected 2 worker processes to end their work, but one was"
-        )
+        assert sentence.startswith("fastact: expected 2 worker processes to finish, but one was")
         assert verify.returncode == 3
     else:
         assert (verify.returncode, sentences) == (130, ["interrupted"])

@@ -200,7 +200,8 @@ class Residual(nn.Module):
 
 
 def test_script_modules():
-    """Gives the result of `python -m fastact optimize`, with and without a sample."""
+    """convert() and `python -m fastact optimize` give the same result, with and without a
+    sample."""
     x = values(2, 4, 128, 64)
     module = torch.jit.script(Residual().eval())
     text = str(module.graph)

@@ -71,7 +71,7 @@ BREACHES = [
     ("ops/math/logistic.h", "#include <cuda_fp16.h>"),
     ("ops/math/logistic.h", 'asm("");'),
     ("ops/math/logistic.h", "__builtin_ia32_pause();"),
-    # Who includes whom.
+    # Includes between folders.
     ("ops/math/logistic.h", '#include "ops/activations/selu.h"'),
     ("ops/math/target/cpu.h", '#include "ops/forms/form.h"'),
     ("ops/math/segments.h", '#include "../activations/selu.h"'),

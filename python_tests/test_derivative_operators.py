@@ -136,7 +136,7 @@ def test_grad_input_of_another_floating_dtype(act, device):
 
 @pytest.mark.parametrize("dtypes", list(itertools.product(DTYPES[:2], DTYPES[:2])), ids=str)
 def test_grad_input_overlap_is_found_whatever_the_dtypes(act, device, dtypes):
-    """Also true if the overlapping operand, or the result, is converted."""
+    """This also holds if the overlapping operand, or the result, is converted."""
     memory = values(12, dtype=dtypes[0], device=device)
     grad, target = memory[0], memory[:10]
     x = values(10, dtype=dtypes[1], device=device)

@@ -212,7 +212,7 @@ def test_another_torch(monkeypatch, registered_anew):
     monkeypatch.delattr(schema, "OpSpec")
     _distributed.register()
     assert _distributed.status.startswith(
-        "sharding rules for no operators, as this torch's DTensor did not take all: ImportError: "
-        "cannot import name 'OpSpec'"
+        "sharding rules for no operators, because this torch's DTensor did not accept all: "
+        "ImportError: cannot import name 'OpSpec'"
     )
     assert error_of(torch.ops.fastact.selu, torch.ones(3)) is None

@@ -1,5 +1,5 @@
 """torch.func and vmap: nested transforms, in-place and out= forms, with no slow fallback.
-test_combinations.py tests each transform alone, of every operator."""
+test_combinations.py tests each transform alone, for every operator."""
 
 import itertools
 
@@ -19,7 +19,7 @@ def double(act, *shape, device="cpu"):
 
 
 def both(act):
-    """Our operator and the reference, each as the scalar function sum f(x) sin(x)."""
+    """Returns FastAct's operator and the reference, each as the scalar function sum f(x) sin(x)."""
 
     def scalar(f):
         return lambda x: (f(x) * x.sin()).sum()
@@ -170,7 +170,8 @@ def test_in_place_on_a_view_under_transforms(act, device):
 
 
 def test_what_transforms_do_not_allow(act, device):
-    """As of any operator of PyTorch: out= forms, and changing a tensor from outside."""
+    """Raises the errors of any PyTorch operator, for out= forms and for changes of a tensor from
+    outside."""
     x, captured = values(4, device=device), values(4, device=device)
     out = torch.empty(4, device=device)
     error = error_of(grad(lambda x: act.out(x, out).sum()), x)

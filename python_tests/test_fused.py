@@ -1,6 +1,6 @@
-"""fused_<activation>: act(self * scale + bias + residual) * gate. Values against exact ones, the
-bits of every set of operands, instruction set and device, the order of sums, and errors.
-test_combinations.py tests what fused forms share with other operators."""
+"""fused_<activation>: act(self * scale + bias + residual) * gate. Compares values with exact
+values, and bits for every set of operands, instruction set and device. Tests the order of sums, and
+errors. test_combinations.py tests what fused forms share with other operators."""
 
 import functools
 import itertools
@@ -34,7 +34,7 @@ from support import (
 
 EVERY_ACTIVATION = True
 INPUTS = ("scale", "bias", "residual", "gate")
-# Every set of operands beside self.
+# Every set of operands besides self.
 SETS = [c for n in range(5) for c in itertools.combinations(INPUTS, n)]
 close = torch.testing.assert_close
 acts = pytest.mark.parametrize("act", REPRESENTATIVES, ids=lambda act: act.id)
@@ -47,7 +47,7 @@ sets = pytest.mark.parametrize("names", SETS, ids=lambda names: "+".join(names) 
 
 
 def parameters_of(act):
-    """elu has a parameter of an operand's name."""
+    """Renames elu's parameter that has the name of an operand."""
     return {f"output_{n}" if n in INPUTS else n: value for n, value in act.parameters.items()}
 
 
@@ -58,7 +58,7 @@ def fused(act, x, out=None, dim=-1, **operands):
 
 
 def drawn(shape, names, dtype, device="cpu", wide_vectors=False):
-    """self and operands; scale and bias along the last dimension."""
+    """Returns self and the operands, with scale and bias along the last dimension."""
     x = values(*shape, dtype=dtype, device=device)
     vector = torch.float32 if wide_vectors else dtype
     operands = {
@@ -71,8 +71,8 @@ def drawn(shape, names, dtype, device="cpu", wide_vectors=False):
 
 
 def argument(x, scale=None, bias=None, residual=None, gate=None):
-    """z, by the rule of ops/forms/fused.h: in float for 16 bits, else in the element's own type,
-    with one rounding of self * scale + bias and one of the sum with residual."""
+    """Returns z, computed as in ops/forms/fused.h: in float for 16-bit types, otherwise in the
+    element's type; self * scale + bias is rounded once, and the sum with residual once."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     shape = x.shape
     z = x.to(dtype)
@@ -89,14 +89,14 @@ def argument(x, scale=None, bias=None, residual=None, gate=None):
 
 
 def rounded_fma(x, y, z):
-    """x * y + z, rounded once, by MPFR."""
+    """Returns x * y + z, rounded once, computed by MPFR."""
     found = fma_of_bytes(x.dtype, *(t.cpu().double().numpy().tobytes() for t in (x, y, z)))
     return found.reshape(x.shape).to(x.device)
 
 
 @functools.cache
 def fma_of_bytes(dtype, *operands):
-    """Each activation is tested with the same operands, so the results are kept."""
+    """Caches results, because each activation is tested with the same operands."""
     import gmpy2
 
     digits = FORMATS[dtype].digits
@@ -109,7 +109,7 @@ def fma_of_bytes(dtype, *operands):
 
 
 def one_by_one(act, x, **operands):
-    """The operations one by one, where they round as the fused form does."""
+    """Computes the operations separately, with the roundings of the fused form."""
     y = act.op(argument(x, **operands))
     return y if operands.get("gate") is None else y * operands["gate"]
 
@@ -120,7 +120,8 @@ def one_by_one(act, x, **operands):
 @pytest.mark.kernels
 @pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
 def test_16_bits_within_0_51_ulp(act, half, device, wide_vectors):
-    """Of the exact value at z, times gate. Sizes from subnormal to beyond float16's."""
+    """The error is relative to the exact value at z, times gate. Sizes range from subnormal numbers
+    to beyond float16's largest."""
     n = 4000
     x, operands = drawn((n, 2), INPUTS, half, device, wide_vectors)
     x = x * (2.0 ** torch.linspace(-12, 12, n)).to(half).to(device)[:, None]
@@ -137,7 +138,7 @@ def test_16_bits_within_0_51_ulp(act, half, device, wide_vectors):
             exact = value * (wide(gate) if gated else 1)
         result = wide(fused(act, x, **operands))
         largest = FORMATS[half].largest
-        # f(z) is a float.
+        # f(z) is computed as a float.
         finite = (np.abs(exact) <= largest) & (np.abs(value) <= FORMATS[torch.float32].largest)
         assert finite.sum() > 0.6 * len(exact)
         ulp = ulp_of(exact[finite], half)
@@ -150,7 +151,7 @@ def test_16_bits_within_0_51_ulp(act, half, device, wide_vectors):
 
 @pytest.mark.kernels
 def test_float32_and_float64_within_the_formulas_bound(act, device):
-    """One rounding more where there is a gate."""
+    """A gate adds one rounding."""
     for dtype, n in ((torch.float32, 300), (torch.float64, 300)):
         x, operands = drawn((n, 3), INPUTS, dtype, device)
         gate = operands.pop("gate")
@@ -165,7 +166,7 @@ def test_float32_and_float64_within_the_formulas_bound(act, device):
             allowed = act.ulp[dtype][0] * ulp_of(value, dtype) * np.abs(wide(factor))
             product = value * wide(factor)
             errors = np.abs(wide(result) - product)
-            # The long double product has lost a bit of what a double has.
+            # The long double product has an error of its own.
             allowed += (0.5 if gated else 0) * ulp_of(product, dtype) + np.abs(product) * 2.0**-62
             worst = int((errors - allowed).argmax())
             assert (errors <= allowed).all(), (dtype, gated, digits[worst], errors[worst])
@@ -183,7 +184,7 @@ def test_bits_of_the_operations_one_by_one(act, device):
 @two_acts
 @sets
 def test_absent_operands_are_neutral_ones(act, dtype, device, names):
-    """1 for scale and gate, -0.0 for bias and residual."""
+    """An absent scale or gate counts as 1, an absent bias or residual as -0.0."""
     x, operands = drawn((33, 20), names, dtype, device)
     neutral = {"scale": 1.0, "bias": -0.0, "residual": -0.0, "gate": 1.0}
     full = {
@@ -195,14 +196,14 @@ def test_absent_operands_are_neutral_ones(act, dtype, device, names):
 
 @acts
 def test_special_values(act, dtype, device):
-    """Infinities, NaNs and zeros, as the operations have them; every NaN is the one NaN."""
+    """Infinities, NaNs and zeros are those of the separate operations; every NaN is canonical."""
     special = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 1.0], dtype=dtype)
     x, scale, bias, gate = (t.reshape(-1).to(device) for t in torch.meshgrid(*[special] * 4))
     result = fused(act, x, scale=scale, bias=bias, gate=gate)
     number = torch.float64 if dtype == torch.float64 else torch.float32
     z = x.to(number) * scale.to(number) + bias.to(number)
     expected = (act.op(z) * gate.to(number)).to(dtype)
-    # float32's formula may round another way.
+    # float32's formula may round differently.
     close(result, expected, equal_nan=True, rtol=2 * torch.finfo(dtype).eps, atol=0)
     assert torch.equal(result.signbit()[~result.isnan()], expected.signbit()[~result.isnan()])
     nan = result[result.isnan()].view(FORMATS[dtype].integer)
@@ -211,7 +212,7 @@ def test_special_values(act, dtype, device):
 
 @acts
 def test_zero_times_a_large_gate(act, dtype, device):
-    """Nothing is left of what a formula for 16 bits breaks ties with, next to zero."""
+    """The constant with which a 16-bit formula breaks ties near zero does not reach the result."""
     x = torch.tensor([0.0, -0.0], dtype=dtype, device=device)
     gate = torch.full_like(x, torch.finfo(dtype).max)
     expected = (act.op(x.double()) * gate.double()).to(dtype)
@@ -221,7 +222,7 @@ def test_zero_times_a_large_gate(act, dtype, device):
 
 
 def test_a_tiny_constant(device):
-    """A constant may be smaller than what breaks ties, and is no such thing."""
+    """threshold's `value` may be smaller than the constant that breaks ties, and must be kept."""
     x = torch.zeros(5, dtype=torch.bfloat16, device=device)
     gate = torch.full_like(x, 2.0**100)
     result = torch.ops.fastact.fused_threshold(x, gate=gate, threshold=0.5, value=2.0**-110)
@@ -232,7 +233,8 @@ def test_a_tiny_constant(device):
 
 
 def test_packed_halves_are_glus(device):
-    """torch.glu's gate is the second half, vLLM's silu_and_mul's the first one."""
+    """The gate of torch.glu is the second half; the gate of vLLM's silu_and_mul is the first
+    half."""
     x = values(5, 6, dtype=torch.float64, device=device)
     fastact = torch.ops.fastact
     close(fastact.sigmoid_and_mul(x, gate_first=False), torch.nn.functional.glu(x))
@@ -267,7 +269,7 @@ def many_values(*shape, dtype, device):
 
 @two_acts
 def test_large_tensors(act, dtype, device):
-    """Beyond what stays in a cache, by several threads: bits of small pieces."""
+    """Tensors that fit no cache, computed by several threads, have the bits of small pieces."""
     n = LARGE // dtype.itemsize + 37
     x, residual, gate = (many_values(n, dtype=dtype, device=device) for _ in range(3))
     for operands in ({"residual": residual}, {"residual": residual, "gate": gate}):
@@ -281,7 +283,8 @@ def test_large_tensors(act, dtype, device):
 @pytest.mark.parametrize("columns", (4096, 4099, 32))
 @pytest.mark.parametrize("element", (torch.float32, torch.bfloat16), ids=str)
 def test_large_rows(device, element, columns):
-    """Beyond what stays in a cache, with vectors: rows that begin at a cache line, and not."""
+    """Tensors that fit no cache, with scale and bias, and with rows aligned to cache lines and
+    not."""
     rows = LARGE // (columns * element.itemsize) + 300
     x, residual = (many_values(rows, columns, dtype=element, device=device) for _ in range(2))
     vectors = {name: values(columns, dtype=element, device=device) for name in ("scale", "bias")}
@@ -305,7 +308,7 @@ def test_large_rows(device, element, columns):
 
 
 def smooth(act, shape, names, device="cpu", dtype=torch.float64):
-    """Leaves where z stays away from kinks: scale is 1, bias and residual vanish."""
+    """Returns leaves for which z avoids kinks: scale is 1, bias and residual are 0."""
     x = smooth_values(act, *shape, device=device, dtype=dtype)
     operands = {}
     for name in names:
@@ -318,8 +321,8 @@ def smooth(act, shape, names, device="cpu", dtype=torch.float64):
 
 
 def gradients_of(act, tensors, names, g, dim=-1, composed=False):
-    """By every tensor: in one pass, where there is a kernel, or composed of operators, as where
-    they are differentiated again."""
+    """Returns the gradients of all tensors: in one pass if there is a kernel; with `composed`, by
+    separate operators, which can be differentiated again."""
     leaves = [t.detach().requires_grad_() for t in tensors]
     result = fused(act, leaves[0], dim=dim, **dict(zip(names, leaves[1:])))
     found = torch.autograd.grad(result, leaves, g, create_graph=composed)
@@ -346,8 +349,8 @@ GRADIENT_LAYOUTS = {
 
 @pytest.mark.kernels
 def test_gradients_of_16_bits_within_0_51_ulp(act, half, device):
-    """Of the exact slope at z, times the incoming gradient and gate, and for gate of the value.
-    Next to a zero of the slope in ULP of that product divided by 64."""
+    """The exact result is the slope at z (for gate, the value) times the incoming gradient and
+    gate. Next to a zero of the slope, the error is in ULP of 1/64 of the other factors."""
     n = 4000
     x, operands = drawn((n, 2), INPUTS, half, device)
     x = x * (2.0 ** torch.linspace(-12, 6, n)).to(half).to(device)[:, None]
@@ -360,7 +363,7 @@ def test_gradients_of_16_bits_within_0_51_ulp(act, half, device):
     whole = np.zeros(z.numel(), np.longdouble)
     with np.errstate(all="ignore"):
         value = act.derivative(LongDouble, wide(z), 0) + whole
-        # By the result, where that is what the activation saves.
+        # A function of the result, if the activation saves the result.
         at = value if act.saves == "result" else wide(z)
         slope = act.derivative(LongDouble, at, 1) + whole
     product = wide(g) * wide(gate)
@@ -372,7 +375,7 @@ def test_gradients_of_16_bits_within_0_51_ulp(act, half, device):
     ):
         ulp = ulp_of(np.maximum(np.abs(exact), np.abs(size)), half)
         errors = np.abs(wide(found[name]) - exact) / ulp
-        # Neither numbers nor slopes beyond the type's.
+        # Neither the result nor the slope exceeds the type's range.
         fits = np.maximum(np.abs(exact), np.abs(slope)) < torch.finfo(half).max
         worst = int(np.where(fits, errors, 0).argmax())
         assert fits.mean() > 0.7
@@ -380,7 +383,7 @@ def test_gradients_of_16_bits_within_0_51_ulp(act, half, device):
 
 
 def test_a_backward_pass_is_one_kernel(device):
-    """And nothing beside it but to bring sums to their types."""
+    """Otherwise it only converts sums to their types."""
     calls = []
 
     class Record(TorchDispatchMode):
@@ -405,7 +408,7 @@ def with_argument(act, x, **operands):
 @two_acts
 @sets
 def test_the_result_and_z(act, dtype, device, names):
-    """At once. z is rounded to the type once."""
+    """One call returns both. z is rounded to the type once."""
     x, operands = drawn((67, 37), names, dtype, device)
     for lay in (lambda t: t, lambda t: t.t().contiguous().t() if t.dim() == 2 else t):
         own = {name: lay(t) for name, t in operands.items()}
@@ -417,7 +420,7 @@ def test_the_result_and_z(act, dtype, device, names):
 
 
 def test_the_result_and_z_of_any_layout(dtype, device):
-    """Images, vectors of float32, and what z is composed for."""
+    """Images, float32 vectors, and layouts for which z is composed of other operators."""
     (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
     x = values(2, 5, 4, 7, dtype=dtype, device=device)
     wide = torch.float32 if dtype.itemsize == 2 else dtype
@@ -434,7 +437,7 @@ def test_the_result_and_z_of_any_layout(dtype, device):
 
 
 def test_the_result_and_z_of_operands_that_lie_otherwise(device):
-    """Of self's size and in another order, repeated, or with a stride that says nothing."""
+    """Operands of self's size in another memory order, expanded, or with an arbitrary stride."""
     (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
     x, image = values(4, 3, device=device), values(1, 10, 4, 4, device=device)
     for self, operands in (
@@ -490,7 +493,7 @@ def test_a_forward_pass_that_saves_z_is_one_kernel(device):
 def test_a_sum_that_is_nan_is_the_one_nan(dtype, device):
     x, vector = values(6, 40, dtype=dtype, device=device), values(40, dtype=dtype, device=device)
     g = torch.ones_like(x)
-    g[0], g[1] = math.inf, -math.inf  # a NaN of the sum's own
+    g[0], g[1] = math.inf, -math.inf  # the sum itself is NaN
     leaves = [t.requires_grad_() for t in (x, vector)]
     result = torch.ops.fastact.fused_leaky_relu(x, bias=vector)
     found = torch.autograd.grad(result, leaves, g)[1]
@@ -499,8 +502,8 @@ def test_a_sum_that_is_nan_is_the_one_nan(dtype, device):
 
 
 def test_sums_do_not_depend_on_threads_or_columns():
-    """scale's and bias's gradients: the same bits with one thread and several, alone and among
-    other columns."""
+    """The gradients of scale and bias have the same bits for any number of threads, and alone or
+    among other columns."""
     (act,) = (a for a in ACTIVATIONS if a.name == "gelu")
     names = ("scale", "bias")
     for shape, dim in (((3000, 130), -1), ((40, 5, 60, 70), 1)):
@@ -524,7 +527,8 @@ def test_sums_do_not_depend_on_threads_or_columns():
 
 
 def in_groups(sums):
-    """[groups, channels], of which 256 are added one after the other, until there is one."""
+    """Adds 256 groups at a time, one after another, until one is left. `sums` has shape [groups,
+    channels]."""
     while True:
         whole = -(-len(sums) // 256) * 256
         padded = np.zeros((whole, sums.shape[1]))
@@ -574,9 +578,9 @@ def sums_of_images(numbers):
 )  # fmt: skip
 @pytest.mark.parametrize("number", (torch.float32, torch.float64), ids=dtype_name)
 def test_the_order_of_sums(device, shape, number):
-    """That of the docs, by NumPy, on every device: relu's slope is 1 here, so that bias's gradient
-    is a sum of the incoming one, and scale's one of its products with self. float64 shows the last
-    steps, too."""
+    """Compares with the order in docs/reference/fused.md, computed by NumPy. relu's slope is 1
+    here, so bias's gradient is a sum of incoming gradients, and scale's a sum of their products
+    with self. float64 also shows the last steps."""
     torch.manual_seed(0)
     g = torch.randn(shape, dtype=number)
     x = torch.rand(shape, dtype=number) + 0.5
@@ -593,7 +597,7 @@ def test_the_order_of_sums(device, shape, number):
 
 
 def test_compiled_autograd(device, fresh_compiler):
-    """Two sets of operands in one graph: those whose backward pass reads self, and z."""
+    """One graph has two sets of operands: the backward pass of one reads self, of the other z."""
     (act,) = (a for a in REPRESENTATIVES if a.name == "selu")
     cases = [
         smooth(act, (6, 8), names, device, torch.float32)
@@ -612,7 +616,7 @@ def test_compiled_autograd(device, fresh_compiler):
 
 
 def test_compiled_autograd_of_gradients_of_gradients(device, fresh_compiler):
-    """z, which the kernel writes, has a node of its own."""
+    """z, which the kernel writes, has its own autograd node."""
     (act,) = (a for a in ACTIVATIONS if a.name == "silu")
     cases = []
     for names in (("bias", "residual"), ("scale", "bias", "residual")):
@@ -680,7 +684,8 @@ def in_place(act, x, dim=-1, **operands):
 
 
 def test_in_place_where_no_derivative_is_wanted(device, fresh_compiler):
-    """What its derivatives need is overwritten, so it refuses, and leaves self as it was."""
+    """The call overwrites what derivatives need, so it raises an error and leaves self
+    unchanged."""
     (act,) = (a for a in ACTIVATIONS if a.name == "selu")
     x, bias = values(4, 3, device=device), values(3, device=device)
     expected = fused(act, x, bias=bias)
@@ -712,8 +717,8 @@ def test_in_place_where_no_derivative_is_wanted(device, fresh_compiler):
 
 @pytest.mark.parametrize("names", SETS, ids=lambda names: "+".join(names) or "none")
 def test_backward_operator_for_every_mask(device, names):
-    """Each gradient has its operand's shape and the bits that the others do not change, and memory
-    of its own."""
+    """Each gradient has its operand's shape, its own memory, and bits that do not depend on the
+    mask."""
     x, operands = drawn((5, 66), names, torch.float32, device)
     g = values(5, 66, device=device)
     inputs = [operands.get(name) for name in INPUTS]
@@ -781,7 +786,8 @@ def test_errors(device):
 @pytest.mark.parametrize("create_graph", (False, True))
 @pytest.mark.parametrize("name", ("residual", "gate"))
 def test_a_sum_is_rounded_once(name, create_graph, device):
-    """100 times 1.51171875, which bfloat16 has not, is 151.171875. Of rounded terms it is 151.5."""
+    """bfloat16 cannot represent 1.51171875. 100 times this number is 151.171875; with rounded
+    terms, the sum would be 151.5."""
     x, half = torch.full((100, 4), 1.5, device=device, dtype=torch.bfloat16), torch.bfloat16
     operands = {
         "residual": torch.zeros(100, 4, device=device, dtype=half),
@@ -814,7 +820,7 @@ def test_gradients_on_meta_have_the_types_of_the_operands(dtype):
 
 
 def test_digests(device):
-    """Of values and gradients, on every device."""
+    """Compares digests of values and gradients, on every device."""
     recorded = json.loads(fused_digests.RECORD.read_text())
     found = fused_digests.digests(device)
     assert set(found) == set(recorded)
@@ -825,9 +831,8 @@ def test_digests(device):
 
 @pytest.mark.slow
 @pytest.mark.kernels
-@pytest.mark.kernels
 def test_instruction_sets_agree():
-    """Each in a process of its own."""
+    """Runs each instruction set in its own process."""
     script = "import fused_digests; fused_digests.main([])"
     for name in build_info()["cpu instruction sets"].split():
         environment = {"FASTACT_CPU_ISA": name, "PYTHONPATH": str(Path(__file__).parent)}
@@ -852,7 +857,7 @@ def test_a_gpu_gives_the_cpus_bits(act, cuda, dtype):
 
 
 def off_the_boundary(t):
-    """The same numbers, a single element behind where a packet may begin."""
+    """Returns the same numbers, one element after a packet boundary."""
     return torch.cat((t.flatten()[:1], t.flatten()))[1:].view(t.shape)
 
 
@@ -875,7 +880,7 @@ LAYOUTS_ON_A_GPU = TAKEN | {
     "half_of_channels": ((5, 6, 8, 8), 1, lambda t: torch.cat((t, t), 1)[:, 6:]),
     "unaligned": ((33, 64), -1, off_the_boundary),
     "unaligned_images": ((3, 4, 40, 40), 1, off_the_boundary),
-    # So many that a thread adds several packets.
+    # Large enough that a thread adds several packets.
     "many_rows": ((4101, 2056), -1, lambda t: t),
     "many_images": ((8, 130, 40, 40), 1, lambda t: t),
     "half_of_many": ((4101, 2056), -1, lambda t: torch.cat((t, t), 1)[:, 2056:]),
@@ -884,7 +889,7 @@ LAYOUTS_ON_A_GPU = TAKEN | {
 
 
 def gpu_operands(layout, dtype, wide_vectors):
-    """Tensors, and the same on a GPU, where they lie in the same way."""
+    """Returns tensors, and copies with the same layouts on a GPU."""
     shape, dim, lay = LAYOUTS_ON_A_GPU[layout]
     vector = torch.float32 if wide_vectors and dtype.itemsize == 2 else dtype
     torch.manual_seed(0)
@@ -899,7 +904,7 @@ def gpu_operands(layout, dtype, wide_vectors):
 @pytest.mark.parametrize("layout", LAYOUTS_ON_A_GPU)
 @pytest.mark.parametrize("wide_vectors", (False, True), ids=("same_type", "float32_vectors"))
 def test_a_gpu_gives_the_cpus_bits_of_layouts(act, cuda, dtype, layout, wide_vectors):
-    """Values, gradients and sums; the gradients a second time, too."""
+    """Tests values, gradients and sums. Computes gradients twice."""
     on_cpu, on_gpu, dim = gpu_operands(layout, dtype, wide_vectors)
     for names in SETS:
         tensors = [[side[n] for n in ("self", *names)] for side in (on_cpu, on_gpu)]
@@ -935,7 +940,7 @@ def test_a_gpu_gives_the_cpus_bits_of_z(act, cuda, dtype, layout, wide_vectors):
 
 @pytest.mark.parametrize("layout", ("ragged", "images_in_packets", "channels_last_of_64"))
 def test_a_gpu_gives_the_cpus_gradients(act, cuda, dtype, layout):
-    """Of every activation."""
+    """Tests every activation."""
     on_cpu, on_gpu, dim = gpu_operands(layout, dtype, wide_vectors=False)
     for names in (("scale", "bias"), ("residual", "gate"), INPUTS):
         found, expected = (
@@ -947,7 +952,7 @@ def test_a_gpu_gives_the_cpus_gradients(act, cuda, dtype, layout):
 
 
 def test_a_pass_over_a_gpus_memory(cuda):
-    """A backward pass calls the one operator, where tensors lie as its kernel takes them."""
+    """A backward pass calls only one operator, if its kernel supports the layouts."""
     for layout in ("packets", "images_in_packets", "channels_last_of_3", "half_in_packets"):
         _, tensors, dim = gpu_operands(layout, torch.bfloat16, wide_vectors=False)
         leaves = {n: t.detach().requires_grad_() for n, t in tensors.items() if n != "grad_output"}
@@ -1014,7 +1019,7 @@ def test_gradients_of_many_rows(cuda, dtype, columns):
 
 @pytest.mark.parametrize("channels", (-1, 1), ids=("rows", "channels"))
 def test_vectors_and_sums_beyond_31_bits(cuda, channels):
-    """Values and gradients in the last rows, and sums, of which each float32 is a whole number."""
+    """Tests values and gradients in the last rows, and sums. All sums are integers in float32."""
     if torch.cuda.get_device_properties(0).total_memory < 60 << 30:
         pytest.skip("expected 60 GiB of memory on the GPU")
     shape = ((1 << 21) + 33, 1024) if channels == -1 else ((1 << 11) + 1, 256, 64, 64)

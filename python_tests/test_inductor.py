@@ -549,7 +549,7 @@ def test_a_cpus_sum_takes_the_short_code(vectors):
 
 
 def test_which_kernel_serves_parameters():
-    """One for ordinary parameters serves only parameters within its bounds."""
+    """A kernel for ordinary parameters is used only for parameters within its bounds."""
     operators = importlib.import_module("fastact._inductor.operators")
     names = [f"elu__0__float32__{kind}" for kind in ("defaults", "any", "ordinary")]
     bounds = {"elu__0__float32": [("0.5", "2.0")] * 3}
@@ -632,7 +632,7 @@ def processor_isas():
 
 
 def assert_bits_of_eager(found, expected):
-    """Of 16 bits a NaN is whichever one Inductor's own conversion from float32 makes of it."""
+    """Asserts eager's bits. In 16-bit types, Inductor's conversion from float32 determines NaNs."""
     nan = torch.isnan(expected)
     assert torch.equal(torch.isnan(found), nan)
     if expected.dtype.itemsize == 2:
@@ -644,8 +644,8 @@ def assert_bits_of_eager(found, expected):
 @pytest.mark.parametrize(
     ("dtype", "order"),
     [
-        # With the newest torch each activation takes every dtype and every order. With the other it
-        # takes one of these cases, because the formulas are the same.
+        # With the newest torch, each activation is tested in every dtype and order. With the other
+        # torch, it is tested in one of these cases, because the formulas are the same.
         pytest.param(dtype, order, marks=() if (i, order) in ((0, 1), (2, 0), (3, 0)) else NEWEST)
         for i, dtype in enumerate(DTYPES)
         for order in range(3)
@@ -825,7 +825,8 @@ def test_a_cpu_with_clang(vectors, assorted_inputs, tmp_path):
 
 
 def test_old_compilers_and_packages_of_sources_call(vectors, monkeypatch):
-    """Neither accepts the headers: a package of sources contains only Inductor's own."""
+    """Old compilers do not accept the headers, and a source package contains only Inductor's own
+    headers."""
     assert vectors._accepts_headers("g++")
     monkeypatch.setattr(vectors, "_OLDEST_GCC", 1000)
     vectors._accepts_headers.cache_clear()

@@ -1,5 +1,5 @@
-"""How results lie in memory: as those of PyTorch's operator of the same name, and on Meta and as
-fake tensors, with numbers or with symbols for sizes, as the kernels lay them out."""
+"""Layouts of results: those of PyTorch's operator of the same name. Meta and fake tensors, with
+numbers or symbols as sizes, have the layouts of the kernels' results."""
 
 import functools
 import itertools
@@ -15,7 +15,7 @@ from op_table import OPERATORS, TOP_ORDER
 from support import LAYOUTS, assert_same_bits, error_of, first_line, make, values
 
 EVERY_ACTIVATION = True
-# f(n, c, h, w): every way in which the operands of one shape may lie differently.
+# f(n, c, h, w) makes a tensor; the layouts in which operands of one shape may differ.
 WAYS = {
     "contiguous": values,
     "channels_last": lambda *shape: values(*shape).contiguous(memory_format=torch.channels_last),
@@ -26,21 +26,22 @@ WAYS = {
 }
 SHAPES = ((2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1))
 
-# PyTorch's own function, where the oracle table has an elementwise one in its place.
+# PyTorch's own functions, for activations whose row in the oracle table has other functions.
 THEIRS = {
     "relu6": functional.relu6,
     "hardtanh": functional.hardtanh,
     "log_sigmoid": functional.logsigmoid,
 }
-# Where PyTorch's gradient is made by several operators, or not by an elementwise one, a tensor
-# between them is contiguous, and it lies as that: for such layouts of x, and of its gradient.
+# The layouts of x and of the incoming gradient for which PyTorch's gradient is contiguous, because
+# several operators, or one that is not elementwise, compute it.
 THEIRS_IS_CONTIGUOUS = {
     "squared_relu": lambda x, g: "expanded" in x,
     "log_sigmoid": lambda x, g: "expanded" in g,
     "tanhshrink": lambda x, g: "expanded" in g,
 }
 
-# One whose results lie as self does, and one whose do not: nothing else of an activation matters.
+# One activation whose results have self's layout, and one whose results do not. Layouts depend on
+# nothing else.
 BY_LEADER = tuple(act for act in OPERATORS if act.name in ("relu", "selu"))
 leaders = pytest.mark.parametrize("act", BY_LEADER, ids=lambda act: act.name)
 orders = pytest.mark.parametrize("order", range(TOP_ORDER + 1))
@@ -52,7 +53,8 @@ def gradient(function, x, g):
 
 
 def strides(t, act):
-    """Those of a dimension of size 1 say nothing; PyTorch's compositions have others."""
+    """Returns strides to compare. Without dimensions of size 1 where PyTorch composes the
+    gradient."""
     return [
         s for s, n in zip(t.stride(), t.shape) if n != 1 or act.name not in THEIRS_IS_CONTIGUOUS
     ]
@@ -116,13 +118,13 @@ def lies(t):
 
 
 def operands(order, shape=(2, 3, 4, 5)):
-    """Gradients and self in every combination of ways to lie."""
+    """Returns gradients and self in every combination of layouts."""
     ways = [way(*shape) for way in WAYS.values()]
     return itertools.product(ways, repeat=order + 1)
 
 
 def broadcast_operands(order):
-    """Of several shapes, some permuted."""
+    """Returns operands of several shapes, some permuted."""
     shapes = [(3, 4, 5), (4, 1), (3, 1, 5), (), (0, 4, 1)]
     tensors = [values(*s) for s in shapes[:4]] + [values(5, 4, 3).permute(2, 1, 0)]
     tensors += [values(5, 3).t()[:, None], values(1, 5, 4).transpose(1, 2)]
@@ -144,7 +146,7 @@ def test_second_derivative_of_an_expanded_gradient():
 
 
 def outcome(function, *tensors):
-    """How the result lies, or what was said."""
+    """Returns the result's layout, or the error message."""
     error = error_of(function, *tensors)
     return lies(function(*tensors)) if error is None else first_line(error)
 
@@ -152,7 +154,7 @@ def outcome(function, *tensors):
 @leaders
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_meta_does_in_every_layout_what_the_cpu_does(act, layout):
-    """Of all forms, and where out is resized or refused."""
+    """Tests all forms, including out= that is resized or rejected."""
     x = make(layout)
     like_x = torch.empty_strided(x.shape, x.stride())
     g, other = values(*x.shape), torch.empty(0)
@@ -208,7 +210,7 @@ def fake_of(mode, dynamic):
 
 
 def numbers(t):
-    """How a fake tensor lies for the sizes that it was made from."""
+    """Returns a fake tensor's layout for the sizes of the original."""
     return tuple(map(int, t.shape)), tuple(map(int, t.stride())), t.dtype
 
 
@@ -242,7 +244,7 @@ def test_out_of_symbolic_size_is_resized_as_real_ones(act, way):
 
 @leaders
 def test_unbacked_sizes(act):
-    """Sizes that only the data tells, of which nothing may be asked."""
+    """Sizes depend on the data, so the operator must not query them."""
 
     class OfSomeRows(torch.nn.Module):
         def forward(self, x):
@@ -258,7 +260,7 @@ def test_unbacked_sizes(act):
 @pytest.mark.slow
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_derivatives_of_channels_last(device):
-    """Inductor relies on the strides that Meta has told it."""
+    """Inductor relies on the strides of Meta's results."""
     fastact = torch.ops.fastact
 
     def f(g, x):

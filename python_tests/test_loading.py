@@ -29,7 +29,7 @@ print(torch.ops.fastact.selu(x).shape[0])
 
 @pytest.mark.parametrize("name", ("libfastact.so", "libfastact_aten.so"))
 def test_unloading_leaves_what_torch_holds(name):
-    """torch calls graph nodes and deleters of results even after dlclose() of their library."""
+    """torch calls graph nodes and deleters of results even after dlclose() closes their library."""
     script = """
 import _ctypes, ctypes, os, sys, torch
 

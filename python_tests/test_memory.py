@@ -13,7 +13,7 @@ from support import LAYOUTS, make, run_python, values
 
 
 def allocations(function, device):
-    """Number of allocations that a call makes on the device."""
+    """Returns the number of allocations that a call makes on the device."""
     if device == "cuda":
         torch.cuda.synchronize()
         before = torch.cuda.memory_stats()["allocation.all.allocated"]
@@ -29,7 +29,7 @@ def allocations(function, device):
 
 
 def saved_by(function, *arguments):
-    """The tensors that a call saves for backward, and its result."""
+    """Returns the tensors that a call saves for backward, and its result."""
     saved = []
 
     def pack(t):
@@ -42,7 +42,7 @@ def saved_by(function, *arguments):
 
 
 def saved_bytes(function, *arguments):
-    """Bytes of the distinct storages that a call saves for backward."""
+    """Returns the bytes of the distinct storages that a call saves for backward."""
     saved, _ = saved_by(function, *arguments)
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
     return sum(storages.values())
@@ -53,7 +53,7 @@ def same_memory(a, b):
 
 
 def test_allocations_are_counted(device):
-    """The measurement itself: one allocation a new tensor, none for a copy."""
+    """Tests the measurement: a new tensor is one allocation, a copy none."""
     x, y = torch.ones(100, device=device), torch.ones(100, device=device)
     assert allocations(lambda: torch.add(x, y), device) == 1
     assert allocations(lambda: x.copy_(y), device) == 0
@@ -99,7 +99,7 @@ def test_functional_saves_one_tensor(act, device):
 
 
 def test_in_place_saves_one_tensor(act, device):
-    """Its result, which serves as activation and as what backward needs, else its input's copy."""
+    """An in-place call saves its result, if backward can use it, otherwise a copy of its input."""
     leaf = values(1000, device=device).requires_grad_()
     x = leaf * 1
     saved, y = saved_by(act.op_, x)

@@ -146,7 +146,8 @@ def test_derivatives_from_the_result(act, device, dtype, order):
 
 
 def test_in_place_gradient_deep_in_the_negative_tail(act, device, dtype):
-    """The gradient comes from the rounded result, and is off by half an ULP of the largest one."""
+    """The gradient is computed from the rounded result. Its error is up to half an ULP of the
+    largest result."""
     if not act.takes_is_result:
         pytest.skip(f"{act.id} does not take its gradient from the result")
     leaf = torch.linspace(-40, 0, 40001, dtype=torch.float64).to(dtype).to(device).requires_grad_()

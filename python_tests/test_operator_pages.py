@@ -72,7 +72,7 @@ def test_python_calls_run_and_agree(name):
 
 @names
 def test_cpp_calls_are_there(name):
-    """cpp_tests/registration/api_test.cpp compiles and runs them."""
+    """cpp_tests/registration/api_test.cpp compiles and runs the calls."""
     calls, declared = blocks(name, "cpp")
     assert f"at::Tensor y = fastact::{name}(x" in calls
     assert f"at::Tensor {name}(" in " ".join(declared.split())
@@ -122,7 +122,7 @@ def test_a_declaration_has_its_comment():
 def test_the_page_of_the_command_line_is_current():
     text = operator_pages.COMMAND_LINE_PAGE.read_text()
     assert text == operator_pages.command_line_page()
-    assert "| `--seconds SECONDS` | in all (default: 60) |" in text
+    assert "| `--seconds SECONDS` | total time (default: 60) |" in text
 
 
 def test_the_catalogue_of_the_site_is_current():

@@ -91,10 +91,10 @@ CASES = [
     (lambda: Block(nn.Mish()), IMAGE, ["fused_mish (residual)"], []),
     (SqueezeExcitation, IMAGE, [],
      ["relu (batch norm): was not faster on a CPU",
-      "sigmoid (gate): its activation is computed of a smaller tensor, which broadcasts"]),
+      "sigmoid (gate): its activation applies to a smaller tensor, which broadcasts"]),
     (Branch, IMAGE, ["fused_mish (batch norm)", "fused_tanh (residual)"],
-     ["selu (residual, gate): it stands in a branch or a loop, where shapes are not known"]),
-    (Written, IMAGE, ["fused_tanh (residual)"], ["mish (gate): a tensor is written in between"]),
+     ["selu (residual, gate): it is in a branch or a loop, where shapes are unknown"]),
+    (Written, IMAGE, ["fused_tanh (residual)"], ["mish (gate): a tensor is written to in between"]),
     (Weighted, IMAGE, ["fused_mish (residual)"], []),
     (lambda: Gated("unbind"), ROWS, [], ["silu (gate): was not faster on a CPU"]),
 ]  # fmt: skip
@@ -153,7 +153,7 @@ def test_several_types_are_left(tmp_path, capsys):
     x = values(4, 1 << 14)
     before, after = optimized(Sum(), tmp_path, x, x.double())
     assert capsys.readouterr().out.strip() == (
-        "left: mish (residual): its tensors have several types or devices"
+        "left: mish (residual): its tensors differ in type or device"
     )
     assert_same_bits(after(x, x.double()), before(x, x.double()))
 

@@ -65,7 +65,7 @@ class Pair:
         return self.act.aten_backward(grad, x)
 
 
-# PyTorch composes these of other operators. It lacks further ones.
+# PyTorch composes these activations of other operators. It lacks some others.
 COMPOSED = {"softsign", "tanhshrink"}
 EVERY = [
     pair
@@ -314,7 +314,7 @@ def test_a_log_sigmoid_gradient_that_broadcasts_is_pytorchs(device):
     expected = aten.log_sigmoid_backward(g, x, buffer)
     with fastact.override_aten():
         assert_same_bits(aten.log_sigmoid_backward(g, x, buffer), expected)
-        # Of equal shapes it is FastAct's.
+        # With equal shapes, FastAct computes it.
         found = aten.log_sigmoid_backward(g[0], x, buffer)
     assert_same_bits(found, torch.ops.fastact.log_sigmoid_backward(g[0], x))
     assert not torch.equal(found, expected[0])
@@ -521,7 +521,8 @@ def test_the_list_is_what_calls_find():
 
 
 def test_threads(device):
-    """While a thread begins and ends overrides, each result in others comes from one library."""
+    """While one thread begins and ends overrides, each result of the other threads comes from one
+    library."""
     x = values(300, device=device)
     functions = [pair.aten for pair in EVERY]
     theirs = [f(x) for f in functions]

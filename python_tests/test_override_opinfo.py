@@ -26,7 +26,7 @@ OPERATORS = (
     "nn.functional.hardshrink", "nn.functional.prelu", "nn.functional.tanhshrink",
     "nn.functional.softsign", "nn.functional.rrelu",
 )  # fmt: skip
-# Composed of operators that are not replaced.
+# These are composed of operators that are not replaced.
 NOT_REPLACED = ("nn.functional.softsign",)
 
 # The number of samples per operator for tests that compile.

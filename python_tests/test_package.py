@@ -106,7 +106,7 @@ def test_another_version_that_is_loaded_already_is_refused(copied):
     load = f"import torch; torch.ops.load_library({fastact.library_path!r})"
     assert import_error(copied, load) == (
         "fastact: expected version 9.8.7 of the library, but this process has loaded version "
-        f"{version} already: leave out what loads that one, or install fastact {version}"
+        f"{version} already: load only one of them, or install fastact {version}"
     )
 
 
@@ -126,7 +126,7 @@ def test_another_torch_is_refused(tmp_path, monkeypatch, built_for, words):
         _library.load()
     assert str(raised.value) == (
         f"fastact: expected {words} which fastact {fastact.__version__} was built, but got torch "
-        f"{torch.__version__}: install one that fits, or build fastact for this torch with "
+        f"{torch.__version__}: install one of these versions, or build fastact for this torch with "
         "`pip install .` in its source tree"
     )
 

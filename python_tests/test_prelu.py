@@ -36,7 +36,7 @@ def channels_of(x):
 
 
 def weight_for(x, kind):
-    """A weight of one element or of one a channel, of x's type and device."""
+    """Returns a weight with one element or one per channel, with x's type and device."""
     count = channels_of(x) if kind == "channels" else 1
     w = torch.linspace(-0.5, 1.1, count, dtype=torch.float64).to(x.dtype).to(x.device)
     return w[0] if kind == "zero_dim" else w
@@ -50,11 +50,11 @@ def broadcast(w, x):
 
 
 def exact(x, w):
-    """f, rounded once, in x's shape."""
+    """Returns f, rounded once, in x's shape."""
     full = broadcast(w, x)
     a, b = wide(x), wide(full)
     if x.dtype == torch.float64:
-        # Where a float64 product is zero, infinite or NaN, it says so itself.
+        # A float64 product that is zero, infinite or NaN is used as it is.
         product = [
             float(Fraction(p) * Fraction(q)) if math.isfinite(p * q) and p * q else p * q
             for p, q in zip(a.astype(float).tolist(), b.astype(float).tolist())
@@ -136,7 +136,7 @@ def test_gradients(device, dtype, layout, kind):
 
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_gradients_of_every_16_bit_input(device, half, weight):
-    """For gradients of 1 and of odd sizes, correctly rounded."""
+    """Gradients are correctly rounded, for incoming gradients of 1 and others."""
     x = every_16_bit_value(half).to(device)
     w = torch.tensor(weight, dtype=torch.float64).to(half).to(device)
     for g in (1.0, -0.7, 2.0**-12):
@@ -151,7 +151,7 @@ def test_gradients_of_every_16_bit_input(device, half, weight):
 
 
 def test_special_gradients(device, dtype):
-    """A zero derivative gives +0 whatever the gradient; NaN has NaN as its derivative."""
+    """A zero derivative gives +0 for any gradient. The derivative at NaN is NaN."""
     nan, inf = float("nan"), float("inf")
 
     def t(*numbers):
@@ -271,7 +271,7 @@ def test_opcheck(device, requires_grad):
 
 
 def test_vmap_takes_each_sample_for_itself(device):
-    """A batch of vectors has one weight, as each vector has; a batch of scalars, too."""
+    """In a batch of vectors or scalars, each sample has one weight."""
     w = values(1, device=device)
     for shape in ((5, 3), (5,)):
         x = values(*shape, device=device)
@@ -286,7 +286,7 @@ def test_vmap_takes_each_sample_for_itself(device):
 
 
 class Block(torch.nn.Module):
-    """What a network does with it."""
+    """A module that uses prelu like a network."""
 
     def __init__(self):
         super().__init__()
@@ -377,7 +377,7 @@ def test_instruction_sets_agree():
 
 @pytest.mark.parametrize("columns", (1, 5, 64, 127, 128, 600, 70000))
 def test_expanded_operands_like_whole_ones(device, dtype, columns):
-    """Rows short and long, dense and not, with operands that repeat themselves along either
+    """Tests short and long rows, dense and strided, with operands expanded along either
     dimension."""
     x = values(4, 2 * columns, dtype=dtype, device=device)
     w, g = values(4, 1, dtype=dtype, device=device), values(columns, dtype=dtype, device=device)
@@ -393,7 +393,8 @@ def test_expanded_operands_like_whole_ones(device, dtype, columns):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_cuda_gives_the_bits_of_the_cpu(cuda, dtype, layout):
-    """Value and gradients, but for the sum over what shares a weight."""
+    """Tests the value and the elementwise gradients, but not the sum in the gradient of the
+    weight."""
     x = make(layout, dtype)
     g = make(layout, dtype, seed=1)
     for kind in ("channels", "one"):

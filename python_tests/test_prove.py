@@ -256,7 +256,7 @@ def test_drawn_parameters_have_reference_digests(name, dtype):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_drawn_parameters_have_the_reference_digests(name, dtype):
-    """A setting of another seed or in another order would have another digest."""
+    """Settings with another seed or in another order would have other digests."""
     kernel = next(digest.drawn_kernels(name, dtype))
     expected = REFERENCE[kernel.name][dtype_name(dtype)][kernel.form]["all"]
     assert compute(kernel, "cpu", part=False) == expected
@@ -293,7 +293,7 @@ def test_prelu_has_the_reference_digests(device, dtype):
 
 
 def test_equal_digests_are_recorded(capsys, monkeypatch, tmp_path):
-    """Different digests, and digests of some operators only, are not recorded."""
+    """Runs with different digests, or of only some operators, are not recorded."""
     main = prove_main()
     isa = build_info()["cpu instruction set in use"]
     options = main.parse(
@@ -507,7 +507,7 @@ def test_the_report_says_what_it_lacks(report_to):
     assert f"lacks the value of `{OPERATORS[1].id}`, " in text
     assert "and `prelu` in float32 and bfloat16." in text
     assert "lacks the value of all operators in float64 and float16." in text
-    assert "and `prelu` with respect to weight in float32." in text
+    assert "and `prelu` (by weight) in float32." in text
     assert "third derivative of all operators in float32, float64, bfloat16 and float16." in text
     assert "## float32" not in text  # because most activations have no results
     assert (report_to / "figures" / f"{act.id}.svg").exists()

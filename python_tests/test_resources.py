@@ -116,7 +116,7 @@ def resident_bytes():
 
 
 def growth(measure, call):
-    """Returns by how many bytes some thousand calls increase the memory in use, once warm."""
+    """Returns by how many bytes some thousand calls increase the memory in use, after a warm-up."""
     for _ in range(100):
         call()
     before = measure()

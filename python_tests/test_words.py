@@ -51,7 +51,7 @@ def test_bounds_are_those_of_the_contracts():
     listed = names_in(text.partition("So are the float32 values of")[2].partition(". ")[0])
     assert listed == {"prelu", *(a.name for a in OPERATORS if largest(f32, 0, {a.name}) == "0.5")}
     text = words("docs/accuracy.md")
-    assert f"float64 values are within {largest(f64, 0)} ULP" in text
+    assert f"float64, values are within {largest(f64, 0)} ULP" in text
     first, second, third = (largest(f64, k) for k in (1, 2, 3))
     assert f"the first three derivatives within {first}, {second} and {third} in the worst" in text
     worst = {

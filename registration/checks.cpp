@@ -23,8 +23,8 @@ void check_parameters(const Operator& op, const CallParameters& parameters) {
   }
   TORCH_CHECK(!parameters.from_result || op.activation->result_suffices(values),
               "fastact::", op.name,
-              ": expected is_result to be False with these parameters, with which the result does "
-              "not tell the gradient, but got True");
+              ": expected is_result to be False with these parameters, because the result does not "
+              "determine the gradient, but got True");
 }
 
 }  // namespace

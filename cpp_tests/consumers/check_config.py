@@ -1,6 +1,6 @@
-"""Checks what find_package(FastAct) says when the torch it finds does not fit.
+"""Checks the messages of find_package(FastAct) if the installed torch does not match.
 
-Stands in for other torches by folders that link to the real one but name another version.
+Fakes other versions of torch by folders that link to the real torch but state another version.
 """
 
 import argparse
@@ -17,7 +17,8 @@ find_package(FastAct REQUIRED)
 
 
 def stand_in(folder: Path, torch: Path, version: str, libraries: str) -> Path:
-    """A LibTorch folder of another version, with those of torch's libraries that match."""
+    """Makes a LibTorch folder of another version, with links to the libraries that match the
+    pattern."""
     (folder / "lib").mkdir(parents=True)
     (folder / "include").symlink_to(torch / "include")
     (folder / "build-version").write_text(version + "\n")
@@ -38,7 +39,7 @@ def main() -> int:
     options = parser.parse_args()
     config = options.prefix / "lib" / "cmake" / "FastAct" / "FastActConfig.cmake"
     with_cuda = 'set(FastAct_CUDA "ON")' in config.read_text()
-    # The Python package has a library for each minor version, and none for any other.
+    # The Python package contains one library for each supported minor version.
     in_python = (options.prefix / "lib" / "libfastact_kernels.so").exists()
     built_for = ".".join(options.version.split(".")[:2]) if in_python else options.version
 

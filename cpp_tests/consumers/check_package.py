@@ -1,9 +1,9 @@
-"""Checks the installed package: files, libraries needed, symbols, and that no path is foreign.
+"""Checks the installed package: files, needed libraries, symbols, and paths.
 
     python check_package.py --prefix PREFIX [--forbid PATH]...
 
-Any path given by --forbid (the source tree, the build tree, torch's folder) may occur in no
-installed file: the package must work on a machine that has none of them.
+No installed file may contain a path given by --forbid (the source tree, the build tree, torch's
+folder): the package must work on a machine without them.
 """
 
 import argparse
@@ -30,7 +30,7 @@ NEEDED = re.compile(
     r"|ld-linux[-\w]*\.so\.\d+"
 )
 
-# Weak symbols are the inline functions and type information of torch's and the standard headers.
+# Weak symbols are inline functions and type information from torch's and the standard headers.
 STRONG = "TDBRGS"
 
 
@@ -39,7 +39,7 @@ def run(*command: str) -> str:
 
 
 def dynamic_entries(readelf: str, library: Path) -> tuple[list[str], list[str]]:
-    """The libraries that `library` needs and its run-time search paths."""
+    """Returns the libraries that `library` needs, and its run-time search paths."""
     text = run(readelf, "-d", str(library))
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", text)
     paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", text)
@@ -56,7 +56,8 @@ def strong_symbols(nm: str, library: Path) -> list[str]:
 
 
 def strong_torch_references(nm: str, library: Path) -> list[str]:
-    """Torch's symbols without which the library would not load (weak ones have the kind w)."""
+    """Returns the torch symbols without which the library would not load. Weak symbols have the
+    kind w."""
     references = []
     for line in run(nm, "-D", "--undefined-only", str(library)).splitlines():
         kind, name = line.split(maxsplit=1)
@@ -66,7 +67,8 @@ def strong_torch_references(nm: str, library: Path) -> list[str]:
 
 
 def check_library(library: Path, readelf: str, nm: str, function: str, own: set[str]) -> list[str]:
-    """What is wrong with a library, which exports the function and needs `own` beside torch."""
+    """Returns the problems of a library, which must export the function and need `own` besides
+    torch."""
     needed, paths = dynamic_entries(readelf, library)
     print(f"{library.name} needs:", *needed)
     problems = [f"needs {n}" for n in needed if n not in own and not NEEDED.fullmatch(n)]
@@ -87,13 +89,13 @@ def check_library(library: Path, readelf: str, nm: str, function: str, own: set[
         if re.match(r"fastact::(cpu|cuda|aten|formulas|detail|internal)::", name)
     ]
 
-    # In another torch the library loads all the same, and says so (registration/tools).
+    # With another torch, the library loads and prints a message (registration/tools).
     problems += [f"needs the symbol {name}" for name in strong_torch_references(nm, library)]
     return problems
 
 
 def check(prefix: Path, readelf: str, nm: str, forbidden: list[str]) -> list[str]:
-    """Every problem, as a sentence."""
+    """Returns every problem, as a sentence."""
     problems = [f"{name} is missing" for name in EXPECTED if not (prefix / name).is_file()]
     if problems:
         return problems

@@ -1,8 +1,7 @@
 // SELU and alpha dropout in one operator: y = a selu(x) + b for an element that is kept, and y = a
 // (-lambda alpha) + b for one that is dropped, with probability p. The constants a and b preserve
 // mean 0 and variance 1. Only a seed is saved for backward: word i % 4 of philox(seed, i / 4)
-// decides whether element i is dropped. i is the index in row-major order, whatever the strides
-// are.
+// decides whether element i is dropped. i is the index in row-major order, for any strides.
 //
 // Rounding: a, b and the result for dropped elements are rounded to the type in which the element
 // computes (OpMath). selu(x) has its own error bound; for float32 and float64 it is rounded to the

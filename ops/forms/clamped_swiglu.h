@@ -1,9 +1,9 @@
 // Clamped SwiGLU: f(x, l) = c s(alpha c) (m + 1), where c = min(x, limit), m is l clamped to
 // [-limit, limit] and s(w) = 1 / (1 + e^-w). x is the gate, the operand of the activation.
 //
-// Range: every input; alpha from 0.5 to 1024; a limit above 0, infinite for none. The limit is
-// rounded to the type of the computation. f(-0.0, l) = -0.0 for l > -1. f(-inf, l) is a zero. The
-// result is NaN if x or l is NaN.
+// Range: every input; alpha from 0.5 to 1024; a limit above 0, or infinity for no limit. The limit
+// is rounded to the compute type. f(-0.0, l) = -0.0 for l > -1. f(-inf, l) is a zero. The result is
+// NaN if x or l is NaN.
 //
 // Accuracy (ULP), for f and each derivative times a gradient, if c s(alpha c) is not subnormal:
 //   bfloat16  0.51
@@ -61,7 +61,7 @@ struct ClampedSwiglu {
   FASTACT_INLINE T evaluate(T x, T l) const {
     const T c = clamp.gate(x);
     const T size = clamp_magnitude(c, end);
-    // w| in two parts, because an exponential amplifies the error of its argument.
+    // |w| in two parts, because an exponential amplifies the error of its argument.
     const T w = size * alpha;
     const T rest = fma(size, alpha_rest, fma(size, alpha, -w));
     return gate(c, size, w, rest) * (clamp.linear(l) + T{1});

@@ -64,7 +64,7 @@ FASTACT_INLINE float near_derivative(const Segment& segment, float x) {
 }
 
 // A function instead of a lambda: GCC 12 does not inline a lambda as long as GELU's derivative, and
-// does not vectorise a loop that contains a call.
+// does not vectorize a loop that contains a call.
 template <class Element, int Order, bool FromResult, class A>
 FASTACT_INLINE auto derivative_at(const A& act, OpMath<Element> x) {
   if constexpr (FromResult || (Order > 0 && A::kTraits.saves == Saves::kOutput)) {

@@ -13,9 +13,9 @@
 // float. This excludes the term that a formula adds to break ties, times gate: at most 2^-40 in
 // float16, and less than half the smallest number in bfloat16.
 //
-// Of a GPU's approximate instructions (approximate.h), the fused form uses only the reciprocal,
-// which is compared with IEEE's for every number. An approximate_value() is verified only for
-// values of an element type, and z is not rounded to one.
+// The only approximate instruction of a GPU (approximate.h) that the fused form uses is the
+// reciprocal, which is compared with the IEEE reciprocal of every number. An approximate_value() is
+// verified only for values of an element type, to which z is not rounded.
 //
 // Range: every input, with the rules of the single operations. The result is NaN for a NaN operand,
 // and if z or the product is NaN: infinities of both signs, or infinity times zero.

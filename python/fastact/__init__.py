@@ -1,4 +1,4 @@
-"""FastAct: activation functions for PyTorch that return the same bits on every supported device.
+"""FastAct: activation functions for PyTorch that return the same bits on CPUs and GPUs.
 
     import fastact
     y = fastact.functional.selu(x)      # like torch.nn.functional.selu

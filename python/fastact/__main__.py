@@ -42,10 +42,10 @@ def command_line() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("info", help="shows versions, devices, instruction sets")
-    verify = commands.add_parser("verify", help="compares results with recorded digests")
+    commands.add_parser("info", help="shows versions, devices and instruction sets")
+    verify = commands.add_parser("verify", help="compares results with the recorded digests")
     verify.add_argument(
-        "--device", choices=("cpu", "cuda"), help="checks only this one (default: all available)"
+        "--device", choices=("cpu", "cuda"), help="checks only this device (default: all available)"
     )
     verify.add_argument(
         "--workers", type=_positive(int), metavar="N", help="CPU cores to use (default: all)"
@@ -53,7 +53,7 @@ def command_line() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="times FastAct, PyTorch and a memory copy")
     bench.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda, if there is a GPU")
     bench.add_argument(
-        "--seconds", type=_positive(float), default=60.0, help="in all (default: %(default)g)"
+        "--seconds", type=_positive(float), default=60.0, help="total time (default: %(default)g)"
     )
     optimize = commands.add_parser("optimize", help="fuses operators in a TorchScript archive")
     optimize.add_argument("input", metavar="IN", help="an archive written by torch.jit.save")
@@ -68,7 +68,7 @@ def command_line() -> argparse.ArgumentParser:
         "--shape",
         type=_shape,
         action="append",
-        help="the shape of a random float32 argument, such as 1,3,224,224; repeat for the next one",
+        help="the shape of a random float32 argument, such as 1,3,224,224; repeatable",
     )
     return parser
 
@@ -81,7 +81,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 class Unusable(Exception):
-    """An argument that names something unusable; the message is the sentence to show."""
+    """An argument names something unusable. The message is the sentence to show."""
 
 
 def _sample(options: argparse.Namespace) -> list[torch.Tensor]:
@@ -123,7 +123,7 @@ def _replacing(path: str) -> Iterator[str]:
 
 def _optimize(options: argparse.Namespace) -> int:
     try:
-        with open(options.input, "rb"):  # for Python's error message, which names the problem
+        with open(options.input, "rb"):  # Python's error message names the problem
             pass
         sample = _sample(options)
         with _replacing(options.output) as output:
@@ -157,7 +157,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _say(sentence: str) -> None:
     text = sentence.encode(errors="backslashreplace").decode()  # a file name may be invalid text
-    with contextlib.suppress(OSError):  # such as a full disk; the exit code tells, too
+    with contextlib.suppress(OSError):  # such as a full disk; the exit code also shows the error
         if sys.stderr is not None:
             print(text, file=sys.stderr)
 
@@ -193,7 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
-    except Exception as error:  # of any type: it comes from inside of Python or torch
+    except Exception as error:  # any type, from inside Python or torch
         line = first_line(error)
         is_ours = line.startswith("fastact")
         _say(line if is_ours else f"{name}: expected to end its work, but got: {line}")

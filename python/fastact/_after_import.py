@@ -1,4 +1,4 @@
-"""Work that waits until somebody has imported a module of torch's, which takes seconds."""
+"""Runs functions after a module of torch is imported, without importing it: that takes seconds."""
 
 import importlib.abc
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class _Loader(importlib.abc.Loader):
-    """Executes a module as the module's own loader does, and then calls a function."""
+    """Executes a module by its own loader, and then calls a function."""
 
     def __init__(self, loader: importlib.abc.Loader, then: Callable[[], None]):
         self._loader, self._then = loader, then
@@ -40,15 +40,15 @@ class _Finder(importlib.abc.MetaPathFinder):
         return None
 
     def _imported(self) -> None:
-        # Not before: whoever asked for the spec may not have imported the module.
+        # Not earlier: the caller of find_spec() may not import the module.
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             self.function()
 
 
 def after_import(module: str, function: Callable[[], None]) -> None:
-    """Calls the function once: now if the module is imported, else as soon as it has been. If the
-    function raises an error, the import raises it."""
+    """Calls the function once: now if the module is imported, otherwise right after its import. If
+    the function raises an error, the import raises it."""
     if module in sys.modules:
         function()
     else:

@@ -39,7 +39,7 @@ def arguments(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> dict[str,
 
 
 def by_kind(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> tuple[list, list, bool, str]:
-    """Returns a call's tensors, absent ones included, its numbers, its bool and its string."""
+    """Returns a call's tensors (including absent tensors), its numbers, its bool and its string."""
     tensors, numbers, is_result, text = [], [], False, "none"
     for argument, value in zip(op._schema.arguments, arguments(op, args, kwargs).values()):
         if isinstance(argument.type, (torch.TensorType, torch.OptionalType)):
@@ -68,7 +68,7 @@ class Call:
         return operator(self.name)
 
     def arguments(self) -> dict[str, object]:
-        """All arguments by the operator's schema, in its order."""
+        """Returns all arguments by name, in the order of the operator's schema."""
         tensors, numbers, found = iter(self.tensors), iter(self.numbers), {}
         for argument in self.overload._schema.arguments:
             if isinstance(argument.type, torch.TensorType):
@@ -86,26 +86,26 @@ class Call:
         """Returns why FastAct cannot compute the call with these tensors, fake or real, or None."""
         first = tensors[0]
         if any(t.layout != torch.strided or t.is_quantized for t in tensors):
-            return "its input is no plain tensor"
+            return "its input is not a plain tensor"
         if first.dtype not in DTYPES:
             return f"its input is {str(first.dtype).removeprefix('torch.')}"
         if first.device.type not in ("cpu", "cuda"):
             return f"its input is on {first.device.type}"
         if any(t.dtype != first.dtype or t.device != first.device for t in tensors):
-            return "its tensors have several types or devices"
+            return "its tensors differ in type or device"
         shapes = [t.shape for t in tensors]
         if self.name == "log_sigmoid_backward" and shapes[0] != shapes[1]:
-            return "its tensors have several shapes"  # the two do not broadcast
+            return "its tensors differ in shape"  # they do not broadcast
         if self.name == "_prelu" and torch.broadcast_shapes(*shapes) != shapes[1]:
             return "its weight is larger than its input"
         if not all(map(is_number, self.numbers)):
-            return None  # it is known only at run time
+            return None  # a number that is known only at run time
         return _why_refused(replace(self, tensors=(None,) * len(self.tensors)))
 
 
 @functools.cache
 def _why_refused(call: Call) -> str | None:
-    """Returns the operator's error for a call's parameters, or None if it takes them."""
+    """Returns the operator's error for a call's parameters, or None if it accepts them."""
     if not all(map(math.isfinite, call.numbers)):
         return "one of its parameters is not finite"
     with torch.utils._python_dispatch._disable_current_modes():
@@ -122,7 +122,7 @@ def _of_elu(call: Call) -> Call:
 
 
 def _of_elu_backward(call: Call) -> Call:
-    """Also the gradient of at::selu() and at::celu(). The latter's passes an inverse of a float."""
+    """at::selu() and at::celu() also have this gradient. celu's passes the inverse of a float."""
     if call.numbers == _SELU:
         return replace(call, name="selu_backward", numbers=())
     alpha, scale, input_scale = call.numbers
@@ -148,7 +148,7 @@ _REWRITES: dict[str, Callable[[Call], Call | None]] = {
     "_prelu_kernel": lambda call: replace(call, name="_prelu", tensors=call.tensors[::-1]),
 }
 
-#: The names of ATen's operators that have a stand-in.
+#: The names of ATen's operators that FastAct's operators can replace.
 NAMES = frozenset(
     [*ACTIVATIONS, *(f"{name}_backward" for name in ACTIVATIONS)]
     + ["log_sigmoid_forward", "_prelu_kernel", "prelu"]
@@ -171,7 +171,7 @@ def stand_in(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | Non
         return None
     tensors, numbers, is_result, text = by_kind(op, args, kwargs)
     if not all(isinstance(x, (bool, int, float, Node)) for x in numbers):
-        return None  # a complex number, or one that is known only at run time
+        return None  # complex numbers, and numbers that are known only at run time
     numbers = (x if isinstance(x, Node) else float(x) for x in numbers)
     call = Call(name, tuple(tensors), tuple(numbers), is_result, text)
     if namespace == "aten" and name in _REWRITES:

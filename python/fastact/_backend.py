@@ -1,6 +1,6 @@
-"""The backend "fastact" of torch.compile: TorchDynamo's graphs with FastAct's operators.
+"""The backend "fastact" of torch.compile: puts FastAct's operators into TorchDynamo's graphs.
 
-The rewritten graph runs as it is, by eager kernels and eager autograd.
+The rewritten graphs run with eager kernels and eager autograd.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ def fastact_backend(
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Callable:
-    """Puts FastAct's operators into a graph of TorchDynamo's; returns what computes it.
+    """Puts FastAct's operators into a graph of TorchDynamo, and returns a function that runs it.
 
     options:
         fuse: whether operators around an activation are fused with it. True by default.
-        rename: whether activations by themselves become FastAct's. True by default.
+        rename: whether activations that are not fused are replaced. True by default.
         report: a fastact.Report, to which the graph's changes are added.
 
-    Raises ValueError for another option, and for a mode, as nothing is compiled.
+    Raises ValueError for any other option, and for a mode, because nothing is compiled.
     """
     if mode not in (None, "default"):
         raise ValueError(f"fastact: expected mode to be None or 'default', but got {mode!r}")
@@ -42,7 +42,7 @@ def fastact_backend(
     report = Report() if given["report"] is None else given["report"]
     try:
         facts = _fusion.replay(module, inputs)
-    except Exception as error:  # whatever a node may raise: the graph stays as it is
+    except Exception as error:  # any error of a node: the graph does not change
         report.leave("graph", f"it cannot be analysed ({first_line(error)})")
     else:
         _fusion.rewrite(facts, report, given["fuse"], given["rename"])
@@ -51,7 +51,7 @@ def fastact_backend(
 
 
 def _checkpoint(body: fx.GraphModule, *args, **kwargs):
-    """What eager code calls. Parameters, which Dynamo has made arguments, are not saved by it."""
+    """Checkpoints like eager code. Dynamo turned parameters into arguments; these are not saved."""
     if "_checkpoint_context_fn" in body.meta:
         kwargs["context_fn"] = body.meta["_checkpoint_context_fn"]
     parameters = [a if isinstance(a, torch.nn.Parameter) else None for a in args]
@@ -65,8 +65,8 @@ def _checkpoint(body: fx.GraphModule, *args, **kwargs):
 
 
 def _is_native(node: fx.Node) -> bool:
-    """True if eager mode may compute a call by torch.nn.MultiheadAttention with one operator: the
-    batch comes first, and nothing that is constant in the graph forbids it."""
+    """Returns true if eager mode may use one operator for this call of torch.nn.MultiheadAttention:
+    the batch comes first, and no constant of the graph rules it out."""
     if node.target is not F.multi_head_attention_forward or len(node.args) != 13:
         return False
     query, key, value, _, heads, weight, bias, *others, _, out_weight, out_bias = node.args
@@ -85,7 +85,7 @@ def _is_native(node: fx.Node) -> bool:
 
 
 def _attention(*args, need_weights=True, average_attn_weights=True, **options):
-    """Calls the operator of eager mode, under the conditions that remain for a call."""
+    """Calls the operator of eager mode, if the remaining conditions hold for this call."""
     query, _, _, size, heads, weight, bias, *_, out_weight, out_bias = args
     tensors = (query, weight, bias, out_weight, out_bias)
     results = {"need_weights": need_weights, "average_attn_weights": average_attn_weights}
@@ -105,8 +105,8 @@ def _attention(*args, need_weights=True, average_attn_weights=True, **options):
 
 
 def _restore_eager_calls(module: fx.GraphModule) -> None:
-    """Undoes what TorchDynamo changes for compilers: checkpoints, whose recomputing and state of
-    random numbers torch's operator leaves to AOTAutograd, and the call of attention."""
+    """Undoes changes that TorchDynamo makes for compilers: to attention, and to checkpoints, where
+    torch's operator leaves recomputation and the state of random numbers to AOTAutograd."""
     for node in module.graph.nodes:
         if node.target is CHECKPOINT:
             _restore_eager_calls(module.get_submodule(node.args[0].target))

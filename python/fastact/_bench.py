@@ -1,4 +1,4 @@
-"""A table of this machine's speed in about a minute: FastAct, PyTorch and a copy, in turn."""
+"""Times FastAct, PyTorch and a memory copy in turn, in about a minute, and prints a table."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,12 +8,12 @@ from fastact import _info, functional
 from fastact._timing import Contestant, CpuClock, CudaClock, Times, in_turn
 
 DTYPES = (torch.bfloat16, torch.float32)
-# Elements: so few that only the call takes time, what a cache holds, and what no cache does.
+# Elements: a size dominated by the call, one that fits a cache, and one that fits no cache.
 SIZES = {"cpu": (8, 1 << 16, 1 << 24), "cuda": (8, 1 << 20, 1 << 28)}
 
 
 def _quick_gelu(x: torch.Tensor) -> torch.Tensor:
-    """As models write it, since PyTorch has no function of this name."""
+    """The formula that models write, because PyTorch has no function of this name."""
     return x * torch.sigmoid(1.702 * x)
 
 
@@ -36,13 +36,13 @@ def _contestants(name: str, x: torch.Tensor) -> dict[str, Contestant]:
 
 
 def _spread(times: Times) -> str:
-    """The median in microseconds, and how far the 10th and the 90th percentile are from it."""
+    """Returns the median in microseconds, and how far the 10th and 90th percentiles are from it."""
     low, high = times.low / times.median - 1, times.high / times.median - 1
     return f"{1e6 * times.median:9.1f} {100 * low:+4.0f}{100 * high:+4.0f} %"
 
 
 def cells(device: str, seconds: float, sizes: tuple[int, ...]) -> Iterator[dict]:
-    """The times of every cell, of which each takes its share of the seconds."""
+    """Yields the times of every cell. The cells share the seconds equally."""
     clock = CudaClock() if device == "cuda" else CpuClock()
     share = seconds / (len(DTYPES) * len(sizes) * len(PYTORCH))
     for dtype in DTYPES:
@@ -57,7 +57,7 @@ def cells(device: str, seconds: float, sizes: tuple[int, ...]) -> Iterator[dict]
 def run(device: str, seconds: float, sizes: tuple[int, ...] | None = None) -> int:
     threads = f", {torch.get_num_threads()} threads" if device == "cpu" else ""
     print(f"{_info.processor(device)}{threads}, torch {torch.__version__}")
-    print("Microseconds a call: the median, and how far the 10th and the 90th percentile are off.")
+    print("Microseconds per call: the median, and the deviation of the 10th and 90th percentiles.")
     titles = ("FastAct", "PyTorch", "copy")
     print(f"{'':31}" + "".join(f"{t:>21}" for t in titles) + "   times PyTorch   of a copy")
     for cell in cells(device, seconds, sizes or SIZES[device]):
@@ -70,5 +70,5 @@ def run(device: str, seconds: float, sizes: tuple[int, ...] | None = None) -> in
             + f"{theirs / ours:16.2f}{copy / ours:12.2f}",
             flush=True,
         )
-    print("times PyTorch: PyTorch's time by FastAct's; of a copy: a copy's time by FastAct's.")
+    print("times PyTorch: PyTorch's time / FastAct's; of a copy: a copy's time / FastAct's.")
     return 0

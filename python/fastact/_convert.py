@@ -21,11 +21,12 @@ def convert(
 
     In a `torch.export.ExportedProgram`, FastAct's activations replace ATen's. Batch norm at
     inference, bias, residual sums, gates and the clamped SwiGLU are fused with them where that is
-    faster. An activation that `run_decompositions()` has decomposed is not recognised.
+    faster. An activation that `run_decompositions()` has decomposed is not recognized.
 
     In a `torch.jit.ScriptModule` in inference mode, operators around an activation are fused with
-    it. The copy is frozen. `sample` contains the arguments of a call. It gives the shapes, without
-    which only batch norms are fused, and the copy's result is compared with the module's.
+    it. The copy is frozen. `sample` contains the arguments of a call. Without a sample, shapes are
+    unknown and only batch norms are fused. With a sample, the copy's result is compared with the
+    module's.
 
         program = fastact.convert(torch.export.export(model, args))
 
@@ -34,7 +35,7 @@ def convert(
     if isinstance(program, ExportedProgram):
         if sample:
             raise ValueError(
-                "fastact.convert: expected no sample, as an ExportedProgram knows its shapes, but "
+                "fastact.convert: expected no sample, because an ExportedProgram has shapes, but "
                 f"got one of {len(sample)}"
             )
         return _exported(program)
@@ -52,11 +53,11 @@ def convert(
 def _exported(program: ExportedProgram) -> ExportedProgram:
     module = copy.deepcopy(program.graph_module)
     for old, new in zip(program.graph.nodes, module.graph.nodes, strict=True):
-        new.name = old.name  # the signature has some that a copy does not keep, such as "input"
+        new.name = old.name  # a copy changes some, such as "input", that the signature contains
     new = program._update(module, copy.deepcopy(program.graph_signature))
     try:
         facts = _fusion.replay(new.graph_module, keeps_output=True)
-    except Exception as error:  # of any type, whatever a node raises
+    except Exception as error:  # any error of a node
         raise ValueError(
             "fastact.convert: expected a program whose operators run on tensors without data, but "
             f"got: {first_line(error)}"

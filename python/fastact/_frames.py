@@ -1,4 +1,4 @@
-"""The functions of a fused model that TorchDynamo leaves to Python, for the model's report."""
+"""Reports the functions of a fused model that TorchDynamo leaves to Python."""
 
 import re
 import time
@@ -9,14 +9,14 @@ from torch._dynamo.utils import counters, get_compilation_metrics, set_compilati
 
 from fastact._report import Report
 
-# How many compilations TorchDynamo remembers: those of one call. Its default is 64.
+# How many compilations TorchDynamo remembers: enough for one call. Its default is 64.
 set_compilation_metrics_limit(1 << 10)
-# The beginning of the reason for leaving a function that calls no operator.
+# How TorchDynamo's reason begins if a function calls no operator.
 _EMPTY = "No ops traced"
 
 
 def reporting(function: Callable, report: Report) -> Callable:
-    """Wraps the function. Each call adds to the report what TorchDynamo left to Python in it."""
+    """Wraps the function. Each call adds to the report what TorchDynamo left to Python."""
 
     def call(*args, **kwargs):
         count, start = counters["frames"]["total"], time.time_ns() / 1000
@@ -30,13 +30,13 @@ def reporting(function: Callable, report: Report) -> Callable:
 
 
 def _note_frames(report: Report, start: float) -> None:
-    """Adds what TorchDynamo says of its compilations since a time in microseconds."""
+    """Adds TorchDynamo's messages about compilations since `start`, in microseconds."""
     lines: dict[str, str] = {}
     for frame in get_compilation_metrics():
-        number = (frame.compile_id or "").rpartition("/")[0]  # the compilations of one function
+        number = (frame.compile_id or "").rpartition("/")[0]  # of the function
         file = Path(frame.co_filename) if frame.co_filename else None
         is_ours = file is not None and file.parent == Path(__file__).parent
-        if file is not None:  # it is None if the function is compiled no more
+        if file is not None:  # None if the function is no longer compiled
             line = frame.fail_user_frame_lineno or frame.co_firstlineno
             lines[number] = "" if is_ours else f"{file.name}:{line}"
         if is_ours or number not in lines or (frame.start_time_us or 0) < start:
@@ -50,6 +50,6 @@ def _note_frames(report: Report, start: float) -> None:
 
 
 def _brief(reason: str) -> str:
-    """TorchDynamo's reason without its hints, in one line."""
+    """Returns TorchDynamo's reason in one line, without its hints."""
     text = re.sub(r"\s+", " ", reason.partition("Hint:")[0]).replace(" Explanation:", ":")
     return f'"{text.strip()}"'

@@ -13,7 +13,8 @@ from torch.utils import _pytree
 from fastact._replace import restore_classes
 from fastact._report import Report
 
-# Where a model keeps its compiled call, and where the one of fuse_ keeps the one before it.
+# The attribute in which a model keeps its compiled call, and the attribute of fuse_'s call that
+# keeps the previous call.
 _COMPILED, _BEFORE = "_compiled_call_impl", "_fastact_before"
 
 
@@ -24,11 +25,11 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     model when it is called, and checks its guards at each call. Eager kernels compute the captured
     graphs, in inference and in training. Modules, parameters, buffers and state_dict do not change.
     docs/guides/fusing.md lists what is fused. Fusing can change the last digits, and what is fused
-    depends on the device; `replace_` gives the same bits on every supported device.
+    depends on the device; `replace_` gives the same bits on CPUs and GPUs.
 
-    The returned report lists the replaced operations by line of the program, and for each other
-    activation the reason why it was not replaced. Each captured graph adds to it. Without a sample,
-    it is empty until the model is called.
+    The returned report lists the replaced operations by line of the program, and why each other
+    activation was not replaced. Each captured graph adds to it. Without a sample, the report is
+    empty until the model is called.
 
     `sample` is a tensor, a tuple of arguments or a dict of keyword arguments. With a sample,
     `fuse_` itself runs the model three times, without gradients: twice unchanged, and then with
@@ -36,10 +37,10 @@ def fuse_(model: torch.nn.Module, sample=None) -> Report:
     value, where n operations were replaced and eps is torch.finfo(dtype).eps. Afterwards, `fuse_`
     restores random number generators, and the buffers and other attributes of all modules.
 
-    `fastact.restore_` undoes it.
+    `fastact.restore_` undoes `fuse_`.
 
-    Raises TypeError for anything but a module, and RuntimeError if the results do not agree, or if
-    the model's own results differ from call to call. The model is then unchanged.
+    Raises TypeError if `model` is not a module, and RuntimeError if the results differ by more, or
+    if the unchanged model's results differ from call to call. The model is then unchanged.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"fastact.fuse_: expected a torch.nn.Module, but got {type(model)}")
@@ -77,12 +78,12 @@ def _compile(model: torch.nn.Module, report: Report) -> None:
     from fastact._backend import fastact_backend  # which imports TorchDynamo
     from fastact._frames import reporting
 
-    # model.compile() compiles a method of torch's. If the model's class is torch's, too, such as
-    # nn.Sequential, torch 2.11 captures nothing.
+    # Not model.compile(), which compiles a method of torch: if the model's class is also torch's,
+    # such as nn.Sequential, torch 2.11 captures nothing.
     def entry(*args, **kwargs):
         return model._call_impl(*args, **kwargs)
 
-    # TorchDynamo counts recompilations by code object: each model has its own.
+    # TorchDynamo counts recompilations by code object, so each model needs its own.
     entry.__code__ = entry.__code__.replace()
     compiled = torch.compile(entry, backend=fastact_backend, options={"report": report})
     call, before = reporting(compiled, report), getattr(model, _COMPILED, None)
@@ -152,7 +153,7 @@ def _difference(expected: list[Tensor], found: list[Tensor], operations: int) ->
 
 
 def register() -> None:
-    """Tells TorchDynamo the backend's name, as the entry point of the installed package does.
+    """Registers the backend's name with TorchDynamo, like the entry point of the installed package.
     Raises no error: the import of TorchDynamo must not fail."""
     with contextlib.suppress(Exception):  # any type, because torch's internals raise it
         from torch._dynamo.backends import registry

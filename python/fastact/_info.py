@@ -1,4 +1,4 @@
-"""What the library is, and what it found on this machine."""
+"""Describes the library and the devices of this machine."""
 
 import contextlib
 import importlib
@@ -16,7 +16,7 @@ from fastact._errors import first_line, reason
 
 
 def gpus() -> list[torch.device]:
-    """The GPUs that the library has kernels for."""
+    """Returns the GPUs, if the library contains GPU code."""
     count = torch.cuda.device_count() if CUDA is not None else 0
     return [torch.device("cuda", index) for index in range(count)]
 
@@ -30,13 +30,13 @@ def cpu_name() -> str:
 
 
 def build_info() -> dict[str, str]:
-    """What the library says of itself, by name."""
+    """Returns the library's own description, by name."""
     lines = torch.ops.fastact.build_info().splitlines()
     return dict(line.split(": ", 1) for line in lines)
 
 
 def processor(device: str) -> str:
-    """The name of what computes on "cpu" or "cuda", with the CPU's instruction set."""
+    """Returns the name of the processor of "cpu" or "cuda", with the CPU's instruction set."""
     if device == "cuda":
         return torch.cuda.get_device_name()
     return f"{cpu_name()}, {build_info()['cpu instruction set in use']}"
@@ -54,18 +54,18 @@ def _use(device: torch.device) -> str:
 
 
 def _status(package: ModuleType) -> str:
-    """The status of a package's registration, which importing torch's own module starts."""
+    """Returns the status of a package's registration, after importing torch's module."""
     try:
         importlib.import_module(package.MODULE)
-    except Exception as error:  # of any type: torch's internals raise it
-        return f"none, as {package.MODULE} cannot be imported: {reason(error)}"
-    if package.status is None:  # imported in a way that the hook does not see
+    except Exception as error:  # any type, because torch's internals raise it
+        return f"none, because {package.MODULE} cannot be imported: {reason(error)}"
+    if package.status is None:  # the hook missed the import
         package.register()
     return package.status
 
 
 def text() -> str:
-    """One "name: value" a line. A GPU checks its arithmetic at its first use, so each is used."""
+    """Returns one "name: value" per line. Uses each GPU, because that checks its arithmetic."""
     devices = {f"gpu {device.index}": _use(device) for device in gpus()}
     built = build_info()
     found = {
@@ -78,7 +78,7 @@ def text() -> str:
     found |= devices or {"gpu": "none that torch and this library can use"}
     del built["version"]
     found["torch.compile"] = _status(_inductor)
-    with contextlib.suppress(Exception):  # of any type: _status() has said why
+    with contextlib.suppress(Exception):  # any type: _status() has reported it
         importlib.import_module(_inductor.COMPILER)
     if _inductor.override_problem is not None:
         found["torch.compile"] += f"; {_inductor.override_problem}"

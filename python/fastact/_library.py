@@ -12,14 +12,14 @@ _FOLDER = Path(__file__).parent / "lib"
 
 
 def load() -> str:
-    """Registers the operators, if they are not there yet; the path of the library."""
+    """Registers the operators, unless they are already registered. Returns the library's path."""
     path = _find(torch.__version__)
     if not hasattr(torch.ops.fastact, "build_info"):
         _check_cuda(torch.version.cuda)
-        for kernels in _FOLDER.glob("*.so"):  # which the dynamic linker loads with the library
+        for kernels in _FOLDER.glob("*.so"):  # the dynamic linker loads them with the library
             _check_whole(kernels)
         open_library(path)
-    # Operators that are there came from this library, or from one that somebody loaded before.
+    # Registered operators are from this library, or from one that was loaded earlier.
     if not hasattr(torch.ops.fastact, "build_info"):
         raise ImportError(
             f"fastact: expected torch {torch.__version__} to have all functions that {path} calls, "
@@ -30,12 +30,12 @@ def load() -> str:
 
 
 def open_library(path: Path) -> None:
-    """Raises ImportError with the dynamic linker's reason."""
+    """Loads a library. Raises ImportError with the dynamic linker's reason."""
     _check_whole(path)
     try:
         torch.ops.load_library(str(path))
     except OSError as error:
-        # torch says that it could not load, the dynamic linker why.
+        # torch's message says only that loading failed; the dynamic linker's says why.
         raise ImportError(
             f"fastact: expected {path} to load, but got: {error.__cause__ or error}"
         ) from error
@@ -72,8 +72,8 @@ def _find(torch_version: str) -> Path:
         names.sort(key=lambda name: [int(part) for part in name.split(".")])
         raise ImportError(
             f"fastact: expected torch {_alternatives(names)}, for which fastact {VERSION} was "
-            f"built, but got torch {torch_version}: install one that fits, or build fastact for "
-            "this torch with `pip install .` in its source tree"
+            f"built, but got torch {torch_version}: install one of these versions, or build "
+            "fastact for this torch with `pip install .` in its source tree"
         )
     return path
 
@@ -83,7 +83,8 @@ def _alternatives(names: list[str]) -> str:
 
 
 def _check_cuda(found: str | None) -> None:
-    """A library with CUDA needs torch's CUDA libraries, of the same major version."""
+    """Raises ImportError if the library needs CUDA libraries that torch does not have: those of the
+    same major version."""
     if CUDA is None:
         return
     major = CUDA.split(".")[0]
@@ -101,5 +102,5 @@ def _check_version(build_info: str) -> None:
     if loaded != VERSION:
         raise ImportError(
             f"fastact: expected version {VERSION} of the library, but this process has loaded "
-            f"version {loaded} already: leave out what loads that one, or install fastact {loaded}"
+            f"version {loaded} already: load only one of them, or install fastact {loaded}"
         )

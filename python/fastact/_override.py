@@ -25,9 +25,9 @@ class AtenOverride:
     """
 
     def __init__(self) -> None:
-        # How many times it has begun without having ended.
+        # How often it has begun without having ended.
         self._depth = 1
-        # True if it has begun outside a block, by override_aten(). The first block then adopts it.
+        # True if override_aten() has begun it outside a block. The first block then adopts it.
         self._is_free = True
 
     def __enter__(self) -> "AtenOverride":
@@ -41,7 +41,7 @@ class AtenOverride:
     def __exit__(self, *exception: object) -> None:
         with _lock:
             if self._depth:
-                self._depth -= 1  # first, so that an interrupt in between ends no other override
+                self._depth -= 1  # first, so that an interrupt here ends no other override
                 torch.ops.fastact_aten.end()
 
     def undo(self) -> None:
@@ -64,7 +64,7 @@ def _load(path: Path) -> None:
     if not hasattr(torch.ops.fastact_aten, "begin"):
         raise ImportError(
             f"fastact: expected {path} and the libfastact.so that this process has loaded to be of "
-            "one build, but they are not: leave out what loads the other one"
+            "one build, but they are not: load both from one build"
         )
 
 
@@ -84,7 +84,7 @@ def override_aten() -> AtenOverride:
         with fastact.override_aten():
             model(x)
 
-    Raises ImportError if the library is missing, or is not of this build.
+    Raises ImportError if the library is missing, or belongs to another build.
     """
     import fastact
 
@@ -97,8 +97,8 @@ def override_aten() -> AtenOverride:
 
 
 def is_overriding() -> bool:
-    """Returns true if an override is active, whoever began it. Dynamo's guards call this."""
-    # torch.ops would take ten times as long to find that the library is not loaded.
+    """Returns true if any override is active. Dynamo's guards call this."""
+    # torch.ops takes ten times as long to find out that the library is not loaded.
     found, _ = torch._C._jit_get_operation("fastact_aten::is_overriding")
     return found is not None and found()
 

@@ -8,9 +8,9 @@ from torch.nn.utils import parametrize
 from fastact import functional, nn
 from fastact._report import Report
 
-# Where a replaced module keeps its class; no part of the state_dict.
+# The attribute in which a replaced module keeps its class. It is not in the state_dict.
 _OWN_CLASS = "_fastact_own_class"
-# What other libraries call their activations: the name of the function that computes each.
+# Activation modules of other libraries, with FastAct's function for each.
 _OTHERS: dict[str, dict[str, str]] = {
     "timm.layers.activations": {
         "Swish": "silu", "Mish": "mish", "Sigmoid": "sigmoid", "Tanh": "tanh",
@@ -32,14 +32,14 @@ def replace_(model: torch.nn.Module) -> Report:
 
     A module whose class is exactly one of the known classes of torch.nn, timm and transformers gets
     FastAct's class. Its parameters, buffers, hooks and state_dict do not change. A module whose
-    `forward` is set on the object keeps its class. No forward runs. Functional calls such as
-    torch.nn.functional.gelu(x) do not change either: `fuse_` and torch.compile(backend="fastact")
-    replace them.
+    `forward` is set on the object keeps its class. The model does not run. Functional calls such as
+    torch.nn.functional.gelu(x) do not change: `fuse_` and torch.compile(backend="fastact") replace
+    them.
 
-    `restore_` undoes the replacement. The report lists the replaced modules, and for each other
-    activation module the reason why it was left.
+    `restore_` undoes the replacement. The report lists the replaced modules, and why each other
+    activation module was left unchanged.
 
-    Raises TypeError for anything but a module.
+    Raises TypeError if `model` is not a module.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"fastact.replace_: expected a torch.nn.Module, but got {type(model)}")
@@ -64,7 +64,7 @@ def replace_(model: torch.nn.Module) -> Report:
 
 
 def restore_classes(model: torch.nn.Module) -> int:
-    """Undoes `replace_`, and returns the number of modules that got their own class back."""
+    """Undoes `replace_`, and returns the number of modules whose class it restored."""
     replaced = [module for module in model.modules() if _OWN_CLASS in vars(module)]
     for module in replaced:
         _set_class(module, vars(module).pop(_OWN_CLASS))
@@ -72,8 +72,8 @@ def restore_classes(model: torch.nn.Module) -> int:
 
 
 def _set_class(module: torch.nn.Module, kind: type) -> None:
-    """Sets a module's class, or the one before parametrizations. Parametrized attributes stay: they
-    are properties of the class in front, which each module has of its own."""
+    """Sets a module's class. A parametrized module has a class of its own, whose base class is set
+    instead: parametrized attributes are properties of the module's own class."""
     if parametrize.is_parametrized(module):
         front = type(module)
         members = {k: v for k, v in vars(front).items() if k not in ("__dict__", "__weakref__")}
@@ -83,12 +83,12 @@ def _set_class(module: torch.nn.Module, kind: type) -> None:
 
 @functools.cache
 def _replacement(kind: type) -> type | None:
-    """FastAct's class for one of the known classes."""
+    """Returns FastAct's class for a known class, or None."""
     if kind.__module__.startswith("torch.nn."):
         name = kind.__name__
         return getattr(nn, name) if name in nn.__all__ and getattr(torch.nn, name) is kind else None
     name = _OTHERS.get(kind.__module__, {}).get(kind.__name__)
-    if name not in functional.__all__:  # a build may have some of the activations alone
+    if name not in functional.__all__:  # a build may contain only some activations
         return None
     function = getattr(functional, name)
     in_place = getattr(functional, f"{name}_", None)

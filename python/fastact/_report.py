@@ -1,4 +1,4 @@
-"""The report of what FastAct replaced in a program, and of what it left."""
+"""The report of what FastAct replaced in a program, and of what it left unchanged."""
 
 import re
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ class Report:
     """Lists places of a program: a module's name in the model ("" is the model itself), or a module
     and a line of the program, such as "layer1.0 (resnet.py:93)"."""
 
-    #: The operators or modules that compute each place now.
+    #: The operators or modules that now compute each place.
     replaced: dict[str, str] = field(default_factory=dict)
     #: Why PyTorch still computes each of these places.
     left: dict[str, str] = field(default_factory=dict)
-    #: The number of replaced operations. One that is captured twice counts twice.
+    #: The number of replaced operations. An operation that is captured twice counts twice.
     count: int = 0
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Report:
 
 
 def _add(texts: dict[str, str], where: str, text: str) -> None:
-    """Several graphs may contain one place, one for each shape."""
+    """Adds the text for a place, which several graphs may contain, such as one for each shape."""
     both = [*filter(None, texts.get(where, "").split("; ")), text]
     texts[where] = "; ".join(dict.fromkeys(both))
 
@@ -45,7 +45,7 @@ def _add(texts: dict[str, str], where: str, text: str) -> None:
 
 
 def _line(node: fx.Node) -> str:
-    """Returns the last line of the stack that is outside torch and FastAct."""
+    """Returns the innermost line of the stack that is outside torch and FastAct."""
     frames = re.findall(r'^ *File "(.*)", line (\d+)', node.meta.get("stack_trace") or "", re.M)
     own = [frame for frame in frames if not frame[0].startswith(_NOT_USERS)]
     return f"{Path(own[-1][0]).name}:{own[-1][1]}" if own else ""

@@ -1,4 +1,4 @@
-"""Times of several contestants that take turns: one sample of each a round, in random order."""
+"""Times contestants in turn: each round takes one sample of each, in random order."""
 
 import random
 import statistics
@@ -11,7 +11,7 @@ import torch
 
 MOST_ROUNDS = 200
 FEWEST_ROUNDS = 5
-# What two runs of the same code may differ by, beyond the spread within a run.
+# How much two runs of the same code may differ, beyond the spread within a run.
 BETWEEN_RUNS = 0.03
 
 
@@ -23,7 +23,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds a call: the median, the 10th and the 90th percentile."""
+    """Seconds per call: the median, and the 10th and 90th percentiles."""
 
     median: float
     low: float
@@ -37,17 +37,17 @@ class Times:
 
 
 def slower(a: dict, b: dict, margin: float = 0.0) -> bool:
-    """Whether times a are above times b beyond noise: the spreads do not touch, and the medians
-    differ by more than the margin."""
+    """Returns whether times a exceed times b by more than noise: the spreads do not overlap, and
+    the medians differ by more than the margin."""
     return a["low"] > b["high"] and a["median"] > (1 + margin) * b["median"]
 
 
 class CpuClock:
-    """Seconds a call by the processor's clock. Short calls are timed by the dozen.
+    """Times calls on a CPU. Short calls are timed in groups.
 
-    Where a new result lies can cost a third of the time (ReLU of 2^16 float32 on a Zen 4: 6.8 or
-    9.2 us), and an allocator may keep to one place for one contestant and to another for the next.
-    So a block of a random size is taken before each sample.
+    The address of a new result can change the time by a third (ReLU of 2^16 float32 on a Zen 4: 6.8
+    or 9.2 us), and an allocator may give each contestant addresses of its own. Therefore a block of
+    a random size is allocated before each sample.
     """
 
     SHORTEST_SAMPLE = 50e-6
@@ -74,14 +74,14 @@ class CpuClock:
 
 
 class CudaClock:
-    """Seconds a call on the GPU, between two events, with nothing of the operands in its L2 cache.
+    """Times calls on a GPU, between two events, with no operand in its L2 cache.
 
-    The GPU waits before the first event until the call has been queued, so that what is timed is
-    the GPU's work and not how fast Python submits it: `wait` are the seconds that this takes.
+    The GPU waits for `wait` seconds before the first event, until Python has queued the call, so
+    that the time covers the GPU's work and not its submission.
     """
 
-    # 0.5 ms, in which an autograd round trip is submitted. On a host that was slow to submit,
-    # 0.2 ms were too short for four cells of training.
+    # 0.5 ms suffice to submit a forward and a backward pass. On a slow host, 0.2 ms were too short
+    # for four training cells.
     def __init__(self, wait: float = 0.5e-3) -> None:
         cache = torch.cuda.get_device_properties(0).L2_cache_size
         self._other_bytes = torch.zeros(2 * cache // 4, dtype=torch.int32, device="cuda")
@@ -91,7 +91,7 @@ class CudaClock:
         if contestant.prepare:
             contestant.prepare()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._other_bytes.max()  # reads: nothing is left to be written back in the timed part
+        self._other_bytes.max()  # a read, so the timed part writes nothing back
         torch.cuda._sleep(self._cycles)
         start.record()
         contestant.call()
@@ -101,11 +101,11 @@ class CudaClock:
 
 
 def in_turn(contestants: dict[str, Contestant], clock, seconds: float) -> dict[str, Times]:
-    """Times of all contestants within about that many seconds, at least FEWEST_ROUNDS each.
+    """Returns the times of all contestants, measured for about `seconds` in at least FEWEST_ROUNDS.
 
-    Who follows whom is drawn anew for each round: a new result may lie in memory that the one
-    before has just freed, which is there, or that the system has to bring back. ReLU of 2^16
-    float64 took 34.7 us beside PyTorch's 14.7 in one order, 19.8 beside 19.0 in random ones.
+    Each round has a random order: a new result may reuse memory that the previous contestant has
+    freed, or need new pages of the system. In one fixed order, ReLU of 2^16 float64 took 34.7 us
+    and PyTorch's 14.7; in random orders, 19.8 and 19.0.
     """
     turns = random.Random(0)
 

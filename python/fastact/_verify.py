@@ -1,4 +1,4 @@
-"""Whether this machine computes the recorded bits: digests of a fixed part of all results."""
+"""Compares digests of a fixed part of all results on this machine with the recorded ones."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ RECORDED = Path(__file__).parent / "_digests" / "recorded.json"
 
 
 def _kernels(rows: list[dict]) -> Iterator[tuple[Kernel, str]]:
-    """Everything that has a digest, with the digest."""
+    """Yields everything that has a digest, with the recorded digest."""
     for row in rows:
         for dtype_name, recorded in row["digests"].items():
             dtype = getattr(torch, dtype_name)
@@ -32,7 +32,7 @@ def _kernels(rows: list[dict]) -> Iterator[tuple[Kernel, str]]:
 
 
 def run(devices: list[str], workers: int) -> int:
-    """Prints every digest that differs, and a verdict for each device; the exit code."""
+    """Prints every digest that differs, and a verdict for each device. Returns the exit code."""
     try:
         rows = json.loads(RECORDED.read_bytes())
     except (OSError, ValueError) as error:
@@ -44,11 +44,11 @@ def run(devices: list[str], workers: int) -> int:
 
 def _verify(device: str, workers: int, rows: list[dict]) -> int:
     if device == "cuda":
-        workers = 1  # a GPU is one
+        workers = 1  # processes would share the GPU
     kernels = list(_kernels(rows))
     total = sum(count for kernel, _ in kernels for _, count in kernel.ranges(True, 1))
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # work is shared by pieces, not within them
+    torch.set_num_threads(1)  # the workers share the pieces; a piece is not divided
     start = time.monotonic()
     differing = 0
     with tqdm(

@@ -90,19 +90,20 @@ std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
     if (value == nullptr) continue;
     const at::Tensor other = find(value);
     if (!self.defined() || !other.defined()) {
-      return has_sample ? "it stands in a branch or a loop, where shapes are not known"
-                        : "shapes are not known without a sample";
+      return has_sample ? "it is in a branch or a loop, where shapes are unknown"
+                        : "shapes are unknown without a sample";
     }
     if (self.scalar_type() != other.scalar_type() || self.device() != other.device())
-      return "its tensors have several types or devices";
+      return "its tensors differ in type or device";
     if (!at::is_expandable_to(other.sizes(), self.sizes()))
-      return "its activation is computed of a smaller tensor, which broadcasts";
+      return "its activation applies to a smaller tensor, which broadcasts";
   }
   if (self.defined()) {
     const c10::ScalarType type = self.scalar_type();
     const bool is_known =
         type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf;
-    if (!is_known || self.layout() != at::kStrided) return "the operators take no such tensor";
+    if (!is_known || self.layout() != at::kStrided)
+      return "the operators do not support such a tensor";
   }
   const c10::Device device = self.defined()
                                  ? self.device()
@@ -111,7 +112,7 @@ std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
   if (std::ranges::find(kNotFasterOnCpu, site.activation) != kNotFasterOnCpu.end())
     return "was not faster on a CPU";
   if (site.norm == nullptr && self.numel() < kFewestOnCpu)
-    return "on a CPU it is faster from " + std::to_string(kFewestOnCpu) + " elements on";
+    return "on a CPU it is faster only from " + std::to_string(kFewestOnCpu) + " elements on";
   return "";
 }
 
@@ -205,7 +206,7 @@ void check(const c10::IValue& expected, const c10::IValue& found, size_t operati
     const bool is_close = a.isclose(b, /*rtol=*/0, bound, /*equal_nan=*/true).all().item<bool>();
     TORCH_CHECK(is_close, "fastact::optimize: expected the sample's result to differ by at most ",
                 bound, " from the module's own, but got ", at::sub(a, b).abs().max().item<double>(),
-                "; the module is as it was");
+                "; the module is unchanged");
   }
 }
 
@@ -238,7 +239,7 @@ OptimizeReport optimize(torch::jit::Module& module, const std::vector<c10::IValu
   using namespace optimizing;
   TORCH_CHECK(!module.hasattr("training") || !module.is_training(),
               "fastact::optimize: expected a module in inference mode, but got one in training "
-              "mode: call eval() before");
+              "mode: call eval() first");
   torch::jit::Module frozen = torch::jit::freeze(module);
   const std::shared_ptr<Graph> graph = frozen.get_method("forward").graph();
   torch::jit::RemoveTensorMutation(graph);
@@ -284,7 +285,7 @@ OptimizeReport optimize(torch::jit::Module& module, const std::vector<c10::IValu
           is_fused = true;
           break;
         }
-        reason = "a tensor is written in between";
+        reason = "a tensor is written to in between";
       }
       if (why.empty()) why = site.title() + ": " + reason;
     }

@@ -12,7 +12,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 if ! (cd "$folder" && apt-get download libbenchmark-dev libbenchmark1debian &&
       for package in *.deb; do dpkg -x "$package" unpacked; done) >/dev/null 2>&1; then
-  echo "google_benchmark: Debian's package cannot be had here; install Google Benchmark instead." >&2
+  echo "google_benchmark: Debian's package is not available here; install Google Benchmark instead." >&2
   exit 1
 fi
 mkdir -p .deps

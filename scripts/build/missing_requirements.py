@@ -2,8 +2,8 @@
 
     python scripts/build/missing_requirements.py requirements.txt
 
-The installer chooses the versions, so that installed packages of an existing environment stay
-unchanged. CMake and Ninja may also be on PATH.
+Without versions, the installer leaves the installed packages of an existing environment unchanged.
+CMake and Ninja may also be on PATH.
 """
 
 import importlib.metadata

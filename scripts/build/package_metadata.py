@@ -1,9 +1,10 @@
-"""Provides the Python package's version and its torch requirement, which covers the versions of
-torch that its libraries are built for.
+"""Provides the Python package's version, and its torch requirement: the versions of torch for which
+its libraries are built.
 
 A provider of dynamic metadata (pyproject.toml). FASTACT_TORCHES, such as "2.11.0 2.15.0", lists the
-versions for a wheel for several. Without it, the version is that of this Python's torch, for which
-`pip install .` builds. FASTACT_WHEEL_LABEL=cpu turns version 0.1.0 into 0.1.0+cpu.
+versions of torch for a wheel that supports several. Without it, the version is that of this
+Python's torch, for which `pip install .` builds. FASTACT_WHEEL_LABEL=cpu turns version 0.1.0 into
+0.1.0+cpu.
 """
 
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# The torch of the Python that builds, outside the isolation that pip creates by PYTHONPATH.
+# The torch of the Python that builds, outside the isolation that pip creates with PYTHONPATH.
 FIND = "import importlib.metadata as m; print(m.version('torch'))"
 
 
@@ -45,7 +46,7 @@ def requirement(versions: list[str]) -> str:
 
 
 def dynamic_wheel(settings: dict) -> dict:
-    return {"dependencies": True}  # a source distribution is for any torch
+    return {"dependencies": True}  # a source distribution supports any torch
 
 
 def dynamic_metadata(settings: dict, project: dict) -> dict:

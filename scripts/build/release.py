@@ -5,7 +5,7 @@
     python scripts/build/release.py files FOLDER       whether the folder has what is uploaded
 
 The version is that of CMakeLists.txt, which pyproject.toml reads. `make release` runs all three and
-builds the wheels. Exit code: 0, or 1 with a sentence for each thing that is missing.
+builds the wheels. Exit code: 0, or 1 with a sentence for each problem.
 """
 
 import datetime
@@ -28,7 +28,7 @@ def section_of(changelog: str) -> tuple[str, str]:
 
 
 def problems(version: str, changelog: str, changed: str, tags: list[str]) -> list[str]:
-    """Returns what keeps the tree from being a release; `changed` is what git reports of it."""
+    """Returns the problems that prevent a release. `changed` is git's report of changed files."""
     found = []
     newest, date = section_of(changelog)
     if newest != version:
@@ -47,7 +47,7 @@ def problems(version: str, changelog: str, changed: str, tags: list[str]) -> lis
 
 
 def missing_files(version: str, names: list[str]) -> list[str]:
-    """Returns what a folder lacks of what is uploaded."""
+    """Returns the files to upload that a folder lacks."""
     wheels = [name for name in names if name.endswith(".whl")]
     found = [] if f"fastact-{version}.tar.gz" in names else [f"fastact-{version}.tar.gz"]
     if not wheels:

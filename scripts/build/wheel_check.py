@@ -1,10 +1,10 @@
-"""Checks the wheels of `make wheel`: their contents, and each one in fresh environments.
+"""Checks the wheels of `make wheel`: their contents, and each wheel in new environments.
 
     python scripts/build/wheel_check.py DIST ENVIRONMENT...
 
-ENVIRONMENT is a virtual environment with one of the versions of torch. A new environment beside it
-borrows its packages, so nothing is downloaded. There the wheel is installed and `pip check` runs,
-every function and module is called, C++ programs are built by find_package, and bits are verified.
+ENVIRONMENT is a virtual environment with one of the versions of torch. A new environment reuses its
+packages, so nothing is downloaded. In the new environment, installs the wheel, runs `pip check`,
+calls every function and module, builds C++ programs with find_package, and verifies bits.
 """
 
 import argparse
@@ -39,14 +39,14 @@ EXPECTED = (
 EXPECTED_ON_X86 = ("fastact/include/fastact/formulas/ops/codegen/inlined.h",)
 NAME = re.compile(r"fastact-[\d.]+(\+cpu)?-py3-none-manylinux_(\d+)_(\d+)_(\w+)\.whl")
 
-# Our other libraries that each library needs, and its search path for them.
+# The other FastAct libraries that each library needs, and its search path for them.
 OWN = {
     "libfastact_kernels.so": (set(), []),
     "libfastact.so": ({"libfastact_kernels.so"}, ["$ORIGIN/.."]),
     "libfastact_aten.so": ({"libfastact.so"}, ["$ORIGIN"]),
 }
 
-# Runs in a process with only the installed wheel: compares every function and module with torch's.
+# Runs in a process with only the installed wheel. Compares every function and module with torch's.
 TRY = """
 import torch, fastact
 print(fastact.__version__, torch.__version__, fastact.library_path)

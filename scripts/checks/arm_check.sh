@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the code below ops/ for 64-bit Arm with Debian's cross compiler, checks that its loops are
-# vectorised, and runs its tests and the digests of a part of all results in an emulator.
+# vectorized, and runs its tests and the digests of a part of all results in an emulator.
 #
 #   scripts/checks/arm_check.sh BUILD     (from the environment: VENV, JOBS, WERROR)
 #
@@ -34,20 +34,20 @@ packages() {
 gtest=$venv/src/gtest_vendor
 [[ -d $gtest ]] || gtest=$PWD/.deps/googletest
 
-# Parts of larger spaces, besides all spaces of 2^16 inputs, which every build tests.
+# Digests of parts of larger spaces. Every build also tests all spaces of 2^16 inputs.
 large='*DigestsTest*_value_float32:*DigestsTest*_gradients_1_float32'
 large+=':*DigestsTest*_value_float64:*DigestsTest*_derivative_1_float64'
 
 if ! step "Arm: compiler and emulator" packages; then
   [[ ${ARM:-} == optional ]] || exit 1
-  echo "== Arm: not run, as this machine has no compiler and emulator for it"
+  echo "== Arm: not run, because this machine has no compiler and emulator for it"
   exit 0
 fi
 step "Arm: configure" cmake -S . -B "$build" -G Ninja --log-level=WARNING \
   --toolchain cmake/toolchains/aarch64-linux-gnu.cmake -DFASTACT_WITH_TORCH=OFF -DFASTACT_BUILD_TESTS=ON \
   "-DFASTACT_GTEST_SOURCE=$gtest" "-DFASTACT_WERROR=${WERROR:-OFF}" "-DFASTACT_LARGE_DIGESTS=$large"
 step "Arm: build" cmake --build "$build" -j "$JOBS"
-step "Arm: vectorised loops" python scripts/checks/vectorised.py "$build/lib/libfastact_ops.a" \
+step "Arm: vectorized loops" python scripts/checks/vectorised.py "$build/lib/libfastact_ops.a" \
   --objdump aarch64-linux-gnu-objdump
 # Two calls for each kernel.
 export FASTACT_FUZZ_CASES=${FASTACT_FUZZ_CASES:-1440}

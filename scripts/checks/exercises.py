@@ -1,4 +1,4 @@
-"""Does the exercises of CONTRIBUTING.md in a copy of the tree, and runs the tests of the additions.
+"""Performs the exercises of CONTRIBUTING.md in a copy of the tree, and runs their tests.
 
     python scripts/checks/exercises.py [--work DIR] [--jobs N] [--select EXPRESSION] [--cuda LIST]
 
@@ -8,9 +8,9 @@ inserted into existing files of the tree: a line of the catalogue, a function an
 table.
 
 The copy is built with this Python's torch, for the CPU and with --cuda also for GPUs. The build
-contains the new operators and two activations, and is part of the C++ programs of
-cpp_tests/consumers, as "As a part of your build" in docs/guides/cpp.md describes. Then the programs
-and the new operators' tests run.
+contains the new operators and two activations. It is a part of the build of the C++ programs in
+cpp_tests/consumers ("As a part of your build" in docs/guides/cpp.md). Then the programs and the new
+operators' tests run.
 """
 
 import argparse
@@ -37,7 +37,7 @@ FILES = {
         f"python_tests/test_{FORM}.py",
     ],
 }
-# Stops at the first failure: it shows that the exercise does not work.
+# Stops at the first failure, which shows that the exercise does not work.
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-W", "ignore")
 
 
@@ -83,7 +83,7 @@ def contents(tree: Path) -> dict[str, bytes]:
 
 
 def perform(tree: Path, exercise: str, add) -> None:
-    """Calls add(tree, exercise), and checks that it changes the files in FILES and no others."""
+    """Calls add(tree, exercise), and checks that it changes exactly the files in FILES."""
     before = contents(tree)
     add(tree, exercise)
     after = contents(tree)
@@ -103,7 +103,7 @@ def check(work: Path, jobs: int, select: str, cuda: str | None) -> None:
     tree.configure(
         "-DCMAKE_BUILD_TYPE=Release",
         # Optimizing the files that include torch's headers would take a third of the time. The
-        # kernels' own options come later and say -O3.
+        # kernels' own options include -O3, which overrides this.
         "-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DNDEBUG",
         "-DFASTACT_WERROR=ON",
         "-DFASTACT_BUILD_PACKAGE=ON",
@@ -127,7 +127,7 @@ def check(work: Path, jobs: int, select: str, cuda: str | None) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--work", type=Path, help="an empty folder, which is kept; a temporary one by default"
+        "--work", type=Path, help="an empty folder, which is kept (default: a temporary folder)"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
     parser.add_argument(

@@ -10,13 +10,13 @@
 #   sanitizer  compute-sanitizer on the C++ tests of the CUDA engine: memcheck, racecheck, initcheck,
 #              synccheck
 #   pytest     the Python tests, including those that need a GPU
-#   prove      compares every result on the GPU with the exact one, and the digests: all of them in
-#              the arithmetic that the GPU chose (see build_info()), a part of them in IEEE's
+#   prove      compares every result on the GPU with the exact one. Compares digests: all of them in
+#              the arithmetic that the GPU chose (see build_info()), and a part in IEEE arithmetic
 #   bench      benchmarks --quick on the GPU, then the bars of CPU and GPU; BENCH_ARGS="--results
 #              FOLDER" sets the folder for the results
 #
-# GoogleTest: an installed one, else sources in $FASTACT_GTEST_SOURCE or .deps/googletest. To get
-# them on a machine with network access, run make setup there and copy .venv/src/gtest_vendor.
+# Uses an installed GoogleTest, otherwise its sources in $FASTACT_GTEST_SOURCE or .deps/googletest. To
+# get the sources, run make setup on a machine with network access, and copy .venv/src/gtest_vendor.
 #
 # Settings, from the environment, with their defaults:
 #   PYTHON            python3

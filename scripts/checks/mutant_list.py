@@ -1,8 +1,8 @@
 """The deliberate breaks of the library that scripts/checks/mutants.py switches on, one at a time.
 
-Each break is one mistake that a developer could make. `old` is a text that the file contains
-exactly once. In a copy of the tree, `new` replaces it. The word MUTANT in `new` is true while the
-break is switched on. While no break is switched on, the code must do what it did before.
+Each break is one mistake that a developer could make. In a copy of the tree, `new` replaces `old`,
+a text that the file contains exactly once. The word MUTANT in `new` is true while the break is
+switched on. Otherwise the code must behave as before.
 
 A break in ops/ changes an engine or a constructor, not the formula of an activation, because a
 build step reads the machine code of the formulas.

@@ -7,8 +7,8 @@ Builds one copy of the tree that contains all breaks of scripts/checks/mutant_li
 environment variable FASTACT_MUTANT switches one of them on. A group is a file of python_tests/, the
 slow tests of a file, or a C++ test program. First all groups run with no break switched on, which
 also records the breaks whose code each test executes. Groups that fail are left out. Then each
-group runs with each of these breaks, with the tests that execute its code, and docs/dev/mutants.md
-gets the results. A group that does not execute the code of a break does not run with it.
+group runs once for each break whose code it executes, with only the tests that execute that code.
+The results are written to docs/dev/mutants.md.
 
 Exit code: 0 if each chosen group passes with no break switched on, and each chosen break is caught
 by a group, else 1.
@@ -35,7 +35,7 @@ from mutant_list import BREAKS, Break
 from scratch_tree import ROOT, Failure, ScratchTree, copy_tree
 
 VARIABLE = "FASTACT_MUTANT"
-# Names a file, to which each test appends the breaks whose code it executes.
+# The variable that names a file, to which each test appends the breaks whose code it executes.
 RECORD = "FASTACT_MUTANTS_RECORD"
 # The same for breaks of Python files.
 PYTHON_RECORD = "FASTACT_MUTANTS_PYTHON_RECORD"
@@ -123,8 +123,8 @@ namespace fastact_mutants {{
 def switch(name: str, file: str) -> str:
     """Returns the expression that replaces the word MUTANT."""
     if file.endswith(".py"):
-        # Without double quotes and backslashes, because scripts/codegen/python_package.py has this
-        # code in strings.
+        # Without double quotes and backslashes, because scripts/codegen/python_package.py contains
+        # this code in strings.
         return (
             f"(lambda e: ('{PYTHON_RECORD}' in e and open(e['{PYTHON_RECORD}'], 'a').write("
             f"'{name}' + chr(9) + e.get('PYTEST_CURRENT_TEST', '') + chr(10)), "
@@ -422,8 +422,8 @@ Results = dict[str, Result]
 
 
 def read_results(file: Path) -> Results:
-    """Returns the stored results. The file names the groups that did not run with a break, so that
-    the many that did not catch it need not be listed."""
+    """Returns the stored results. The file lists the groups that did not run with a break instead
+    of the many that did not catch it."""
     if not file.exists():
         return {}
     stored = json.loads(file.read_text())

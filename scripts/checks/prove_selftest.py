@@ -1,4 +1,4 @@
-"""Breaks copies of the library on purpose, and shows that each break is caught, and by which check.
+"""Breaks copies of the library on purpose, and shows which check catches each break.
 
     python scripts/checks/prove_selftest.py [--only TEXT] [--jobs N]
 
@@ -21,8 +21,8 @@ CONTRACTION = ("cmake/FastActOptions.cmake", "-ffp-contract=off", "-ffp-contract
 
 @dataclass(frozen=True)
 class Break:
-    """Texts to replace in the tree: (file, text, replacement); and the check that must catch the
-    break."""
+    """The texts to replace in the tree, as (file, text, replacement), and the check that must catch
+    the break."""
 
     name: str
     replacements: tuple

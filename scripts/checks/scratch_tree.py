@@ -1,4 +1,4 @@
-"""A copy of the tree to change and build. The checks in this folder share it."""
+"""A copy of the tree to change and build, for the checks in this folder."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def files_below(folder: Path, entry: str) -> Iterable[str]:
 def copy_tree(target: Path, entries: Iterable[str], texts: Mapping[str, str]) -> None:
     """Makes `target` a copy of these entries of the tree. The files in `texts` get that text.
 
-    Writes only files that differ, so that a build of an older copy compiles only these again.
+    Writes only files that differ, so that the build of an older copy recompiles only these.
     """
     wanted = {file for entry in entries for file in files_below(ROOT, entry)} | texts.keys()
     for path in target.rglob("*") if target.exists() else ():

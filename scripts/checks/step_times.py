@@ -45,7 +45,7 @@ def read_budgets(path: Path) -> dict[str, int]:
 
 
 def table(budgets: dict[str, int], times: dict[str, int]) -> str:
-    """Returns the budgets and times as text, with a warning for each step above its budget."""
+    """Returns a table of budgets and times, with a warning for each step above its budget."""
     for name in times:
         if name not in budgets:
             raise Failure(f"expected a budget for each step, but got none for '{name}'.")

@@ -1,10 +1,10 @@
-"""Checks in the machine code which kernels are vectorised, for a target that cannot be timed here.
+"""Checks in the machine code which kernels are vectorized, for a target that cannot be timed here.
 
     python scripts/checks/vectorised.py build/arm/lib/libfastact_ops.a --objdump OBJDUMP
 
-A kernel is vectorised if one of its innermost loops reads, computes in floating point and writes
-whole vector registers, computes no single number, and calls nothing. Exit code 1 if a value or a
-first derivative is not vectorised, or if a kernel calls the C library's fma.
+A kernel is vectorized if one of its innermost loops reads, computes in floating point and writes
+whole vector registers, computes no scalars, and calls no function. Exit code 1 if a value or a
+first derivative is not vectorized, or if a kernel calls the C library's fma.
 """
 
 import argparse
@@ -23,14 +23,15 @@ INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
 TARGET = re.compile(r"\b([0-9a-f]+) <")
 JUMP = re.compile(r"b(\.\w+)?$|cbn?z$|tbn?z$")
 VECTOR = re.compile(r"\bv\d+\.(4s|2d|8h|16b)\b")
-# Arithmetic on one float, and instructions of a branch or a selection by one.
+# Scalar floating-point arithmetic, and scalar branches and selections.
 SCALAR = re.compile(
     r"f(n?m(add|sub)|n?mul|add|sub|div|sqrt|cmpe?|ccmpe?|csel|cvt|abs|neg|maxnm|minnm) [sdh]\d"
 )
 
 
 def functions(listing):
-    """Yields each kernel's (name, instructions), each being (address, mnemonic, operands)."""
+    """Yields (name, instructions) of each kernel. An instruction is (address, mnemonic,
+    operands)."""
     name, body = None, []
     for line in listing:
         if line.endswith(">:\n"):

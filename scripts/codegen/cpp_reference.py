@@ -16,7 +16,7 @@ INTRODUCTION = """\
 `FastAct::aten` (the override); the [guide](../guides/cpp.md) shows a program. `make report` writes
 this page from the headers.
 """
-# What the page says of the functions of each activation, instead of repeating them.
+# The activation whose functions the page shows, instead of those of all activations.
 SHOWN_ACTIVATION = "selu"
 
 

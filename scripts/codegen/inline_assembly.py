@@ -2,8 +2,8 @@
 
     python scripts/codegen/inline_assembly.py PTX FAST_PTX --output assembly.json
 
-The output contains, for IEEE arithmetic ("ieee") and for the forms with approximate instructions
-("fast"), by the names that one_element.cu explains:
+The output has two parts: "ieee" for IEEE arithmetic, and "fast" for the forms with approximate
+instructions. one_element.cu explains the names in them. Each contains:
 
     kernels   the assembly, the number of operands and, for a form in segments, the table that it
               reads. The assembly is one block in braces: $0 is the result, $1 and so on are the
@@ -124,7 +124,7 @@ def read(path: Path) -> dict:
             tables[found[1]] = [f"{word:016X}" for word in unpacked(values, int(size), "Q")]
         elif name.startswith(ORDINARY):
             numbers = unpacked(values, int(size), "d")
-            # As text, because JSON has no infinities.
+            # Text, because JSON has no infinities.
             ordinary[name.removeprefix(ORDINARY)] = [
                 [repr(x) for x in numbers[i : i + 2]] for i in range(0, len(numbers), 2)
             ]

@@ -1,8 +1,8 @@
 """Writes the generated pages of docs/reference/: a page and a plot of f and f' for each activation
-of the catalogue, and for prelu; in operators.md how names and arguments differ from ATen's; the
-pages of C++ and of the command line; and the catalogue itself, for the site.
+of the catalogue and for prelu; the differences from ATen's names and arguments in operators.md; the
+pages on C++ and the command line; and the catalogue, for the site.
 
-    python scripts/codegen/operator_pages.py [FOLDER]   with a folder, the activations' pages alone
+    python scripts/codegen/operator_pages.py [FOLDER]   with a folder, only the activations' pages
 
 The text of a page comes from the comment of the formula's header, the schema, and the library
 itself: the range of its results, the errors that it raises, the curves of the plot. Needs the
@@ -76,10 +76,10 @@ class Operator:
     name: str
     schema: str
     call: Callable  # f
-    at: str  # the parameters that the plot, the calls and the range are for, or ""
+    at: str  # the parameters of the plot, the calls and the range, or ""
     python: list[str]
     cpp: list[str]
-    pytorch: list[str]  # lines of Python that compute the same
+    pytorch: list[str]  # lines of Python with the same result
     in_pytorch: str  # the sentence before these lines
     other_range: str  # the sentence about other parameters, or ""
     limits: list[str]
@@ -128,7 +128,7 @@ def cpp_calls(act: Activation) -> list[str]:
 
 
 def pytorch_calls(act: Activation) -> tuple[str, list[str]]:
-    """Returns a sentence, and lines that compute the same."""
+    """Returns a sentence, and PyTorch lines with the same result."""
     package = packaged(act.name)
     if not package.pytorch:
         if act.name not in COMPOSED:
@@ -152,7 +152,7 @@ def pytorch_calls(act: Activation) -> tuple[str, list[str]]:
 
 
 def packaged(name: str) -> python_package.Activation:
-    """Returns the activation as fastact.functional and fastact.nn spell it."""
+    """Returns the activation's names in fastact.functional and fastact.nn."""
     catalogue = python_package.catalogue(library_path().parents[1] / "catalogue.json")
     return next(act for act in catalogue if act.name == name)
 
@@ -191,7 +191,7 @@ def other_range(act: Activation) -> str:
 
 
 def refusals(name: str) -> list[str]:
-    """Returns the library's error message for each parameter that the activation refuses."""
+    """Returns the library's error message for each parameter that the activation rejects."""
     found = {}
     for act in ACTIVATIONS:
         for parameters, error, _ in act.forbidden if act.name == name else ():
@@ -231,7 +231,7 @@ def limits(act: Activation) -> list[str]:
         what = "is a number, not a tensor: it has" if one else "are numbers, not tensors: they have"
         lines.append(f"{names} {what} no gradient.")
         lines += refusals(act.name) or ["Any number is accepted as a parameter, NaN included."]
-    if not act.has_is_result:  # otherwise the header says it
+    if not act.has_is_result:  # otherwise the header states it
         lines.append(in_place(act))
     return lines
 
@@ -368,7 +368,7 @@ def comment(name: str) -> Comment:
             found.accuracy += ["Error bounds with unit gradients. 0.5 means correctly rounded.", ""]
             found.accuracy += [*accuracy_table(part), ""]
         elif part.startswith("Terms cancel (float64)"):
-            continue  # for the tests; the next paragraph says it in words
+            continue  # for the tests; the next paragraph contains it in words
         elif label == "Range":
             takes, _, special = linked(text).partition(". ")
             found.takes, found.special_values = takes.rstrip("."), special
@@ -383,7 +383,7 @@ def comment(name: str) -> Comment:
     return found
 
 
-# The operators of an activation, by what stands around its name.
+# The operators of an activation, by prefix and suffix of its name.
 AROUND = (
     ("", ""), ("", "_"), ("", "_backward"), ("", "_double_backward"), ("", "_triple_backward"),
     ("fused_", ""), ("fused_", "_"), ("", "_and_mul"),
@@ -432,7 +432,7 @@ def python_signatures(name: str) -> list[str]:
 
 
 def error_figure(name: str) -> list[str]:
-    """Returns the figure of the error against x, where it is known."""
+    """Returns the figure of the error against x, if there is one."""
     found = [act for act in OPERATORS if act.name == name and (ERRORS / f"{act.id}.svg").exists()]
     return [
         line

@@ -1,4 +1,4 @@
-"""Writes the Python package: python/fastact/, and the modules that follow from the catalogue.
+"""Writes the Python package: python/fastact/, and the modules generated from the catalogue.
 
     python scripts/codegen/python_package.py FOLDER --version 0.1.0 --catalogue build/catalogue.json
 
@@ -25,7 +25,7 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class Pytorch:
-    """How PyTorch spells an activation, if that does not follow from our name."""
+    """PyTorch's names of an activation, where they do not follow from FastAct's name."""
 
     module: str  # in torch.nn
     function: str = ""  # in torch.nn.functional, if its name differs from the operator's
@@ -56,7 +56,7 @@ PYTORCH = {
     "log_sigmoid": Pytorch("LogSigmoid", function="logsigmoid", takes_inplace=False),
     "tanhshrink": Pytorch("Tanhshrink", takes_inplace=False),
 }
-# How words of an operator's name are spelled in the name of its module.
+# The spelling of an operator's words in the name of its module.
 WORDS = {"relu": "ReLU", "gelu": "GELU", "elu": "ELU", "selu": "SELU", "silu": "SiLU"}
 
 ERRORS = """\
@@ -77,7 +77,7 @@ class Parameter:
 
 
 class Activation:
-    """An operator of the catalogue, as Python presents it."""
+    """An operator of the catalogue, with its Python names."""
 
     def __init__(self, name: str, parameters: list[Parameter]):
         self.name = name
@@ -124,7 +124,7 @@ def paragraphs(name: str) -> list[str]:
 
 
 def accuracy(paragraph: str) -> str:
-    """Returns a sentence each with the bounds of f and f'."""
+    """Returns one sentence with the bounds of f, and one with the bounds of f'."""
     rows = [line.split() for line in paragraph.splitlines()[1:]]
     value = ", ".join(f"{dtype} {bounds[0]}" for dtype, *bounds in rows)
     slope = ", ".join(f"{dtype} {bounds[1]}" for dtype, *bounds in rows)
@@ -189,7 +189,7 @@ def function(act: Activation, every: list[str]) -> str:
     call = ", ".join(["input", *act.passed])
     declared = ["input: Tensor", *act.declarations]
     lines = [f"_{act.name} = torch.ops.fastact.{act.name}"]
-    if act.name == "gelu" and "gelu_tanh" in every:  # otherwise it is a build of some activations
+    if act.name == "gelu" and "gelu_tanh" in every:  # not in a build of only some activations
         return "\n".join([*lines, "", "", GELU.replace("DOCSTRING", text), ""])
     if not act.takes_inplace:
         lines += ["", "", define(act.function, *declared), text]
@@ -206,14 +206,14 @@ def function(act: Activation, every: list[str]) -> str:
         "",
         "",
         define(f"{act.function}_", *declared),
-        f'    """{act.function}() in place: writes the result to `input`, and returns that."""',
+        f'    """{act.function}() in place: writes the result to `input` and returns `input`."""',
         f"    return _{act.name}_({call})",
         "",
     ]
     return "\n".join(lines)
 
 
-# TorchScript supports no keyword-only parameter with a default, which PyTorch's function has.
+# PyTorch's parameter is keyword-only. TorchScript does not support that with a default.
 GELU = """\
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 DOCSTRING
@@ -226,8 +226,7 @@ DOCSTRING
     )"""
 
 PRELU_ERRORS = (
-    ERRORS
-    + "\nRuntimeError: weight has another type or device, or not one element, or one per channel."
+    ERRORS + "\nRuntimeError: weight has another type or device, or not 1 element or 1 per channel."
 )
 
 
@@ -319,8 +318,8 @@ def prelu_module() -> str:
 
 NN = """The activations as modules, which replace those of torch.nn.
 
-A module that PyTorch has is a subclass of PyTorch's: its constructor, repr, parameters and
-state_dict are the same, and isinstance(module, torch.nn.SELU) holds."""
+If PyTorch has the module, FastAct's is a subclass of it: constructor, repr, parameters and
+state_dict are the same, and isinstance(module, torch.nn.SELU) is true."""
 
 
 def nn(acts: list[Activation]) -> str:
@@ -341,7 +340,7 @@ def nn(acts: list[Activation]) -> str:
 
 def build(version: str, revision: str, cuda: str | None, acts: list[Activation]) -> str:
     return (
-        '"""What the library was built as."""\n\n# Written by scripts/codegen/python_package.py.\n'
+        '"""The build of the library."""\n\n# Written by scripts/codegen/python_package.py.\n'
         f'\nVERSION = "{version}"\nREVISION = "{revision}"\n'
         "#: The operators' names.\nACTIVATIONS = (\n"
         + "".join(f'    "{act.name}",\n' for act in acts)

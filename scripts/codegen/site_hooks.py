@@ -1,11 +1,11 @@
-"""Hooks of MkDocs: what mkdocs.yml cannot say.
+"""Hooks of MkDocs, for tasks that mkdocs.yml cannot express.
 
 Pages link to files of the repository outside docs/, such as a header. On the site each of these
 files becomes a page below source/, and the links lead there. A link to a file that does not exist,
 and a page that loads something from another server, is an error.
 
-The Python package is written to build/docs, where mkdocstrings reads it. It follows from the
-catalogue of activations in docs/reference/catalogue.json, so that the library is not needed.
+The Python package is written to build/docs, where mkdocstrings reads it. It is generated from the
+catalogue in docs/reference/catalogue.json, so that the library is not needed.
 """
 
 import posixpath
@@ -102,7 +102,8 @@ def linked_source(origin: str, target: str) -> Source | None:
 
 
 def on_files(files, config):
-    """Adds the pages of files outside docs/, and of those that these link to."""
+    """Adds a page for each linked file outside docs/, and for the files that these files link
+    to."""
     queue = [
         (f"docs/{file.src_uri}", Path(file.abs_src_path).read_text())
         for file in files.documentation_pages()
@@ -119,7 +120,8 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Makes links to files outside docs/, and from these to docs/, lead to pages of the site."""
+    """Rewrites links to files outside docs/, and links from these files to docs/, to pages of the
+    site."""
     uri = page.file.src_uri
     is_source = uri.startswith("source/")
     origin = uri.removeprefix("source/") if is_source else f"docs/{uri}"

@@ -6,7 +6,7 @@
 POLYNOMIALS lists each `constexpr Coefficients` of a header and the function that it approximates.
 The script prints one of two verdicts. "found again": it computes the same coefficients to the bit,
 by interpolation at the Chebyshev nodes. "near the best": the coefficients came from the Remez
-algorithm or least squares and were then changed until no result was misrounded, so no fit
+algorithm or least squares. They were then changed until no result was misrounded, so no fit
 reproduces them. Their largest error is compared with that of the minimax polynomial of the same
 degree with rounded coefficients, and must be below a multiple of it. The mean of their errors must
 equal the mean recorded here, which changes with any last digit. The largest error, rounded up, must
@@ -160,8 +160,7 @@ def near_zero(what, value, end, within, mean):
 
 
 def interpolated_at(what, value, end, constant):
-    """Interpolated from 0 on, where the limit of the value is no node. The result is constant + z *
-    value."""
+    """Interpolated from 0 on; the limit at 0 is not a node. The result is constant + z * value."""
     return Fit(what, value, mpf(0), end, lambda z: z / (constant + z * value(z)))
 
 

@@ -3,10 +3,11 @@
 
     python scripts/coefficients/fit_segments.py [--check] [NAME...]
 
-With --check, writes nothing, and ends with 1 if a header differs from the text that it would write.
+With --check, writes nothing. The exit code is 1 if a header differs from the text that the script
+would write.
 
 A fit is minimax in relative error, by Lawson's iteration on the Chebyshev nodes. Coefficients are
-rounded to float32 one after the other, and the remaining ones are fitted again after each.
+rounded to float32 one after another. After each, the remaining coefficients are fitted again.
 """
 
 import argparse
@@ -79,7 +80,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Full:
-    """A function of a = |x| in a FullTable, whose segments reach to the function's end."""
+    """A function of a = |x| in a FullTable, whose segments cover the function's whole range."""
 
     comment: str
     value: Callable

@@ -1,7 +1,7 @@
-"""What digests and proof feed the operators: whole input spaces and fixed pseudo-random sets.
+"""Inputs for digests and for the proof: whole input spaces and fixed pseudo-random sets.
 
-Every element is a function of its index alone, computed in 64-bit integers, so that any machine and
-device makes the same inputs.
+Each element depends only on its index and is computed in 64-bit integers, so that all machines and
+devices have the same inputs.
 """
 
 import math
@@ -11,11 +11,11 @@ from functools import lru_cache
 
 import torch
 
-# How many inputs are tried where there are too many to try them all, as a power of two.
+# log2 of the number of inputs that are tested where there are too many to test all.
 SAMPLE = 27
 
-# Spaces are cut at multiples of this many elements. 2^17 float32 with their digest's words fit the
-# second-level cache: on a Zen 5 core 2.8 ns an element, with 2^20 4.5.
+# Spaces are divided at multiples of this many elements. 2^17 float32 and the words of their digest
+# fit the L2 cache: on a Zen 5 core, 2.8 ns per element, and 4.5 with 2^20.
 BLOCK = 1 << 17
 
 # splitmix64's increment, and two of its finalizer's three rounds (Steele, Lea and Flood, "Fast
@@ -23,12 +23,12 @@ BLOCK = 1 << 17
 _STEP = 0x9E3779B97F4A7C15
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
-# Words that are alternately left as they are and given ordinary exponents.
+# The length of the stripes of words that alternately keep their bits and get ordinary exponents.
 _STRIPE = 1 << 12
 
 
 def signed(word):
-    """A 64-bit pattern as the signed integer that torch takes."""
+    """Returns a 64-bit pattern as a signed integer, as torch needs it."""
     word &= (1 << 64) - 1
     return word - (1 << 64) if word >> 63 else word
 
@@ -36,7 +36,7 @@ def signed(word):
 def mix_(words):
     """Mixes each 64-bit word, in place and invertibly."""
     for shift, factor in _ROUNDS:
-        # torch shifts signed words: the mask makes it a shift of unsigned ones.
+        # torch shifts signed words; the mask makes this an unsigned shift.
         shifted = (words >> shift).bitwise_and_((1 << 64 - shift) - 1)
         words.bitwise_xor_(shifted).mul_(signed(factor))
     return words
@@ -48,16 +48,16 @@ def _steps(count, device):
 
 
 def counters(first, count, device):
-    """A fresh tensor of count words, a different one for every index from `first`."""
+    """Returns a new tensor of `count` words, which differ for every index from `first` on."""
     return _steps(count, device) + signed(first * _STEP)
 
 
 @lru_cache
 def _ordinary_exponents(dtype):
-    """(keep, start): the elements of (word & keep) + start lie in 2^-16..2^16 (float16: 2^-8..2^8),
-    whatever the word is."""
+    """Returns (keep, start) such that for every word, the elements of (word & keep) + start are in
+    2^-16..2^16 (float16: 2^-8..2^8)."""
     width = 8 * dtype.itemsize
-    fraction = -round(math.log2(torch.finfo(dtype).eps))  # the bits behind the exponent's
+    fraction = -round(math.log2(torch.finfo(dtype).eps))  # the number of fraction bits
     exponent_bits = width - fraction - 1
     kept = min(5, exponent_bits - 1)
     keep = 1 << (width - 1) | (1 << (kept + fraction)) - 1
@@ -68,10 +68,11 @@ def _ordinary_exponents(dtype):
 
 
 def mixed(dtype, operand, first, count, device):
-    """Pseudo-random elements first, first + 1, ...: half any bits, half of ordinary size."""
+    """Returns the pseudo-random elements first, first + 1, ...: half have any bits, and half have
+    ordinary size."""
     size = dtype.itemsize
     words = mix_(counters(((operand + 1) << 40) + first * size // 8, count * size // 8, device))
-    # The high half of a product is its better half; an element has to have some of it.
+    # The high half of a product is more random: mix it into every element.
     words.bitwise_xor_((words >> 32).bitwise_and_((1 << 32) - 1))
     keep, start = _ordinary_exponents(dtype)
     words.view(-1, _STRIPE)[1::2].bitwise_and_(keep).add_(start)
@@ -84,7 +85,7 @@ def _patterns(count, device):
 
 
 def every_pattern(dtype, first, count, device):
-    """Elements with the bit patterns first, first + 1, ... of a 16-bit or 32-bit type."""
+    """Returns elements of a 16-bit or 32-bit type with the bit patterns first, first + 1, ..."""
     if dtype.itemsize == 2:
         return (_patterns(count, device) + first).to(torch.int16).view(dtype)
     first -= (first >> 31) << 32
@@ -93,16 +94,16 @@ def every_pattern(dtype, first, count, device):
 
 @dataclass(frozen=True)
 class Space:
-    """A set of operands: the gradients, then x."""
+    """A set of operands: the incoming gradients, then x."""
 
     description: str
     elements: int
-    # operands(first, count, device), for multiples of BLOCK or the whole.
+    # operands(first, count, device), for multiples of BLOCK or for the whole space.
     operands: Callable
 
 
 def unary_space(dtype, gradients):
-    """Every x (float64: 2^28 fixed ones), with gradients of 1."""
+    """Returns the space of every x (float64: 2^28 fixed x), with gradients of 1."""
     elements = 1 << min(8 * dtype.itemsize, 28 if dtype == torch.float64 else 32)
 
     def operands(first, count, device):
@@ -117,7 +118,7 @@ def unary_space(dtype, gradients):
 
 
 def gradient_space(dtype, gradients):
-    """2^30 fixed sets of operands; for one gradient in bfloat16, all 2^32 pairs."""
+    """Returns 2^30 fixed sets of operands, or all 2^32 pairs for one gradient in bfloat16."""
     if dtype == torch.bfloat16 and gradients == 1:
 
         def pairs(first, count, device):

@@ -1,7 +1,7 @@
-"""64-bit digests of an operator's results over a whole space, and the ways to compute them.
+"""Computes 64-bit digests of an operator's results over a whole space.
 
-The digest is the sum, modulo 2^64, of one mixed word for each 8 bytes of results and their place.
-So the results may be computed in any order and on any device.
+A digest is the sum, modulo 2^64, of one word for each 8 bytes of results, mixed with their
+position. So the results may be computed in any order and on any device.
 """
 
 from collections.abc import Callable
@@ -13,24 +13,23 @@ import torch
 from .inputs import BLOCK, Space, counters, gradient_space, mix_, unary_space
 from .workers import each
 
-# Of the operators that compute the value and the derivatives.
+# Suffixes of the operators that compute the value and the derivatives, by order.
 SUFFIXES = ("", "_backward", "_double_backward", "_triple_backward")
 
-# The part for slow machines and instruction sets: a fixed 256th of the blocks, scattered over the
-# space.
+# Slow machines and instruction sets compute a fixed 1/256 of the blocks, spread over the space.
 PART = 256
-# A GPU wants more work in a call than a cache holds.
+# A GPU needs more work per call than fits a CPU's cache.
 CUDA_BLOCKS = 128
-# Pieces that a process takes at a time, of half a millisecond each.
+# The number of pieces that a process takes at a time. A piece takes half a millisecond.
 CHUNK = 16
 
 
 def digest_of(results, first):
-    """The digest of results whose first element has the index `first` in its space."""
+    """Returns the digest of results whose first element has the index `first` in its space."""
     words = results.view(torch.int64)
     place = counters(first * results.dtype.itemsize // 8, len(words), results.device)
     mixed = mix_(place.bitwise_xor_(words))
-    # Without this a sum of products would be a product of a sum.
+    # Otherwise the sum of products would be a product with a sum.
     mixed.bitwise_xor_((mixed >> 32).bitwise_and_((1 << 32) - 1))
     return int(mixed.sum()) % (1 << 64)
 
@@ -44,24 +43,25 @@ class Kernel:
     form: str  # "value", "derivative_1", "derivative_1_from_result", "gradients_1", ...
     operator: Callable
     space: Space
-    # For operators at many settings of their parameters: the elements of each, whose index is what
-    # `operator` then takes first. A piece is of one setting.
+    # For operators with many settings of their parameters: the number of elements of each setting.
+    # `operator` then takes the setting's index first, and a piece contains one setting.
     elements_of_setting: int | None = None
 
     def at(self, first):
-        """The kernel for the piece that starts there."""
+        """Returns the kernel for the piece that starts at `first`."""
         if self.elements_of_setting is None:
             return self
         setting = first // self.elements_of_setting
         return replace(self, operator=partial(self.operator, setting), elements_of_setting=None)
 
     def ranges(self, part, step):
-        """(first, count) of the pieces of the space, or of its part, in steps of so many blocks."""
+        """Returns (first, count) of each piece of the space, or of its part. A piece of the space
+        has `step` blocks."""
         elements = self.space.elements
         if self.elements_of_setting is not None:
             size = self.elements_of_setting
             return [(i, size) for i in range(0, elements, size)]
-        if elements <= BLOCK * PART:  # its own part
+        if elements <= BLOCK * PART:  # the part is the whole space
             part = False
         if not part:
             return [(i, min(BLOCK * step, elements - i)) for i in range(0, elements, BLOCK * step)]
@@ -75,7 +75,7 @@ GRADIENT_ORDERS = (1, 2)
 
 
 def activation_kernels(id, name, parameters, has_is_result, dtype):
-    """All that has a digest, for one activation with its parameters and one dtype."""
+    """Yields everything that has a digest, for one activation, its parameters and one dtype."""
 
     def operator(order, **options):
         return partial(getattr(torch.ops.fastact, name + SUFFIXES[order]), **parameters, **options)
@@ -96,7 +96,7 @@ PRELU = "prelu"
 
 
 def prelu_kernels(dtype):
-    """The elementwise operators of which prelu and its derivatives are made."""
+    """Yields the elementwise operators that compose prelu and its derivatives."""
     family = torch.ops.fastact
     for form, operator, operands in (
         ("value", family._prelu, 2),
@@ -119,7 +119,7 @@ def compute(
     workers: int = 1,
     progress: Callable = lambda elements: None,
 ) -> str:
-    """The digest of a kernel over its space or the part of it, as 16 hexadecimal digits."""
+    """Returns the digest of a kernel over its space or its part, as 16 hexadecimal digits."""
 
     def piece(where):
         operands = kernel.space.operands(*where, device)

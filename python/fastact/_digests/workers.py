@@ -1,5 +1,5 @@
-"""Pieces of work shared by processes: torch's own threads would meet after each small operation,
-and Python's would wait for one another's."""
+"""Distributes work over processes. torch's threads would synchronize after each small operation,
+and Python's threads would wait for each other."""
 
 import contextlib
 import ctypes
@@ -13,8 +13,8 @@ _function = None
 
 
 def keep_memory():
-    """Tells the C library not to give freed memory back: tensors come and go at a high rate, and
-    fresh pages cost more than what is computed on them."""
+    """Tells the C library to keep freed memory: tensors are allocated at a high rate, and new pages
+    cost more time than computing on them."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # not glibc
@@ -28,11 +28,11 @@ def keep_memory():
 def _without_interrupts():
     """Delays interrupts until the end of the block, so that an interrupt leaves no half-started
     process behind. Processes started in the block ignore interrupts: the parent ends them."""
-    if threading.current_thread() is not threading.main_thread():  # other threads get no interrupts
+    if threading.current_thread() is not threading.main_thread():  # only this one gets interrupts
         yield
         return
     waiting = []
-    # Not a signal mask: another thread would receive a signal that this thread blocks.
+    # Not a signal mask: another thread would receive the signal.
     before = signal.signal(signal.SIGINT, lambda *_: waiting.append(True))
     try:
         yield
@@ -65,8 +65,8 @@ def each(function, items, workers, chunk=1):
             yield from results
         except BrokenProcessPool:
             raise RuntimeError(
-                f"fastact: expected {workers} worker processes to end their work, but one was "
-                "killed: use fewer, as each takes memory"
+                f"fastact: expected {workers} worker processes to finish, but one was killed: use "
+                "fewer, because each takes memory"
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)

@@ -1,9 +1,9 @@
-"""FastAct's operators as DTensor sees them: which dimension of a tensor is which of another.
+"""Relates the dimensions of the tensors in a call, for DTensor.
 
-All operators compute each element of a result from one element of each input, with three
-exceptions that shapes show: an input that is broadcast, a packed input, whose last dimension is
-twice the result's, and a result that is summed over what was broadcast, as a bias's gradient is.
-So a dimension can be cut where all tensors that have it have the same size.
+All operators compute each element of a result from one element of each input. The three exceptions
+are visible in the shapes: an input that is broadcast; a packed input, whose last dimension is twice
+the result's; and a result that is summed over broadcast dimensions, such as a bias's gradient. So a
+dimension can be sharded if it has the same size in all tensors that have it.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch._library.utils import is_tensor_like_type, lookup_op
 
-# Vectors that lie along the dimension that the argument `dim` names; their gradients, too.
+# Vectors along the dimension that the argument `dim` names, and their gradients.
 _ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
 
 # The dispatch keys of operators that call other operators.
@@ -19,10 +19,10 @@ _COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
 
 
 def overloads() -> list[torch._ops.OpOverload]:
-    """Every overload of the namespace that computes tensors from tensors by a kernel of its own.
+    """Returns every overload of the namespace that computes tensors from tensors by its own kernel.
 
-    Other operators call these, and need no rules of their own. Operators that draw random numbers,
-    or compute them from a seed and an element's index in the local tensor, have none.
+    Other operators call these, and need no rules. Operators that draw random numbers, or compute
+    them from a seed and an element's index in the local tensor, have no rules.
     """
     found = []
     names = torch._C._dispatch_get_all_op_names()
@@ -42,12 +42,12 @@ def overloads() -> list[torch._ops.OpOverload]:
 
 
 class Call:
-    """The tensors of a call, inputs and results, and what can be cut.
+    """The inputs and results of a call, and the dimensions that can be sharded.
 
     inputs, results: names and shapes, in the schema's order. dim: the argument of that name.
 
-    Each tensor maps the dimension of the call that its own dimension is, counted from the last: -1,
-    -2 and so on, to its size.
+    Each tensor is a map from the call's dimensions, counted from the last (-1, -2 and so on), to
+    the tensor's sizes.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class Call:
             dim -= len(dict(inputs).get("self", results[0][1]))
 
         def sizes(name: str, shape: Sequence[int]) -> dict[int, int]:
-            """Broadcast as PyTorch does, from the last dimension on, or along `dim`."""
+            """Maps the shape like PyTorch's broadcast, from the last dimension on, or along
+            `dim`."""
             is_along = dim is not None and len(shape) == 1 and name in _ALONG_DIM
             return dict(zip((dim,) if is_along else range(-len(shape), 0), shape))
 
@@ -68,7 +69,7 @@ class Call:
         self.results = [sizes(*each) for each in results]
 
     def size(self, dim: int) -> int | None:
-        """The size of a dimension of the call, which its shards share; None if it cannot be cut."""
+        """Returns the size of a dimension of the call, or None if it cannot be sharded."""
         found = 1
         for tensor in (*self.inputs, *self.results):
             size = tensor.get(dim, 1)
@@ -78,10 +79,11 @@ class Call:
         return found
 
     def dims(self) -> list[int]:
-        """The dimensions that can be cut."""
+        """Returns the dimensions that can be sharded."""
         every = {dim for tensor in (*self.inputs, *self.results) for dim in tensor}
         return [dim for dim in sorted(every) if self.size(dim) is not None]
 
     def cut(self, tensor: dict[int, int], dim: int) -> int | None:
-        """The tensor's own dimension that is cut where the call's is; None if it is broadcast."""
+        """Returns the tensor's dimension for a dimension of the call, or None if it is
+        broadcast."""
         return list(tensor).index(dim) if tensor.get(dim) == self.size(dim) else None

@@ -1,8 +1,8 @@
-"""The sharding rule of every operator, through what DTensor uses inside.
+"""The sharding rule of every operator, based on DTensor's internal interface.
 
-torch.distributed.tensor.experimental.register_sharding, the public way, knows no `out=` form, and
-gathers a tensor whose dimension is smaller than the mesh or was cut in strides, where PyTorch's own
-activations communicate nothing.
+The public function, torch.distributed.tensor.experimental.register_sharding, does not support
+`out=` forms. It also gathers a tensor whose dimension is smaller than the mesh or sharded in
+strides; PyTorch's own activations do not communicate then.
 """
 
 import itertools
@@ -18,13 +18,13 @@ from fastact._aten import arguments
 from fastact._distributed.operators import Call
 
 _propagator = DTensor._op_dispatcher.sharding_propagator
-# Here, so that another torch shows at once that it lacks them.
+# At import, so that the registration fails at once with a torch that lacks them.
 _register_op_strategy = _propagator.register_op_strategy
 _propagate_tensor_meta = _propagator._propagate_tensor_meta
 
 
 def _at(placement: Placement, dim: int) -> Placement:
-    """A shard of the same kind of another dimension."""
+    """Returns a shard of the same kind along another dimension."""
     if isinstance(placement, _StridedShard):
         return _StridedShard(dim, split_factor=placement.split_factor)
     return Shard(dim)
@@ -35,7 +35,7 @@ def _is_shard(placement: Placement) -> bool:
 
 
 class _Rule:
-    """The placements that a call may have, for DTensor to choose the cheapest."""
+    """The placements that a call may have. DTensor chooses the cheapest."""
 
     def __init__(self, schema: OpSchema):
         self.schema, self.op = schema, schema.op
@@ -58,15 +58,15 @@ class _Rule:
         self.call = Call(shapes, results, given.get("dim"))
         if self.written is not None and self.specs[self.written].shape != results[0][1]:
             raise self.error(
-                f"expected {self.written} to have the result's shape {tuple(results[0][1])}, as a "
-                f"DTensor is not resized, but got {tuple(self.specs[self.written].shape)}"
+                f"expected {self.written} to have the result's shape {tuple(results[0][1])}, "
+                f"because DTensors are not resized, but got {tuple(self.specs[self.written].shape)}"
             )
 
     def error(self, text: str) -> RuntimeError:
         return RuntimeError(f"{self.op._schema.name}: {text}")
 
     def result_shapes(self) -> list[tuple[str, torch.Size]]:
-        """Returns the shapes that the operator gives for fake tensors."""
+        """Returns the shapes of the operator's results for fake tensors."""
 
         def spec(value):
             return value.strategies[0].output_spec if isinstance(value, OpStrategy) else value
@@ -86,17 +86,18 @@ class _Rule:
         ]
 
     def placement(self, tensor: dict[int, int], cut: Placement, is_result: bool) -> Placement:
-        """Where the call is cut so; `cut` is of the call's dimension."""
+        """Returns a tensor's placement if the call is sharded by `cut`, along the call's
+        dimension."""
         if not _is_shard(cut):
             return Replicate()
         if (own := self.call.cut(tensor, cut.dim)) is not None:
             return _at(cut, own)
-        # A smaller result is a sum over the inputs, and each rank has its part of it.
+        # A smaller result is a sum over the inputs; each rank computes its part of the sum.
         return Partial() if is_result else Replicate()
 
     def cuts(self, mesh_dim: int) -> list[Placement]:
-        """How the call may be cut over a dimension of the mesh: not at all, or as an input is.
-        Partial sums are reduced first: f(a + b) is not f(a) + f(b)."""
+        """Returns how the call may be sharded over a dimension of the mesh: not at all, or like an
+        input. Partial sums are reduced first, because f(a + b) is not f(a) + f(b)."""
         found: list[Placement] = [Replicate()]
         for tensor, spec in zip(self.call.inputs, self.specs.values()):
             placement = spec.placements[mesh_dim]
@@ -119,7 +120,7 @@ class _Rule:
                 inputs[name] = DTensorSpec(self.mesh, placements, tensor_meta=spec.tensor_meta)
                 costs.append(generate_redistribute_costs(self.tensors[name], inputs[name]))
             if self.written is not None:
-                # It cannot be placed anew, and is the result.
+                # It cannot be redistributed, and is the result.
                 placements = self.specs[self.written].placements
                 target = inputs[self.written].placements
                 if placements != target or placements != results[0].placements:
@@ -129,14 +130,14 @@ class _Rule:
         if not strategies:
             raise self.error(
                 f"expected {self.written}, which is written to, to be replicated or a shard of a "
-                f"dimension that can be cut, but got {self.specs[self.written].placements}"
+                f"dimension that can be sharded, but got {self.specs[self.written].placements}"
             )
         return OpStrategy(strategies)
 
 
 def register_operator(op: torch._ops.OpOverload) -> None:
-    """Gives DTensor the rule for an operator, and what beside the tensors decides: which optional
-    tensors there are, `dim`, and outputs."""
+    """Registers the rule of an operator, and the other arguments on which the rule depends:
+    presence of optional tensors, `dim`, and outputs."""
     arguments = op._schema.arguments
     kinds = [type(argument.type) for argument in arguments]
     first = next((i for i, k in enumerate(kinds) if k in (torch.OptionalType, torch.IntType)), 100)

@@ -1,4 +1,4 @@
-"""Scale and shift of batch norms, as nodes of a graph."""
+"""Inserts the computation of a batch norm's scale and shift into a graph."""
 
 import operator
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from fastact._fusion.sites import norm_tensors
 
 
 def _vectors(rows: list[list[Tensor | None]], epsilon: float) -> list[tuple[Tensor, ...]]:
-    """Scale and shift of each batch norm, in float32 for 16 bits. `rows`: weight, bias, mean and
-    variance of each.
+    """Returns scale and shift of each batch norm, in float32 for 16-bit types. `rows` contains
+    weight, bias, mean and variance of each.
 
-    All batch norms in one pass: one for each would take longer than the arithmetic.
+    Computes all batch norms in one pass, because separate calls take longer than the arithmetic.
     """
     sizes = [len(mean) for _, _, mean, _ in rows]
     columns = zip(
@@ -33,9 +33,9 @@ def _vectors(rows: list[list[Tensor | None]], epsilon: float) -> list[tuple[Tens
 
 
 class _Insertion(TorchDispatchMode):
-    """Adds what is computed to a graph.
+    """Adds the operators that are called to a graph.
 
-    Unlike make_fx(), it leaves torch.fx's flag alone, which belongs to all threads in torch 2.11.
+    Unlike make_fx(), does not set torch.fx's flag, which all threads share in torch 2.11.
     """
 
     def __init__(self, graph: fx.Graph, nodes: dict[Tensor, fx.Node]):
@@ -44,7 +44,7 @@ class _Insertion(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
-        if not isinstance(result, (Tensor, list)):  # a question, such as for the device
+        if not isinstance(result, (Tensor, list)):  # a query, such as for the device
             return result
         inputs = tree_map_only(Tensor, self.nodes.__getitem__, (args, kwargs or {}))
         node = self.graph.call_function(func, *inputs)
@@ -61,8 +61,8 @@ class _Insertion(TorchDispatchMode):
 def insert_vectors(
     graph: fx.Graph, norms: Sequence[fx.Node], facts: Facts
 ) -> dict[fx.Node, tuple[fx.Node, fx.Node]]:
-    """Computes scale and shift of each batch norm from its tensors as they are in a call, at the
-    graph's insertion point; by the batch norm's node."""
+    """Inserts nodes that compute scale and shift of each batch norm at each call, at the graph's
+    insertion point. Returns these nodes by the batch norm's node."""
     kinds: dict[tuple, dict[fx.Node, list]] = {}
     for norm in norms:
         tensors, epsilon = norm_tensors(norm, facts), facts.call(norm).arguments["eps"]

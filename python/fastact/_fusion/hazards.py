@@ -10,21 +10,21 @@ def why_unsafe(site: Site, facts: Facts) -> str | None:
     if len(inside) == 1:
         return None
     if len({facts[node].region for node in inside}) > 1:
-        return "it is in several contexts"
+        return "its operations run in different contexts, such as autocast"
     if any(not inside.issuperset(node.users) for node in inside - {site.last}):
-        return "what it computes on the way is needed elsewhere"
+        return "one of its intermediate results is needed elsewhere"
     first, *others = site.tensors + (norm_tensors(site.norm, facts) if site.norm else [])
     read = frozenset().union(*(facts[node].storages for node in others if node))
     own = frozenset().union(*(facts[node].written for node in inside))
     if own & read:
         return "it writes to one of its operands"
     if INPUTS in own or (own and _is_seen(own, site, facts)):
-        return "it writes to a tensor that others may see"
+        return "it writes to a tensor that other operations may read"
     read |= facts[first].storages
     start = min(facts[node].index for node in inside)
     for node, found in facts.nodes.items():
         if start < found.index < last.index and node not in inside and found.written & read:
-            return "a tensor is written in between"
+            return "a tensor is written to in between"
     return None
 
 

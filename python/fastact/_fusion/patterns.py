@@ -1,8 +1,8 @@
-"""Patterns of several operators that compute one operator of FastAct's.
+"""Patterns of several ATen operators that one FastAct operator can replace.
 
-A pattern is a tuple: the name of an operator of ATen's, then its positional arguments. An argument
-is a pattern, a number, None, or a string: the name of a tensor or, with "=" in front, of a number.
-Sums and products match in either order. Arguments that are not listed have to have their defaults.
+A pattern is a tuple: the name of an ATen operator, then its positional arguments. An argument is a
+pattern, a number, None, or a string: the name of a tensor or, with "=" in front, of a number. Sums
+and products match in either order. Arguments that are not listed must have their defaults.
 """
 
 import math

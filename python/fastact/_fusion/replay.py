@@ -1,8 +1,8 @@
-"""What each node of a graph computes, reads and writes, found by running the graph on fake tensors.
+"""Runs a graph on fake tensors to find what each node computes, reads and writes.
 
-Nodes may be calls of Python functions, methods, operators or ATen's overloads. What a node does is
-taken from the operators that it calls: their schemas say what they write (`alias_info`), and the
-storages of fake tensors say which tensors share memory. Names decide nothing.
+Nodes may be calls of Python functions, methods, operators or ATen's overloads. Their names do not
+matter: the schemas of the operators that a node calls say what it writes (`alias_info`), and the
+storages of fake tensors say which tensors share memory.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fastact._aten import arguments, operator
 
-#: All inputs of a graph, as two of them may share memory in some call.
+#: The storage of all inputs of a graph, because two inputs may share memory in some call.
 INPUTS = -1
 
 CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
@@ -31,24 +31,24 @@ _CALLING = (CHECKPOINT, torch.ops.higher_order.wrap)
 # models call the first one.
 _PURE = (torch._C._log_api_usage_once,)
 _PURE_MODULES = ("_operator", "builtins", "math", "torch.fx.experimental.sym_node")
-# Activations that call several operators: what one operator of FastAct's computes instead.
+# Activations that call several ATen operators, and the FastAct operator that replaces them.
 _COMPOSED = {F.softsign: "softsign", F.tanhshrink: "tanhshrink"}
-# ATen's batch norms write their running statistics, which their schemas do not say.
+# Batch norms write to their running statistics, but their schemas do not say so.
 _UNDECLARED = ["running_mean", "running_var"]
 _DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
 @dataclass(frozen=True)
 class Call:
-    """The operator that a node names, or else the only one that it calls."""
+    """A call of the operator that a node names, or of the only operator that it calls."""
 
     op: torch._ops.OpOverload
-    #: By the schema's names, with defaults. A tensor that is an argument of the node is that node.
+    #: By the schema's names, with defaults. An argument that the graph computes is its node.
     arguments: dict[str, object]
 
     @property
     def name(self) -> str:
-        """Without the overload, such as "aten::add_"."""
+        """The name without the overload, such as "aten::add_"."""
         return self.op._schema.name
 
     @property
@@ -59,7 +59,7 @@ class Call:
 @dataclass
 class NodeFacts:
     index: int
-    #: Nodes of one region run in the same state: gradients, autocast, inference mode.
+    #: All nodes of a region run in the same state of gradients, autocast and inference mode.
     region: int
     value: object
     call: Call | None
@@ -69,7 +69,7 @@ class NodeFacts:
 
 @dataclass
 class Facts:
-    """What replay() found in a graph."""
+    """The result of replay()."""
 
     module: fx.GraphModule
     mode: FakeTensorMode
@@ -84,7 +84,8 @@ class Facts:
         return self.nodes[node].call if isinstance(node, fx.Node) else None
 
     def tensor(self, node: object) -> Tensor | None:
-        """A node's tensor, if it is dense and no subclass of Tensor: what our operators take."""
+        """Returns a node's tensor, or None if FastAct's operators do not support it: if it is not
+        dense, or a subclass of Tensor."""
         value = self.nodes[node].value if isinstance(node, fx.Node) else None
         return value if type(value) is FakeTensor and _is_plain(value) else None
 
@@ -98,7 +99,7 @@ def _tensors(tree: object) -> list[Tensor]:
 
 
 class _Recorder(TorchDispatchMode):
-    """Records the operators that are called, and what their schemas say is written."""
+    """Records the operators that are called, and the tensors to which they write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +110,7 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.inplace_view in op.tags and op is not torch.ops.aten.detach_.default:
             raise NotImplementedError(f"{op} changes the shape of a tensor in place")
-        if op.namespace != "prim":  # a tensor's device, and the like
+        if op.namespace != "prim":  # such as a query of a tensor's device
             given = arguments(op, args, kwargs)
             self.calls.append((op, given))
             infos = {a.name: a.alias_info for a in op._schema.arguments}
@@ -128,8 +129,8 @@ class _Replay(fx.Interpreter):
         self.region = next(regions)
         self.inputs: set[int] = set()  # storages
         self.written: list[Tensor] = []
-        self.autocasts: list[torch.autocast] = []  # that have begun
-        # The last node that has written to a tensor in place and returned it, by the tensor's id.
+        self.autocasts: list[torch.autocast] = []  # active ones
+        # By a tensor's id, the last node that wrote to it in place and returned it.
         self.latest: dict[int, fx.Node] = {}
 
     def run(self, *args: object) -> object:
@@ -169,8 +170,8 @@ class _Replay(fx.Interpreter):
         return value
 
     def _removes_identity(self, node: fx.Node, call: Call) -> bool:
-        """Removes dropout at inference, which returns its input. One that gives the graph's result
-        stays: an ExportedProgram names the result."""
+        """Removes a dropout at inference, which returns its input, unless its result is a result of
+        the graph: an ExportedProgram names that. Returns true if the node was removed."""
         name = call.name.removeprefix("aten::").removesuffix("_")
         x = call.arguments.get("input", call.arguments.get("self"))
         if name not in _DROPOUTS or call.arguments["train"] is not False or type(x) is not fx.Node:
@@ -182,7 +183,7 @@ class _Replay(fx.Interpreter):
         return True
 
     def _is_boundary(self, node: fx.Node) -> bool:
-        """True for a call without tensors that is not known to compute something, such as of
+        """Returns true for a call without tensors that may change state, such as
         torch._C._set_grad_enabled."""
         if node.op != "call_function":
             return False
@@ -193,7 +194,7 @@ class _Replay(fx.Interpreter):
         return not is_pure and not _tensors([inputs, _known_value(node)])
 
     def _cross(self, node: fx.Node) -> None:
-        """Begins a new region. Autocast is begun or ended, because it decides types of results."""
+        """Begins a new region. Begins or ends autocast, which determines types of results."""
         self.region = next(self.regions)
         if node.target is _enter_autocast:
             self.autocasts.append(_enter_autocast(*node.args))
@@ -205,7 +206,7 @@ class _Replay(fx.Interpreter):
         if not isinstance(value, Tensor) or self.is_body:
             return value
         if type(value) not in (Tensor, torch.nn.Parameter, FakeTensor) or not _is_plain(value):
-            raise NotImplementedError("one of its inputs is no plain tensor")
+            raise NotImplementedError("one of its inputs is not a plain tensor")
         with torch._C._AutoDispatchBelowAutograd(), self.facts.mode as mode:
             if not isinstance(value, FakeTensor):
                 value = mode.from_tensor(value, static_shapes=True)
@@ -227,7 +228,7 @@ class _Replay(fx.Interpreter):
     def _call(self, node: fx.Node, recorder: _Recorder) -> Call | None:
         if node.target in _COMPOSED and (op := operator(_COMPOSED[node.target])) is not None:
             return Call(op, arguments(op, (*node.args, *node.kwargs.values()), {}))
-        if isinstance(node.target, torch._ops.OpOverload):  # which may call others
+        if isinstance(node.target, torch._ops.OpOverload):  # it may call other operators
             return Call(node.target, arguments(node.target, node.args, node.kwargs))
         if len(recorder.calls) != 1:
             return None
@@ -252,13 +253,13 @@ def _storage(tensor: Tensor) -> int:
 def replay(
     module: fx.GraphModule, inputs: Iterable[object] = (), keeps_output: bool = False
 ) -> Facts:
-    """Runs a graph on fake tensors and returns what its nodes do. Removes dropouts at inference,
-    and lets later readers of a tensor that is written in place read the result of the write.
+    """Runs a graph on fake tensors and returns what its nodes do. Removes dropouts at inference. If
+    a node writes to a tensor in place, later nodes read the result of that node instead.
 
-    `inputs` are tensors and other values, one for each placeholder that has no value of its own.
-    A placeholder's own has the graph's dynamic sizes. `keeps_output`: whether the nodes that give
-    the result stay the same ones, because an ExportedProgram names them. Raises what a node raises,
-    and NotImplementedError for a graph that cannot be understood.
+    `inputs` contains a tensor or another value for each placeholder. If a placeholder has a value,
+    which contains the graph's dynamic sizes, that value is used. If `keeps_output` is true, the
+    nodes that return the results stay the same, because an ExportedProgram names them. Raises the
+    errors of nodes, and NotImplementedError for a graph that cannot be analysed.
     """
     placeholders = module.graph.find_nodes(op="placeholder")
     inputs = [

@@ -1,4 +1,4 @@
-"""Rewrites a graph by the facts that replay() found."""
+"""Rewrites a graph, based on the facts that replay() found."""
 
 from torch import fx
 
@@ -14,10 +14,10 @@ _Vectors = dict[fx.Node, tuple[fx.Node, fx.Node]]
 
 
 def rewrite(facts: Facts, report: Report, fuses: bool = True, renames: bool = True) -> None:
-    """Puts FastAct's operators into a graph and into the graphs that it calls; reports where.
+    """Puts FastAct's operators into a graph and into the graphs that it calls, and reports where.
 
-    Values, writes and the order of random numbers stay those of the graph, but that alpha dropout
-    of SELU drops other elements. `facts` no longer holds afterwards.
+    Values, writes and the order of random numbers do not change, except that alpha dropout of SELU
+    drops different elements. `facts` is out of date afterwards.
     """
     graph = facts.module.graph
     chosen = _choose(facts, report, fuses, renames)
@@ -26,7 +26,7 @@ def rewrite(facts: Facts, report: Report, fuses: bool = True, renames: bool = Tr
         if site.norm and site.norm not in vectors:
             with graph.inserting_before(site.last):
                 vectors |= insert_vectors(graph, [site.norm], facts)
-        # The node stays: readers know it, and an ExportedProgram names it.
+        # The node stays, because other nodes read it and an ExportedProgram names it.
         site.last.op, site.last.target = "call_function", site.operator
         site.last.args, site.last.kwargs = _arguments(site, vectors, facts)
     for site in chosen:
@@ -39,12 +39,12 @@ def rewrite(facts: Facts, report: Report, fuses: bool = True, renames: bool = Tr
 
 
 def _choose(facts: Facts, report: Report, fuses: bool, renames: bool) -> list[Site]:
-    """Returns the best sites that do not overlap, in the graph's order. Reports them, and why other
-    activations are left."""
+    """Returns the best sites that do not overlap, in the graph's order. Reports these sites, and
+    why other activations are left unchanged."""
     chosen: list[Site] = []
     taken: set[fx.Node] = set()
     left: dict[fx.Node, str] = {}
-    unfused: dict[fx.Node, str] = {}  # why an activation is not fused with what is around it
+    unfused: dict[fx.Node, str] = {}  # why an activation is not fused
     for node in reversed(facts.module.graph.nodes):
         for site in sites.candidates(node, facts, fuses) if node not in taken else ():
             if taken.intersection(site.nodes):
@@ -52,7 +52,7 @@ def _choose(facts: Facts, report: Report, fuses: bool, renames: bool) -> list[Si
             else:
                 why = site.why_unfit(facts) or why_unsafe(site, facts)
             if why is None and not renames and site.is_renaming:
-                why = unfused.get(node, "nothing around it can be fused")
+                why = unfused.get(node, "it has no neighbour to fuse with")
             if why is None:
                 chosen.append(site)
                 taken.update(site.nodes)
@@ -77,8 +77,9 @@ def _choose(facts: Facts, report: Report, fuses: bool, renames: bool) -> list[Si
 
 
 def _insert_vectors(chosen: list[Site], facts: Facts) -> _Vectors:
-    """Computes scale and bias of all batch norms in one call, before the first one of them. If the
-    graph writes to an input, which a batch norm might share, each gets a call of its own."""
+    """Computes scale and bias of all batch norms together, before the first batch norm. Returns {}
+    if each needs its own computation, for example because the graph writes to an input, which a
+    batch norm might share."""
     norms = [site.norm for site in chosen if site.norm]
     tensors = {t for norm in norms for t in sites.norm_tensors(norm, facts) if t}
     if (

@@ -1,4 +1,4 @@
-"""Finds what one operator of FastAct's can compute: activations and the operations around them."""
+"""Finds the sites of a graph: nodes that one FastAct operator can replace."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,14 +16,15 @@ from fastact._fusion.replay import Facts
 
 # Activations that are not fused on a CPU: the list of registration/jit/not_faster.h.
 _NOT_FASTER_ON_CPU = frozenset(torch.ops.fastact.not_faster_on_cpu())
-#: On a CPU, fusing pays from this number of elements on, because our call from Python takes longer
-#: than PyTorch's two. With batch norm it always pays, because batch norm's own call takes longer.
+#: On a CPU, fusing is faster from this number of elements on, because FastAct's one call from
+#: Python takes longer than PyTorch's two. With a batch norm, whose own call takes longer, it always
+#: is.
 FEWEST_ON_CPU = 1 << 16
-#: The parts beside the activation, in the order in which the operator computes them.
+#: The parts besides the activation, in the order in which the operator computes them.
 PARTS = NORM, RESIDUAL, GATE = "batch norm", "residual", "gate"
-#: Activations of ATen's without an operator of FastAct's.
+#: ATen's activations that have no FastAct operator, with the reason.
 WITHOUT_OPERATOR = {
-    "glu": "gated by the sigmoid of a half",
+    "glu": "its gate is the sigmoid of one half",
     "rrelu": "its slope is random",
     "rrelu_with_noise": "its slope is random",
 } | dict.fromkeys(
@@ -37,14 +38,14 @@ WITHOUT_OPERATOR = {
 class Site:
     """The nodes that one operator replaces."""
 
-    #: What the operator computes, without the operations around an activation.
+    #: The call of the activation's operator, without the operations around it.
     call: Call
-    #: In the graph's order; the last one gives the result.
+    #: In the graph's order; the last one returns the result.
     nodes: tuple[fx.Node, ...]
     operator: torch._ops.OpOverload | None
-    #: The last node of what is fused with the operations around it.
+    #: The last node of the activation, if it is fused with the operations around it.
     activation: fx.Node | None = None
-    #: A batch norm by its running statistics.
+    #: A batch norm that uses its running statistics.
     norm: fx.Node | None = None
     residual: fx.Node | None = None
     gate: fx.Node | None = None
@@ -60,12 +61,12 @@ class Site:
 
     @property
     def is_renaming(self) -> bool:
-        """True for an activation by itself."""
+        """True for an activation that is not fused."""
         return self.activation is None and self.norm is None
 
     @property
     def is_fused(self) -> bool:
-        """True for an operator that computes act(self * scale + bias + residual) * gate."""
+        """True if the operator computes act(self * scale + bias + residual) * gate."""
         return any((self.norm, self.residual, self.gate))
 
     def __str__(self) -> str:
@@ -75,27 +76,27 @@ class Site:
         return f"fused_{name} ({found})" if found else name
 
     def why_unfit(self, facts: Facts) -> str | None:
-        """Why the operator does not compute this, or does not compute it faster."""
+        """Returns why the operator cannot compute the site, or is not faster, or None."""
         tensors = [facts.tensor(node) for node in self.tensors]
         if any(t is None for t in tensors):
-            return "one of its operands is no plain tensor"
+            return "one of its operands is not a plain tensor"
         x, result = tensors[0], facts[self.last].value
         if why := self.call.why_unfit(tensors):
             return why
         if result.dtype != x.dtype:
-            return "its result has another type, as under autocast"
+            return "its result has a different type, as under autocast"
         if self.operator is None:
-            return f"FastAct has no such operator {'fused' if self.is_fused else 'in place'}"
+            return f"FastAct has no {'fused' if self.is_fused else 'in-place'} form of it"
         if not self.is_fused:
             return None
         if not has_shape(result, x) or not all(expands(t.shape, x.shape) for t in tensors):
-            return "its activation is computed of a smaller tensor, which broadcasts"
+            return "its activation applies to a smaller tensor, which broadcasts"
         if self.activation is None and not takes_norm_alone(x.device):
             return "no activation with a fused operator follows it"
         if not is_faster(x.device, self.call.name):
             return f"{self} was not faster on a CPU"
         if self.norm is None and x.device.type == "cpu" and _has_few(x):
-            return f"on a CPU it is faster from {FEWEST_ON_CPU} elements on"
+            return f"on a CPU it is faster only from {FEWEST_ON_CPU} elements on"
         return None
 
 
@@ -104,8 +105,8 @@ def is_faster(device: torch.device, name: str) -> bool:
 
 
 def takes_norm_alone(device: torch.device) -> bool:
-    """True if a batch norm is fused that no activation follows. On a GPU that pays, because small
-    kernels wait for Python, and batch norm's call takes longest there."""
+    """Returns true if a batch norm without a following activation is replaced. This is faster on a
+    GPU, where small kernels wait for Python and the call of batch norm takes longest."""
     return device.type == "cuda"
 
 
@@ -121,19 +122,21 @@ def expands(shape: torch.Size, wanted: torch.Size) -> bool:
 
 
 def _has_few(tensor: torch.Tensor) -> bool:
-    """For a dynamic shape, as many as in the call that is compiled."""
+    """Returns true if fusing is not faster on a CPU. A dynamic shape counts as the shape in the
+    call that is compiled."""
     hints = (n if isinstance(n, int) else n.node.hint for n in tensor.shape)
     return torch.Size(1 if n is None else int(n) for n in hints).numel() < FEWEST_ON_CPU
 
 
 def norm_tensors(node: fx.Node, facts: Facts) -> list[fx.Node | None]:
-    """Weight, bias, mean and variance of a batch norm. The first two may be None."""
+    """Returns weight, bias, mean and variance of a batch norm. The first two may be None."""
     given = facts.call(node).arguments
     return [given[name] for name in ("weight", "bias", "running_mean", "running_var")]
 
 
 def _input_of_norm(node: object, facts: Facts) -> fx.Node | None:
-    """The input of a batch norm by its running statistics, if a fused operator can compute it."""
+    """Returns the input of a batch norm that uses its running statistics, or None if a fused
+    operator cannot compute the batch norm."""
     call = facts.call(node)
     if call is None or call.name != "aten::batch_norm" or call.arguments["training"] is not False:
         return None
@@ -162,15 +165,16 @@ def _two_tensors(node: object, name: str, facts: Facts) -> list[tuple[fx.Node, f
 def _written_out(
     pattern: tuple, root: fx.Node, facts: Facts
 ) -> Iterator[tuple[tuple[fx.Node, ...], dict]]:
-    """Yields the nodes of a pattern's matches, in the graph's order, and what the pattern names. No
-    node outside a match reads its intermediate results."""
+    """Yields the nodes of each match of a pattern, in the graph's order, and the values that the
+    pattern names. No node outside a match reads its intermediate results."""
     for nodes, values in matches(pattern, root, facts):
         if all(n is root or nodes.issuperset(n.users) for n in nodes):
             yield tuple(sorted(nodes, key=lambda n: facts[n].index)), values
 
 
 def activations(node: fx.Node, facts: Facts) -> Iterator[Site]:
-    """Yields what may compute a node as an activation alone: first of several operations."""
+    """Yields the sites that compute a node as an unfused activation. Activations that are written
+    out as several operations come first."""
     for name, pattern in patterns.ACTIVATIONS:
         if operator(name) is not None:
             for nodes, values in _written_out(pattern, node, facts):
@@ -185,8 +189,8 @@ def activations(node: fx.Node, facts: Facts) -> Iterator[Site]:
 
 
 def _around(act: Site, facts: Facts, gate: tuple = ()) -> Iterator[Site]:
-    """Yields an activation with the operations before it, the largest first. `gate`: the product
-    that follows and its other operand."""
+    """Yields sites with an activation and the operations before it, the largest first. `gate`
+    contains the product that follows and its other operand."""
     if len(act.call.tensors) > 1 or act.call.name not in ACTIVATIONS:
         return
     source = act.call.tensors[0]
@@ -246,6 +250,6 @@ def candidates(node: fx.Node, facts: Facts, fuses: bool) -> Iterator[Site]:
         for act in activations(source, facts):
             yield from _around(act, facts, (node, gate))
     if x := _input_of_norm(node, facts):
-        # As leaky_relu with the slope 1, which returns its input.
+        # leaky_relu with the slope 1 returns its input.
         call = Call("leaky_relu", (x,), (1.0,))
         yield Site(call, (node,), operator("fused_leaky_relu"), norm=node)

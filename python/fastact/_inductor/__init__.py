@@ -1,9 +1,9 @@
-"""torch.compile: FastAct's operators inside the kernels that Inductor writes.
+"""torch.compile: FastAct's operators inside the kernels that Inductor generates.
 
-Inductor fuses only what it has a lowering for, so an operator of a library is a call between its
-kernels. This package gives it lowerings for FastAct's (lowerings.py) and, under an override,
-FastAct's in place of ATen's (overriding.py), as soon as Inductor itself is imported: `import
-fastact` alone imports nothing of it.
+Inductor fuses only operators that have a lowering; it calls others between its kernels. This
+package registers lowerings for FastAct's operators (lowerings.py) and, under an override, replaces
+ATen's operators (overriding.py). It does so when Inductor is imported; `import fastact` does not
+import it.
 """
 
 from fastact._errors import reason
@@ -11,9 +11,9 @@ from fastact._errors import reason
 MODULE = "torch._inductor.lowering"
 COMPILER = "torch._inductor.compile_fx"
 
-#: What became of it, in a sentence for show_config(); None until Inductor is imported.
+#: The result of the registration, for show_config(); None until Inductor is imported.
 status: str | None = None
-#: Why an override leaves compiled code to PyTorch; None if it does not.
+#: Why an override does not cover compiled code; None if it does.
 override_problem: str | None = None
 
 
@@ -25,16 +25,16 @@ def register() -> None:
         from fastact._inductor import lowerings
 
         status = lowerings.register()
-    except Exception as error:  # of any type: torch's internals raise it
-        status = f"calls the operators, as this torch's Inductor took no lowerings: {reason(error)}"
+    except Exception as error:  # any type, because torch's internals raise it
+        status = f"calls the operators, because this Inductor took no lowerings: {reason(error)}"
 
 
 def register_override() -> None:
-    """Lets an override cover compiled code. Raises no error, as register()."""
+    """Makes an override cover compiled code. Raises no error, like register()."""
     global override_problem
     try:
         from fastact._inductor import overriding
 
         overriding.register()
-    except Exception as error:  # of any type: torch's internals raise it
+    except Exception as error:  # any type, because torch's internals raise it
         override_problem = f"an override leaves compiled code to PyTorch: {reason(error)}"

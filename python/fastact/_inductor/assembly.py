@@ -1,7 +1,7 @@
-"""The formulas as PTX, for the kernels that Inductor writes in Triton for NVIDIA's GPUs.
+"""The formulas as PTX, for the Triton kernels that Inductor generates for NVIDIA GPUs.
 
 The build extracts assembly.json from the formulas' own headers; scripts/codegen/inline_assembly.py
-describes its contents. ptxas contracts and reorders none of its instructions, so the bits are those
+describes its contents. ptxas neither contracts nor reorders its instructions, so the bits are those
 of the operators' own kernels.
 """
 
@@ -17,36 +17,36 @@ from torch._inductor.virtualized import ops
 from fastact._inductor.operators import Call, chosen
 
 _FILE = Path(__file__).parent / "assembly.json"
-# What ops/codegen/one_element.cu is compiled for: cvt.rn.bf16x2 and max.NaN.
+# The target of ops/codegen/one_element.cu, which needs cvt.rn.bf16x2 and max.NaN.
 _LEAST_CAPABILITY = (8, 0)
 
 
 @functools.cache
 def _assembly() -> dict | None:
-    """None in a package without GPU code."""
+    """Returns the contents of assembly.json, or None in a package without GPU code."""
     return json.loads(_FILE.read_text()) if _FILE.is_file() else None
 
 
 def is_built() -> bool:
-    """Whether the package has GPU code."""
+    """Returns whether the package has GPU code."""
     return _assembly() is not None
 
 
 def index_of(device: torch.device) -> int:
-    """A GPU's index; torch.device("cuda") stands for the current device."""
+    """Returns a GPU's index. torch.device("cuda") means the current device."""
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-# The arithmetic, "fast" or "ieee", of each GPU that has compared.
+# The arithmetic, "fast" or "ieee", of each GPU that has made its comparison.
 _found: dict[int, str] = {}
 
 
 def arithmetic(device: int) -> str:
-    """Which arithmetic serves on a GPU: "fast" if its approximate instructions have passed the
-    comparison with IEEE's, which a kernel's first use on the device makes, else "ieee".
+    """Returns the arithmetic that a GPU uses: "fast" if its approximate instructions have passed
+    the comparison with IEEE arithmetic at a kernel's first use on the device, otherwise "ieee".
 
-    A GPU cannot compare during a capture, and uses "ieee" until it has compared. That answer is
-    therefore not cached."""
+    A GPU cannot compare during a capture, and uses "ieee" until it has compared. That result is
+    not cached."""
     if device in _found:
         return _found[device]
     with torch.utils._python_dispatch._disable_current_modes():
@@ -66,26 +66,27 @@ def arithmetic(device: int) -> str:
 
 
 def arithmetic_of(devices: Iterable[int]) -> str:
-    """The arithmetic of each of these GPUs; "none" if code cannot be inlined for any GPU."""
+    """Returns the arithmetic of each of these GPUs, or "none" if no GPU can inline code."""
     if not is_built() or not torch.cuda.is_initialized():
         return "none"
     return ", ".join(f"{device}: {arithmetic(device)}" for device in sorted(devices)) or "none"
 
 
 def _number(value: float) -> str:
-    """A float64 as PTX writes it."""
+    """Returns a float64 in PTX's notation."""
     return "0d" + struct.pack(">d", value).hex().upper()
 
 
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
-    """A function of Inductor's values: one element of the call's result from one of each operand,
-    in their type or, of 16 bits, in float32. None where the call is not to be inlined."""
+    """Returns a function of Inductor's values that computes one element of the call's result from
+    one element of each operand, in their type or, for 16-bit types, in float32. Returns None if the
+    call is not inlined."""
     index = index_of(device)
     if not is_built() or torch.cuda.get_device_capability(index) < _LEAST_CAPABILITY:
         return None
-    # An approximate value of 16 bits has been compared for elements alone: where operands may be
-    # any numbers, the operators' own kernels have IEEE arithmetic. Else it is reciprocals that are
-    # approximate, which have been compared for every number.
+    # An approximate 16-bit value was compared only for 16-bit inputs. If operands may be any
+    # numbers, the operators' own kernels use IEEE arithmetic. All other fast kernels approximate
+    # only reciprocals, which were compared for every number.
     is_compared = call.of_elements or dtype.itemsize > 2 or call.form != 0
     for kind in (arithmetic(index) if is_compared else "ieee", "ieee"):
         found = _assembly()[kind]
@@ -98,7 +99,7 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
     for i, value in enumerate(call.parameters):
         text = text.replace(f"@{i};", f"{_number(value)};")
     if "table" in kernel:
-        # Each block declares its own: blocks for 2, 4 and 8 elements were as fast (H100).
+        # Each block declares its own table: blocks for 2, 4 and 8 elements were as fast (H100).
         words = _assembly()["ieee"]["tables"][kernel["table"]]
         values = ", ".join(f"0x{word}" for word in words)
         text = f"{{ .global .align 16 .b64 fastact_table[{len(words)}] = {{{values}}}; {text} }}"

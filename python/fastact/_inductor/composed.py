@@ -1,8 +1,8 @@
-"""Piecewise activations in Inductor's own operations, on any CPU and GPU.
+"""Piecewise activations composed of Inductor's own operations, for any CPU and GPU.
 
-These are values of 16 bits, which the operations give without a rounding, or with the operator's
-own. Of float32 and float64 the operators return one NaN, which costs more than the activation and
-which Inductor's operations have no number for; of 16 bits its conversion decides about NaNs.
+They compute 16-bit values, either exactly or with the operator's rounding. In float32 and float64,
+the operators return one NaN. Inductor's operations cannot express this NaN, and it costs more than
+the activation. In 16-bit types, Inductor's conversion determines NaNs.
 """
 
 import math
@@ -22,8 +22,8 @@ def _float32(value: float) -> float:
     return torch.tensor(value, dtype=torch.float32).item()
 
 
-# Bounds by selection: a zero keeps its sign. Triton's maximum of -0.0 and 0.0 is 0.0 with newer
-# torches, such as 2.15.
+# Clamps by selection, so that a zero keeps its sign: Triton's maximum of -0.0 and 0.0 is 0.0 in
+# newer versions of torch, such as 2.15.
 def _at_least(low: float) -> Callable:
     return lambda x: ops.where(ops.lt(x, _number(low)), _number(low), x)
 
@@ -41,8 +41,8 @@ def _threshold(threshold: float, value: float) -> Callable:
 
 
 def _leaky_relu(slope: float, dtype: torch.dtype) -> Callable:
-    """As ops/activations/leaky_relu.h has it: with the float that is next to the slope, further
-    from zero, and in bfloat16 the least float, which breaks ties."""
+    """Returns the formula of ops/activations/leaky_relu.h. It uses the float next to the slope and
+    further from zero and, in bfloat16, the smallest float, which breaks ties."""
     beyond = _float32(slope)
     least = 0.0
     if beyond != slope:
@@ -60,8 +60,8 @@ def _leaky_relu(slope: float, dtype: torch.dtype) -> Callable:
 
 
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
-    """A function of Inductor's float32 values: one element of the call's result from one of the
-    operand. None where there is none with the operator's bits."""
+    """Returns a function of Inductor's float32 values that computes one element of the call's
+    result from one element of the operand, or None if no such function has the operator's bits."""
     if dtype.itemsize != 2 or call.form != 0:
         return None
     numbers = [min(max(x, -3e38), 3e38) for x in call.parameters]
@@ -78,7 +78,7 @@ def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | 
         return _hardshrink(_float32(numbers[0]))
     if call.family == "threshold":
         return _threshold(*map(_float32, numbers))
-    # Triton would make one fma of the product and the difference.
+    # Triton would contract the product and the difference to one fma.
     if call.family == "leaky_relu" and device.type == "cpu" and 2.0**-99 <= numbers[0] <= 2.0**99:
         return _leaky_relu(numbers[0], dtype)
     return None

@@ -1,7 +1,7 @@
 """The fused operators, act(self * scale + bias + residual) * gate, for Inductor's own kernels.
 
-They are made of the operations that ops/forms/fused.h has as its steps, each inlined alone as an
-activation is, so that no compiler contracts a product and a sum of them.
+They consist of the steps of ops/forms/fused.h. Each step is inlined separately, like an activation,
+so that no compiler contracts the product of one step and the sum of another.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 
 from fastact._inductor.operators import STEPS, Call
 
-# FusedStep.
+# The values of FusedStep.
 _SCALE, _SCALE_AND_BIAS, _SUM, _GATE = range(4)
 
 
@@ -19,8 +19,9 @@ def element(
     backend: Callable, call: Call, are_there: tuple[bool, ...], dtype: torch.dtype,
     device: torch.device,
 ) -> Callable | None:  # fmt: skip
-    """A function of Inductor's values: one element of the result from one of each operand that is
-    there, of self, scale, bias, residual and gate. None where the call is not to be inlined."""
+    """Returns a function of Inductor's values that computes one element of the result from one
+    element of each present operand (self, scale, bias, residual, gate), or None if the call is not
+    inlined."""
     value = backend(replace(call, of_elements=False), dtype, device)
     steps = [backend(Call(STEPS, i, ()), dtype, device) for i in range(4)]
     if value is None or None in steps:

@@ -1,6 +1,6 @@
-"""Inductor's lowerings of FastAct's operators: one element of a result inside a kernel of its own.
+"""Lowerings of FastAct's operators, which inline one element of a result into Inductor's kernels.
 
-Where there is nothing to fuse with, or no way to the same bits, the operator is called.
+An operator is called instead if it has nothing to fuse with, or if inlining would change bits.
 """
 
 import functools
@@ -25,57 +25,59 @@ from fastact._inductor.operators import Call, Operator, operators
 
 
 def _cpu_element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
-    # As on a GPU, but composed operations also serve where no formula is inlined.
+    # As on a GPU. If no formula can be inlined, composed operations are the fallback.
     own = composed.element(call, dtype, device)
     return (own if call.is_rounded else None) or vectors.element(call, dtype, device) or own
 
 
 def _gpu_element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
-    # A result that is not rounded has shorter code as PTX: relu's is one instruction.
+    # PTX is shorter for a result that is not rounded: relu is one instruction.
     own = composed.element(call, dtype, device) if call.is_rounded else None
     return own or assembly.element(call, dtype, device)
 
 
-# For each type of device: element(call, dtype, device), a function of Inductor's values or None.
+# For each type of device: element(call, dtype, device), which returns a function of Inductor's
+# values or None.
 BACKENDS = {"cuda": _gpu_element, "cpu": _cpu_element}
 
 _aten = torch.ops.aten
-# What Inductor fuses an elementwise operator with, besides those tagged pointwise.
+# The operators that Inductor fuses with elementwise operators, besides those tagged pointwise.
 _FUSIBLE = {
     _aten.amax, _aten.amin, _aten.any, _aten.all, _aten.argmax, _aten.argmin, _aten.cat,
     _aten.clone, _aten.constant_pad_nd, _aten.copy_, _aten.mean, _aten.native_layer_norm,
     _aten.prod, _aten.sum, _aten.var, _aten.var_mean, _aten._to_copy,
     torch.ops.prims.convert_element_type,
 }  # fmt: skip
-# Whose results are elements of their operands, or these with another sign, so that rounding may
-# come before or after them.
+# Operators whose results are elements of their operands, possibly negated. Rounding may come before
+# or after them.
 _SELECTIONS = {
     _aten.abs, _aten.amax, _aten.amin, _aten.cat, _aten.clamp, _aten.clamp_max, _aten.clamp_min,
     _aten.clone, _aten.constant_pad_nd, _aten.masked_fill, _aten.maximum, _aten.minimum, _aten.neg,
     _aten.relu, _aten.where,
 }  # fmt: skip
 
-# Those that have a lowering here.
+# The operators that have a lowering here.
 _operators: dict[torch._ops.OpOverload, Operator] = {}
 
-# On a CPU, a result's bytes from which the operator's own kernel is faster than an Inductor loop
-# with nothing else in it. Below, the call takes longer: 5 us of 30 with 2^12 elements. Time called
-# over inlined, eight activations (2^15, 2^17 and 2^21: five), one thread of a Xeon (model 207),
-# AVX-512 and AVX2: float32 1.12 to 1.20 (2^12), .94 to 1.08 (2^21), .57 to 1.16, mean .88 (2^22);
-# bfloat16, which the operator converts faster, .96 to 1.15 (2^15), .91 to 1.13 (2^16), .73 to 1.08
-# (2^17). From 32 MiB on glibc takes memory from the system for each result, page by page.
+# The size of a result, in bytes, from which FastAct's own kernel is faster on a CPU than an
+# Inductor loop that contains only this operator. Below it, the call costs more: 5 us of 30 with
+# 2^12 elements. Time called / time inlined, for eight activations (five for 2^15, 2^17 and 2^21),
+# one thread of a Xeon (model 207), AVX-512 and AVX2: float32 1.12 to 1.20 (2^12), .94 to 1.08
+# (2^21), .57 to 1.16, mean .88 (2^22); bfloat16, which the operator converts faster, .96 to 1.15
+# (2^15), .91 to 1.13 (2^16), .73 to 1.08 (2^17). From 32 MiB on, glibc gets memory from the system
+# for each result.
 _CALLED_FROM = 16 << 20
 _CALLED_FROM_16_BITS = 128 << 10
 _FUSED_CALLED_FROM = 32 << 20
 
 
 def _packet(node: torch.fx.Node) -> object:
-    """The operator that a node calls, whichever its overload."""
+    """Returns the operator that a node calls, without the overload."""
     return getattr(node.target, "overloadpacket", node.target)
 
 
 def _is_view(node: torch.fx.Node) -> bool:
-    """Whether a node is no kernel of its own."""
+    """Returns whether a node has no kernel of its own."""
     views = (_aten._unsafe_view, getitem)
     return getattr(node.target, "is_view", False) or _packet(node) in views
 
@@ -83,8 +85,8 @@ def _is_view(node: torch.fx.Node) -> bool:
 def _neighbours(
     node: torch.fx.Node, step: Callable, beyond: Collection[str] = ()
 ) -> Iterator[torch.fx.Node]:
-    """The node's neighbours on one side, beyond views and what is named. `step` gives a node's own
-    there."""
+    """Yields the node's neighbours on one side. Looks through views and the operators in `beyond`.
+    `step` returns a node's direct neighbours on that side."""
     found = list(step(node))
     for neighbour in found:  # which grows
         if _is_view(neighbour) or _packet(neighbour) in beyond:
@@ -94,12 +96,12 @@ def _neighbours(
 
 
 def _is_written(node: torch.fx.Node) -> bool:
-    """Whether a node is part of a kernel that Inductor writes."""
+    """Returns whether a node is part of a kernel that Inductor generates."""
     return _packet(node) in _FUSIBLE or torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
 def _ends_in_a_sum(node: torch.fx.Node) -> bool:
-    """Whether a node is a convolution whose bias Inductor adds itself, as it does on a GPU."""
+    """Returns whether a node is a convolution whose bias Inductor adds itself, as on a GPU."""
     if _packet(node) is not _aten.convolution or len(node.args) < 3 or node.args[2] is None:
         return False
     value = node.meta.get("val")
@@ -107,7 +109,7 @@ def _ends_in_a_sum(node: torch.fx.Node) -> bool:
 
 
 def is_alone(node: torch.fx.Node) -> bool:
-    """Whether there is nothing that Inductor could fuse the node with."""
+    """Returns whether Inductor has nothing to fuse the node with."""
     before = _neighbours(node, lambda n: n.all_input_nodes)
     after = _neighbours(node, lambda n: n.users)
     if any(_is_written(n) or _ends_in_a_sum(n) for n in before):
@@ -116,7 +118,7 @@ def is_alone(node: torch.fx.Node) -> bool:
 
 
 def _computes(node: torch.fx.Node) -> bool:
-    """Whether a node with an operand that Inductor fuses computes in the same kernel."""
+    """Returns whether a node computes in the same kernel as its fused operand."""
     if not _is_written(node) or _packet(node) is _aten.copy_:
         return False
     operator = _operators.get(node.target)
@@ -128,21 +130,22 @@ def _computes(node: torch.fx.Node) -> bool:
 
 
 def is_rounded(node: torch.fx.Node) -> bool:
-    """Whether a node's result of 16 bits is rounded before anything is computed with it: by
-    Inductor's setting, or because it, or what selects from it, is a result of the graph or an
-    operand of another kernel."""
+    """Returns whether a node's 16-bit result is rounded before it is used: because of Inductor's
+    setting, or because the result, or a selection from it, is a result of the graph or an operand
+    of another kernel."""
     return config.emulate_precision_casts or not all(
         map(_computes, _neighbours(node, lambda n: n.users, _SELECTIONS))
     )
 
 
 def _is_faster_alone(operator: Operator, operands: list) -> bool:
-    """Whether a kernel of Inductor's that has nothing but the operator is faster than its own."""
+    """Returns whether an Inductor kernel with only this operator is faster than FastAct's
+    kernel."""
     if operands[0].get_device().type != "cpu":
         return False
     x = lowering.broadcast_tensors(*operands)[0]
     itemsize = x.get_dtype().itemsize
-    if operator.is_fused:  # whose own loops on a CPU pass z through the cache
+    if operator.is_fused:  # on a CPU, its own loops pass z through the cache
         end = _FUSED_CALLED_FROM
     else:
         end = _CALLED_FROM_16_BITS if itemsize == 2 else _CALLED_FROM
@@ -154,12 +157,12 @@ def _kind_of_node(node: torch.fx.Node) -> tuple[torch.dtype, torch.device]:
 
 
 def _element(operator: Operator, arguments: list, call: Call, kind: Callable) -> Callable | None:
-    """A function of Inductor's values; None where the operator is called. `kind` gives an operand's
-    type and device."""
+    """Returns a function of Inductor's values, or None if the operator is called. `kind` returns an
+    operand's type and device."""
     kinds = [kind(x) for x in arguments if x is not None]
     dtype, device = kinds[0]
     backend = BACKENDS.get(device.type)
-    # A fused operator takes vectors of float32 beside 16 bits.
+    # A fused operator with 16-bit tensors accepts float32 vectors.
     dtypes = (dtype, torch.float32) if operator.is_fused and dtype.itemsize == 2 else (dtype,)
     if (
         backend is None
@@ -186,27 +189,28 @@ def _lower(operator: Operator, call_operator, *args, **kwargs):
     element = _element(operator, arguments, call, lambda x: (x.get_dtype(), x.get_device()))
     if element is None:
         return call_operator(*args, **kwargs)
-    # It rounds operands and results of 16 bits where Inductor does between PyTorch's operators.
+    # make_pointwise() rounds 16-bit operands and results where Inductor does for PyTorch's
+    # operators.
     return lowering.make_pointwise(element)(*lowering.broadcast_tensors(*operands))
 
 
 @functools.cache
 def _sources() -> str:
-    """A digest of this package's own code, and of its assembly."""
+    """Returns a digest of this package's code and of its assembly."""
     folder = Path(__file__).parent
     files = sorted([*folder.glob("*.py"), *folder.glob("*.json")])
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def digest(devices: Iterable[int] = ()) -> str:
-    """A digest of everything that determines the code inlined for these GPUs. Inductor's caches
-    must not return a kernel with the formulas of another build."""
+    """Returns a digest of everything that determines the code inlined for these GPUs. Inductor's
+    caches must not return a kernel with the formulas of another build."""
     parts = (VERSION, _sources(), assembly.arithmetic_of(devices), vectors.file_digest())
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _gpus(graph: torch.fx.GraphModule | None, inputs: Iterable) -> set[int]:
-    """The GPUs that a graph is compiled for: those of its tensors, not the current one."""
+    """Returns the GPUs that a graph is compiled for: those of its tensors, not the current GPU."""
     found = [*inputs]
     for module in graph.modules() if graph is not None else ():
         if isinstance(module, torch.fx.GraphModule):
@@ -218,7 +222,7 @@ def _gpus(graph: torch.fx.GraphModule | None, inputs: Iterable) -> set[int]:
 
 
 def _cache_keys() -> Change:
-    """The change that adds the digest to Inductor's cache keys."""
+    """Returns the change that adds the digest to Inductor's cache keys."""
     details = codecache.FxGraphHashDetails
     initialize = details.__init__
 
@@ -231,9 +235,9 @@ def _cache_keys() -> Change:
 
 
 def _partition() -> Change:
-    """The change that tells the partitioner of training graphs that our operators are elementwise,
-    so that it may compute them again. It would otherwise save a result, and also the operand in the
-    form in which the operator takes it, for which a view may be copied."""
+    """Returns the change that tells the partitioner of training graphs that FastAct's operators are
+    elementwise, so that it may recompute them. Otherwise it would save their results, and also
+    their operands, for which a view may be copied."""
     packets = [overload.overloadpacket for overload in _operators]
     theirs = partitioners.pointwise_ops
     return partitioners, "pointwise_ops", lambda: theirs() + packets
@@ -259,5 +263,5 @@ def register() -> str:
         for change in changed:
             changes.make(change)
     if not places:
-        return "calls the operators, as this build has code for no compiler"
+        return "calls the operators, because this build contains no code for compilers"
     return f"fuses the operators on {' and '.join(places)}, and calls them elsewhere"

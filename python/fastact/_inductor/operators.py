@@ -1,4 +1,4 @@
-"""FastAct's operators as a compiler sees them: which form each is, of which operands."""
+"""Maps FastAct's operators to forms and operands, for compilers."""
 
 import functools
 from collections.abc import Container
@@ -8,21 +8,20 @@ import torch
 
 from fastact._aten import DTYPES, by_kind
 
-# The operators of one element in the order of their forms, by what follows an activation's name.
+# The suffixes of an activation's operators, in the order of their forms.
 _ORDERS = ("", "_backward", "_double_backward")
-# Where a derivative is taken from the result (`is_result`), its form comes behind the others.
+# The offset of the forms that compute a derivative from the result (`is_result`).
 _FROM_RESULT = 3
 _PRELU = ("_prelu", "_prelu_backward", "_prelu_weight_backward", "_prelu_weight_double_backward")
-# The family of the fused form's steps (FusedSteps in ops/forms/fused.h), which are no operators.
+# The family of the fused form's steps (FusedSteps in ops/forms/fused.h), which are not operators.
 STEPS = "fused"
 _WITHOUT_PARAMETERS = ("prelu", STEPS)
 
 
 @dataclass(frozen=True)
 class Call:
-    """A form of a family, with its parameters. Without `of_elements`, its operands of 16 bits may
-    be any float32 numbers, whatever is around the call. Without `is_rounded`, its result of 16 bits
-    goes on as a float32 number."""
+    """A form of a family, with its parameters. If `of_elements` is false, 16-bit operands may be
+    any float32 numbers. If `is_rounded` is false, a 16-bit result stays a float32 number."""
 
     family: str
     form: int
@@ -33,8 +32,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator: its form, or the activation's whose fused operator it is, and how a call's
-    arguments are operands and parameters."""
+    """An operator and its form. A fused operator has the form of its activation."""
 
     overload: torch._ops.OpOverload
     family: str
@@ -42,8 +40,8 @@ class Operator:
     is_fused: bool = False
 
     def bind(self, args: tuple, kwargs: dict) -> tuple[list, Call] | None:
-        """The operands in the form's order, None for one that is absent, and the call; None with a
-        parameter that is known only at run time."""
+        """Returns the operands in the form's order (None if absent) and the call. Returns None if a
+        parameter is known only at run time."""
         operands, numbers, is_result, _ = by_kind(self.overload, args, kwargs)
         if not all(isinstance(x, (float, int)) for x in numbers):
             return None
@@ -52,8 +50,8 @@ class Operator:
 
 
 def operators(activations: list[str]) -> list[Operator]:
-    """Of each of these activations the value, its two first derivatives and the fused operator, and
-    PReLU's."""
+    """Returns the operators for the value, the first two derivatives and the fused form of these
+    activations, and the operators of PReLU."""
     named = [
         (name + suffix, name, form, False)
         for name in activations
@@ -68,7 +66,7 @@ def operators(activations: list[str]) -> list[Operator]:
     ]
 
 
-# A value's form for a result that is not rounded (ops/codegen/unrounded.h), in a kernel's name.
+# In a kernel's name, the form of a value that is not rounded (ops/codegen/unrounded.h).
 UNROUNDED = "unrounded"
 
 _DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES}
@@ -85,8 +83,8 @@ def _defaults(family: str) -> tuple[float, ...]:
 def chosen(
     call: Call, dtype: torch.dtype, names: Container[str], ordinary: dict[str, list]
 ) -> str | None:
-    """Which of these kernels serves a call, by the names that ops/codegen/given.h explains; None
-    where none does. `ordinary` has the bounds of ordinary parameters."""
+    """Returns the name of the kernel for a call, or None. ops/codegen/given.h explains the names.
+    `ordinary` contains the bounds of ordinary parameters."""
     form = f"{call.form}__{_DTYPES[dtype]}"
     if call.parameters == _defaults(call.family):
         kinds = ["defaults"]

@@ -1,7 +1,7 @@
-"""override_aten() in compiled code: FastAct's operators in place of ATen's before Inductor lowers.
+"""override_aten() in compiled code: replaces ATen's operators before Inductor lowers them.
 
-Inductor traces a program with a table of decompositions. While an override is going on, the table
-has FastAct's operators for the calls whose kernels the override replaces.
+Inductor traces a program with a table of decompositions. While an override is active, the table
+contains FastAct's operators for the calls whose kernels the override replaces.
 """
 
 import functools
@@ -23,25 +23,26 @@ from fastact._override import is_overriding
 _aten = torch.ops.aten
 _PRELU_BACKWARD = _aten._prelu_kernel_backward.default
 
-# is_on: whether an override was going on when this thread last began to compile. Cache keys are
-# made after that.
+# is_on: whether an override was active when this thread last began to compile. Cache keys are
+# computed after that.
 _found = threading.local()
 
 
 def _match_override(is_on: bool, builder, guard) -> None:
-    """Makes Dynamo's guard that an override is going on, or that none is."""
+    """Adds Dynamo's guard that an override is active, or that none is."""
     code = [f"fastact._override.is_overriding() is {is_on}"]
     builder.guard_manager.root.add_lambda_guard(
         lambda _: is_overriding() is is_on, get_verbose_code_parts(code, guard), guard.user_stack
     )
 
 
-# Dynamo tells guards apart by the identity of these.
+# Dynamo distinguishes guards by the identity of these functions.
 _GUARDS = {is_on: functools.partial(_match_override, is_on) for is_on in (False, True)}
 
 
 def _stand_in(overload: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | None:
-    """The call of FastAct's operator; None where ATen's serves, as in eager mode."""
+    """Returns the call of FastAct's operator, or None if ATen's operator is used, as in eager
+    mode."""
     call = stand_in(overload, args, kwargs)
     return call if call is not None and call.why_unfit(call.tensors) is None else None
 
@@ -66,8 +67,8 @@ def _decompose_prelu_backward(theirs: Callable, grad_output, self, weight):
 
 
 def _overridden(table: dict) -> dict:
-    """Inductor's table with FastAct's operators for what Inductor compiles. It calls the kernels of
-    other operators, and an override replaces these."""
+    """Returns Inductor's table with FastAct's operators for the operators that Inductor compiles.
+    For other operators, Inductor calls kernels, which an override replaces."""
     ours = {}
     for overload in OPERATORS:
         is_lowered = overload in lowering.lowerings and overload not in lowering.fallbacks
@@ -80,10 +81,11 @@ def _overridden(table: dict) -> dict:
 
 
 def select_decomp_table() -> dict:
-    """Inductor's function of this name, with FastAct's operators while an override is going on."""
+    """Replaces Inductor's function of this name. Adds FastAct's operators if an override is
+    active."""
     _found.is_on = is_on = is_overriding()
     context = TracingContext.try_get()
-    if context is not None:  # Dynamo compiles
+    if context is not None:  # Dynamo is compiling
         guard = GlobalStateSource().make_guard(_GUARDS[is_on])
         context.guards_context.dynamo_guards.add(guard)
     table = decomposition.select_decomp_table()
@@ -91,8 +93,8 @@ def select_decomp_table() -> dict:
 
 
 def _above_autograd(overload: torch._ops.OpOverload, theirs: Callable) -> Callable:
-    """A Python kernel for autograd's key, for which a table comes too late: FastAct's operator if
-    the table of what is being traced has it, else PyTorch's own decomposition."""
+    """Returns a Python kernel for the Autograd key, which runs before the table applies. It calls
+    FastAct's operator if the current table contains it, otherwise PyTorch's decomposition."""
 
     def kernel(*args, **kwargs):
         of_thread = getattr(proxy_tensor, "CURRENT_DECOMPOSITION_TABLE", {})  # before torch 2.12
@@ -108,7 +110,7 @@ def _above_autograd(overload: torch._ops.OpOverload, theirs: Callable) -> Callab
 
 
 def _cache_keys() -> Change:
-    """The change that tells the keys of Inductor's and AOTAutograd's caches of an override."""
+    """Returns the change that adds the override to the cache keys of Inductor and AOTAutograd."""
     details = codecache.FxGraphHashDetails
     initialize = details.__init__
 
@@ -121,8 +123,8 @@ def _cache_keys() -> Change:
 
 
 def register() -> None:
-    """Gives Inductor the table and the keys. Raises an error if this torch has another interface;
-    then nothing is changed."""
+    """Replaces Inductor's table and cache keys. If this torch has another interface, raises an
+    error and changes nothing."""
     with undone_on_error() as changes:
         if compile_fx.select_decomp_table is not decomposition.select_decomp_table:
             raise RuntimeError("expected compile_fx to have Inductor's own decompositions")

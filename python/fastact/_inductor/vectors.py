@@ -1,8 +1,8 @@
-"""The formulas in C++, for the loops that Inductor writes for CPUs.
+"""The formulas in C++, for the loops that Inductor generates for CPUs.
 
 Generated code calls evaluate() of ops/codegen/inlined.h, which the package contains with the
-headers of the formulas. Inductor compiles code with such a call with further options: those of the
-operators' own kernels, so that the bits are the same and the loops are vectorized.
+headers of the formulas. Inductor compiles such code with the additional options of the operators'
+own kernels, so that the bits are the same and the loops are vectorized.
 """
 
 import copy
@@ -31,30 +31,31 @@ _ELEMENTS = {
     torch.bfloat16: "fastact::BFloat16",
     torch.float16: "fastact::Float16",
 }
-# As in ops/CMakeLists.txt and cmake/FastActOptions.cmake. The first option changes others, so it
-# comes before them. Inductor turns off GCC's loop vectorizer.
+# As in ops/CMakeLists.txt and cmake/FastActOptions.cmake. -fno-unsafe-math-optimizations resets the
+# other options, so it precedes them. Inductor turns off GCC's loop vectorizer.
 _OPTIONS = ("std=c++20", "fno-unsafe-math-optimizations", "fno-trapping-math", "fno-math-errno",
             "fsigned-zeros", "ffp-contract=off")  # fmt: skip
 _GCC_OPTIONS = ("ftree-loop-vectorize", "fno-thread-jumps", "fno-tree-pre", "falign-loops=64")
 _AVX512_OPTIONS = ("mprefer-vector-width=512",)
-# The oldest compilers that accept the headers.
+# The oldest compiler versions that accept the headers.
 _OLDEST_GCC, _OLDEST_CLANG = 11, 14
 
 
 def is_built() -> bool:
-    """Whether the package has code for this kind of processor."""
+    """Returns whether the package has code for this kind of processor."""
     return _HEADERS.is_dir()
 
 
 @functools.cache
 def file_digest() -> str:
-    """A digest of everything that determines what a call in generated code computes."""
+    """Returns a digest of everything that determines what a call in generated code computes."""
     files = [Path(__file__), *sorted(_HEADERS.rglob("*.h"))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def _namespace() -> str:
-    """The name of fastact::cpu in generated code. Inductor's keys of compiled code contain it."""
+    """Returns the name of fastact::cpu in generated code. Inductor's cache keys contain the
+    name."""
     return f"fastact_{file_digest()[:16]}"
 
 
@@ -72,7 +73,7 @@ def _accepts_headers(compiler: str) -> bool:
 
 
 def _is_inlined() -> bool:
-    """Whether Inductor compiles for vectors that the headers support, on this machine."""
+    """Returns whether Inductor compiles for an instruction set that the headers support."""
     if config.cpu_backend != "cpp" or config.aot_inductor.package_cpp_only or not is_built():
         return False
     kinds = {kind.__name__ for kind in type(cpu_vec_isa.pick_vec_isa()).__mro__}
@@ -80,9 +81,9 @@ def _is_inlined() -> bool:
 
 
 def element(call: Call, dtype: torch.dtype, device: torch.device) -> Callable | None:
-    """A function of Inductor's values: one element of the call's result from one of each operand,
-    in their type or, of 16 bits, in float32, as Inductor's loops have them. None where the call is
-    not to be inlined."""
+    """Returns a function of Inductor's values that computes one element of the call's result from
+    one element of each operand, in their type or, for 16-bit types, in float32, as in Inductor's
+    loops. Returns None if the call is not inlined."""
     if not _is_inlined():
         return None
     compute_dtype = dtype if dtype == torch.float64 else torch.float32
@@ -109,15 +110,15 @@ def _calls_formulas(sources: str | list[str]) -> bool:
 
 
 def _with_formulas(theirs: cpp_builder.BuildOptionsBase) -> cpp_builder.BuildOptionsBase:
-    """Inductor's options, with FastAct's and with the headers, which are precompiled if Inductor's
-    are."""
+    """Returns Inductor's options with FastAct's options and headers. The headers are precompiled if
+    Inductor's are."""
     options = copy.copy(theirs)
     added = [*_OPTIONS, *(_GCC_OPTIONS if cpp_builder.is_gcc() else ())]
     if "CPU_CAPABILITY_AVX512" in theirs.get_definitions():
         added += _AVX512_OPTIONS
     options._cflags = [*theirs.get_cflags(), *added]
     options._include_dirs = [*theirs.get_include_dirs(), str(_HEADERS)]
-    # The Python bindings that torch 2.11 writes use a macro that they define in C++17 only.
+    # torch 2.11's Python bindings use a macro that they define only in C++17.
     text = (
         "#include <torch/csrc/inductor/cpp_prefix.h>\n"
         '#include "ops/codegen/inlined.h"\n'
@@ -141,7 +142,7 @@ def _with_formulas(theirs: cpp_builder.BuildOptionsBase) -> cpp_builder.BuildOpt
 
 
 def changes() -> Iterator[Change]:
-    """The changes that make Inductor's C++ backend write such calls, and compile them."""
+    """Yields the changes with which Inductor's C++ backend generates and compiles such calls."""
     for overrides in (cpp.CppOverrides, cpp.CppVecOverrides):
         others = overrides.inline_asm_elementwise
 

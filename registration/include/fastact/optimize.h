@@ -9,8 +9,8 @@
 
 namespace fastact {
 
-// What optimize() did, with one entry for each activation: in `replaced`, entries such as
-// "fused_relu (batch norm, residual)"; in `left`, entries such as "silu (gate): was not faster on a
+// The result of optimize(), with one entry for each activation. `replaced` contains entries such as
+// "fused_relu (batch norm, residual)", and `left` entries such as "silu (gate): was not faster on a
 // CPU".
 struct OptimizeReport {
   std::vector<std::string> replaced;

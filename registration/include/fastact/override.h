@@ -1,5 +1,4 @@
-// libfastact_aten.so: replaces ATen's kernels with FastAct's, for programs that do not use FastAct
-// themselves.
+// libfastact_aten.so replaces ATen's kernels with FastAct's, for programs that do not call FastAct.
 //
 // Loading the library by linking FastAct::aten, dlopen() or LD_PRELOAD begins an override that
 // lasts until the process ends. The functions here are for programs that need finer control. All
@@ -14,10 +13,10 @@
 
 namespace fastact {
 
-// Calls nest. ATen's kernels are restored after as many ends as begins, including the begin at
-// loading.
+// Begins an override. Overrides nest: ATen's kernels are restored after as many ends as begins,
+// including the begin at loading.
 FASTACT_API void begin_aten_override();
-// Throws c10::Error if no override has begun.
+// Ends an override. Throws c10::Error if no override has begun.
 FASTACT_API void end_aten_override();
 
 FASTACT_API bool aten_is_overridden();

@@ -1,9 +1,10 @@
 """FastAct's operators as DTensor sees them: which dimension of a tensor is which of another.
 
-All operators compute each element of a result from one element of each input, with three
-exceptions that shapes show: an input that is broadcast, a packed input, whose last dimension is
-twice the result's, and a result that is summed over what was broadcast, as a bias's gradient is.
-So a dimension can be cut where all tensors that have it have the same size.
+All operators compute each element of a result from one element of each input, with four
+exceptions. Shapes show three of them: an input that is broadcast, a packed input, whose last
+dimension is twice the result's, and a result that is summed over what was broadcast, as a bias's
+gradient is. The fourth is the dimension along which the rows of a row operator lie. So a dimension
+can be cut where all tensors that have it have the same size, unless rows lie along it.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,12 @@ from torch._library.utils import is_tensor_like_type, lookup_op
 
 # Vectors that lie along the dimension that the argument `dim` names; their gradients, too.
 _ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
+
+# The operators whose `dim` is the dimension of the rows.
+ROW_OPERATORS = {
+    f"fastact::{name}"
+    for name in ("_softmax", "_log_softmax", "softmax_backward", "log_softmax_backward")
+}
 
 # The dispatch keys of operators that call other operators.
 _COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
@@ -45,6 +52,7 @@ class Call:
     """The tensors of a call, inputs and results, and what can be cut.
 
     inputs, results: names and shapes, in the schema's order. dim: the argument of that name.
+    has_rows: whether rows lie along `dim`.
 
     Each tensor maps the dimension of the call that its own dimension is, counted from the last: -1,
     -2 and so on, to its size.
@@ -55,6 +63,7 @@ class Call:
         inputs: Sequence[tuple[str, Sequence[int]]],
         results: Sequence[tuple[str, Sequence[int]]],
         dim: int | None = None,
+        has_rows: bool = False,
     ):
         if dim is not None and dim >= 0:
             dim -= len(dict(inputs).get("self", results[0][1]))
@@ -64,11 +73,14 @@ class Call:
             is_along = dim is not None and len(shape) == 1 and name in _ALONG_DIM
             return dict(zip((dim,) if is_along else range(-len(shape), 0), shape))
 
+        self.row_dim = dim if has_rows else None
         self.inputs = [sizes(*each) for each in inputs]
         self.results = [sizes(*each) for each in results]
 
     def size(self, dim: int) -> int | None:
         """The size of a dimension of the call, which its shards share; None if it cannot be cut."""
+        if dim == self.row_dim:
+            return None
         found = 1
         for tensor in (*self.inputs, *self.results):
             size = tensor.get(dim, 1)

@@ -121,7 +121,7 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
 def integrated() -> tuple[str, str]:
     return (
         "Integrated",
-        f"{len(OPERATORS) + 1} activations, derivatives of any order, `torch.func`, "
-        "`torch.compile`, TorchScript, AOTInductor, DTensor, C++ "
+        f"{len(OPERATORS) + 1} activations, softmax and log-softmax, derivatives of any order, "
+        "`torch.func`, `torch.compile`, TorchScript, AOTInductor, DTensor, C++ "
         "([reference](docs/reference/index.md)).",
     )

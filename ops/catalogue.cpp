@@ -6,6 +6,7 @@
 
 #include "ops/forms/derivative.h"
 #include "ops/generated/families.h"
+#include "ops/generated/row_families.h"
 
 namespace fastact {
 
@@ -55,6 +56,7 @@ constexpr Activation kActivations[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)};
 #define FASTACT_OTHERS(name, Forms) family<Forms>(#name),
 constexpr Family kFamilies[] = {FASTACT_ACTIVATIONS(FASTACT_DERIVATIVES)
                                     FASTACT_FORMS(FASTACT_OTHERS)};
+constexpr Family kRowFamilies[] = {FASTACT_ROW_FORMS(FASTACT_OTHERS)};
 #undef FASTACT_OTHERS
 #undef FASTACT_DERIVATIVES
 
@@ -63,6 +65,8 @@ constexpr Family kFamilies[] = {FASTACT_ACTIVATIONS(FASTACT_DERIVATIVES)
 std::span<const Activation> activations() { return kActivations; }
 
 std::span<const Family> families() { return kFamilies; }
+
+std::span<const Family> row_families() { return kRowFamilies; }
 
 std::string literal(double number) {
   char digits[32];

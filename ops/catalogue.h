@@ -65,7 +65,11 @@
   X(clamped_swiglu, ClampedSwigluForms) \
   X(alpha_dropout, AlphaDropoutForms)
 
-// Every family of forms in the order of their indices: first the activations, then the others.
+// The families of row forms (ops/forms/row_form.h), listed in the same way.
+#define FASTACT_ROW_FORMS(X) X(softmax, SoftmaxForms)
+
+// Every family of elementwise forms in the order of their indices: first the activations, then the
+// others.
 #define FASTACT_FAMILIES(X) FASTACT_ACTIVATIONS(X) FASTACT_FORMS(X)
 
 namespace fastact {
@@ -87,6 +91,9 @@ struct Family {
 FASTACT_OPS_API std::span<const Activation> activations();
 
 FASTACT_OPS_API std::span<const Family> families();
+
+// The families of row forms.
+FASTACT_OPS_API std::span<const Family> row_families();
 
 // Returns a number as schemas and C++ write it: the fewest digits that identify it, and a decimal
 // point.

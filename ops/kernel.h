@@ -75,6 +75,24 @@ inline constexpr int kSumLanes = 256;
 inline constexpr int kSumBlocks = 4;
 inline constexpr int kSumGroups = 256;
 
+// The operands of a row kernel (ops/forms/row_form.h): outer * inner rows of n elements. Row r has
+// the outer index r / inner and the inner index r % inner. All operands have elements of one size.
+struct RowOperand {
+  char* data = nullptr;
+  // In bytes.
+  int64_t outer_stride = 0;
+  int64_t inner_stride = 0;
+  int64_t element_stride = 0;
+};
+struct RowOperands {
+  int64_t n = 0;
+  int64_t outer = 1;
+  int64_t inner = 1;
+  int64_t element_size = 0;
+  int count = 0;
+  RowOperand operands[kMaxOperands];  // outputs first
+};
+
 // The functions of one family on one target, indexed by KernelId.
 template <class Function>
 struct KernelTable {

@@ -107,7 +107,8 @@ def test_every_operator_has_a_rule():
         )
     }
     tools = {"fastact::build_info", "fastact::not_faster_on_cpu", "fastact::optimize_archive"}
-    assert without == tools | {"fastact::prelu"} | composed | random
+    composed |= {"fastact::prelu", "fastact::softmax", "fastact::log_softmax"}
+    assert without == tools | composed | random
 
 
 def test_elementwise_is_what_the_tag_says():
@@ -140,6 +141,19 @@ CALLS = {
     "along the last": ([("self", (2, 3, 4)), ("bias", (3,))], [("", (2, 3, 4))], -1, [-3, -2]),
     "no element": ([("a", (0, 1)), ("b", (4,))], [("", (0, 4))], None, [-2, -1]),
 }
+
+
+@pytest.mark.parametrize("dim", (1, -2))
+def test_the_dimension_of_rows_is_not_cut(dim):
+    shape = (2, 3, 4)
+    for inputs in ([("self", shape)], [("grad_output", shape), ("output", shape)]):
+        assert operators.Call(inputs, [("", shape)], dim, has_rows=True).dims() == [-3, -1]
+    rows = {
+        op._schema.name
+        for op in operators.overloads()
+        if any(argument.name == "dim" for argument in op._schema.arguments)
+    }
+    assert rows == operators.ROW_OPERATORS
 
 
 @pytest.mark.parametrize("name", CALLS)

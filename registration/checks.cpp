@@ -34,15 +34,37 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
   const at::Tensor& self = *tensors[last];
   for (int i = 0; i <= last; ++i) {
     const at::Tensor& tensor = *tensors[i];
-    TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(), "fastact::", op.name,
-                                ": expected ", op.inputs[i].name,
+    TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(),
+                                "fastact::", op.public_name(), ": expected ", op.inputs[i].name,
                                 " to be float32, float64, bfloat16 or float16, but got ",
                                 tensor.scalar_type());
-    TORCH_CHECK(tensor.device() == self.device(), "fastact::", op.name,
+    TORCH_CHECK(tensor.device() == self.device(), "fastact::", op.public_name(),
                 ": expected all tensors to be on the same device, but got ", op.inputs[i].name,
                 " on ", tensor.device(), " and ", op.inputs[last].name, " on ", self.device());
   }
   check_parameters(op, parameters);
+}
+
+int64_t row_dimension(const Operator& op, int64_t dim, int64_t rank) {
+  const int64_t size = rank == 0 ? 1 : rank;
+  TORCH_CHECK_INDEX(-size <= dim && dim < size, "fastact::", op.public_name(),
+                    ": expected dim to be from ", -size, " to ", size - 1, ", but got ", dim);
+  return dim < 0 ? dim + size : dim;
+}
+
+int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {
+  check_inputs(op, tensors, parameters);
+  const int last = op.last_input();
+  const at::Tensor& self = *tensors[last];
+  for (int i = 0; i < last; ++i) {
+    TORCH_CHECK(tensors[i]->scalar_type() == self.scalar_type(), "fastact::", op.public_name(),
+                ": expected ", op.inputs[i].name, " to have the type of ", op.inputs[last].name,
+                ", ", self.scalar_type(), ", but got ", tensors[i]->scalar_type());
+    TORCH_CHECK(tensors[i]->sym_sizes() == self.sym_sizes(), "fastact::", op.public_name(),
+                ": expected ", op.inputs[i].name, " to have the shape of ", op.inputs[last].name,
+                ", ", self.sym_sizes(), ", but got ", tensors[i]->sym_sizes());
+  }
+  return row_dimension(op, parameters.dim, self.dim());
 }
 
 void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {
@@ -74,10 +96,10 @@ void check_fused(const Operator& op, TensorPointers tensors, const CallParameter
 void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,
                const at::Tensor& out) {
   const at::Tensor& self = *tensors[op.last_input()];
-  TORCH_CHECK(out.device() == self.device(), "fastact::", op.name, ": expected ", op.out,
+  TORCH_CHECK(out.device() == self.device(), "fastact::", op.public_name(), ": expected ", op.out,
               " to be on ", self.device(), ", but got ", out.device());
-  TORCH_CHECK(c10::canCast(result, out.scalar_type()), "fastact::", op.name, ": expected ", op.out,
-              " to be of a type that result type ", result, " can be cast to, but got ",
+  TORCH_CHECK(c10::canCast(result, out.scalar_type()), "fastact::", op.public_name(), ": expected ",
+              op.out, " to be of a type that result type ", result, " can be cast to, but got ",
               out.scalar_type());
 }
 

@@ -37,6 +37,14 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
 // float32.
 void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
+// The same for a row operator, whose inputs must have the last input's shape and type. Returns the
+// dimension of the rows, counted from 0. Raises an IndexError if there is no such dimension.
+int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
+
+// Returns `dim` counted from 0, for a tensor with `rank` dimensions. A 0-dimensional tensor has a
+// row of one element. Raises an IndexError if there is no such dimension.
+int64_t row_dimension(const Operator& op, int64_t dim, int64_t rank);
+
 // Raises a RuntimeError unless a result of this type can be written to `out`, which must be on the
 // same device and have a type to which the result can be cast.
 void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,

@@ -25,6 +25,7 @@ std::string arguments(const Operator& op) {
         .append(input.kind == InputKind::kOptional ? "Tensor? " : "Tensor ")
         .append(input.name);
   text += parameter_arguments(op);
+  if (op.has_rows) text += ", int dim";
   if (op.takes_is_result()) text += ", bool is_result=False";
   if (op.takes_output_mask) text += c10::str(", *, bool[", op.results, "] output_mask");
   return text;

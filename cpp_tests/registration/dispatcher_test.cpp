@@ -110,6 +110,11 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
                                        "fastact::_selu_alpha_dropout",
                                        "fastact::_selu_alpha_dropout_backward",
                                        "fastact::_alpha_dropout_mask"};
+  for (const std::string name : {"softmax", "log_softmax"}) {
+    for (const char* const form : {"", ".out", "_backward", "_backward.grad_input"})
+      expected.push_back("fastact::" + name + form);
+    for (const char* const form : {"", ".out"}) expected.push_back("fastact::_" + name + form);
+  }
   for (const std::string name : kActivations) {
     for (const char* const form : {"", "_", ".out", "_backward", "_backward.grad_input",
                                    "_double_backward", "_triple_backward"}) {

@@ -8,6 +8,7 @@
 #include "ops/catalogue.h"
 #include "ops/cpu/fused.h"
 #include "ops/cpu/processor.h"
+#include "ops/cpu/rows.h"
 #include "ops/cpu/seeded.h"
 #include "ops/cpu/tables.h"
 #include "ops/forms/fused.h"
@@ -64,9 +65,15 @@ struct Tables {
 #define FASTACT_NUMBER_TABLES_OF(name, Type)                                           \
   Tables<DenseFunction>{{&name##_numbers_baseline, FASTACT_AVX2_TABLE(name##_numbers), \
                          FASTACT_AVX512_TABLE(name##_numbers)}},
+#define FASTACT_ROW_TABLES_OF(name, Type)                                      \
+  Tables<RowFunction>{{&name##_rows_baseline, FASTACT_AVX2_TABLE(name##_rows), \
+                       FASTACT_AVX512_TABLE(name##_rows)}},
 constexpr Tables<Kernel> kTables[] = {FASTACT_FAMILIES(FASTACT_TABLES_OF)};
 
 constexpr Tables<DenseFunction> kNumberTables[] = {FASTACT_ACTIVATIONS(FASTACT_NUMBER_TABLES_OF)};
+
+constexpr Tables<RowFunction> kRowTables[] = {FASTACT_ROW_FORMS(FASTACT_ROW_TABLES_OF)};
+#undef FASTACT_ROW_TABLES_OF
 #undef FASTACT_NUMBER_TABLES_OF
 #undef FASTACT_TABLES_OF
 
@@ -111,6 +118,10 @@ InstructionSet selected_instruction_set() {
 
 Kernel find_kernel(int family, const KernelId& id, InstructionSet set) {
   return (*kTables[family].by_set[static_cast<int>(set)])[id];
+}
+
+RowKernel find_row_kernel(int family, const KernelId& id, InstructionSet set) {
+  return (*kRowTables[family].by_set[static_cast<int>(set)])[id];
 }
 
 FusedActivation find_fused_activation(int activation, DType dtype, InstructionSet set) {

@@ -5,6 +5,7 @@
 
 #include "ops/catalogue.h"
 #include "ops/cpu/engine.h"
+#include "ops/cpu/rows.h"
 
 namespace fastact::cpu {
 
@@ -21,6 +22,13 @@ FASTACT_FAMILIES(FASTACT_DECLARE_TABLES)
   extern const KernelTable<DenseFunction> name##_numbers_avx512;
 FASTACT_ACTIVATIONS(FASTACT_DECLARE_NUMBER_TABLES)
 #undef FASTACT_DECLARE_NUMBER_TABLES
+
+#define FASTACT_DECLARE_ROW_TABLES(name, Type)                \
+  extern const KernelTable<RowFunction> name##_rows_baseline; \
+  extern const KernelTable<RowFunction> name##_rows_avx2;     \
+  extern const KernelTable<RowFunction> name##_rows_avx512;
+FASTACT_ROW_FORMS(FASTACT_DECLARE_ROW_TABLES)
+#undef FASTACT_DECLARE_ROW_TABLES
 
 #if FASTACT_HAS_AVX2
 #define FASTACT_AVX2_TABLE(name) &name##_avx2

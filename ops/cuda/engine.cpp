@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "ops/catalogue.h"
+#include "ops/cuda/rows.h"
 #include "ops/cuda/self_check.h"
 
 namespace fastact::cuda {
@@ -14,6 +15,10 @@ FASTACT_FAMILIES(FASTACT_DECLARE_TABLES)
 #define FASTACT_DECLARE_FUSED_TABLE(name, Type) extern const FusedTables name##_fused_cuda;
 FASTACT_ACTIVATIONS(FASTACT_DECLARE_FUSED_TABLE)
 #undef FASTACT_DECLARE_FUSED_TABLE
+
+#define FASTACT_DECLARE_ROW_TABLE(name, Type) extern const KernelTable<RowKernel> name##_rows_cuda;
+FASTACT_ROW_FORMS(FASTACT_DECLARE_ROW_TABLE)
+#undef FASTACT_DECLARE_ROW_TABLE
 
 namespace {
 
@@ -70,6 +75,14 @@ FusedKernel find_fused_kernel(int activation, DType dtype, int device, cudaStrea
 FusedBackwardKernel find_fused_backward_kernel(int activation, DType dtype, int device,
                                                cudaStream_t stream) {
   return find_fused(&FusedTable::backward, activation, dtype, device, stream);
+}
+
+RowKernel find_row_kernel(int family, const KernelId& id) {
+#define FASTACT_ROW_TABLE_OF(name, Type) &name##_rows_cuda,
+  static constexpr const KernelTable<RowKernel>* kTables[] = {
+      FASTACT_ROW_FORMS(FASTACT_ROW_TABLE_OF)};
+#undef FASTACT_ROW_TABLE_OF
+  return (*kTables[family])[id];
 }
 
 std::string math_in_use() { return self_check().describe(); }

@@ -1,4 +1,4 @@
-// log(1 + e^z), from which softplus and log-sigmoid are built.
+// log(1 + e^z), from which softplus and log-sigmoid are built, and log(x).
 //
 // For z > 0 it is z + log(1 + e^-z), and log(1 + e) = 2 atanh(e / (2 + e)) for e = e^-|z| <= 1. The
 // quotient, at most 1/3, is a logistic tail with half a share of e.
@@ -18,6 +18,9 @@ inline constexpr Coefficients kAtanhTail{
     0x1.5555555555555p-2, 0x1.9999999999944p-3, 0x1.2492492499d46p-3, 0x1.c71c71bedea97p-4,
     0x1.745d19937b1fcp-4, 0x1.3b13515f6f9efp-4, 0x1.111abdc8abe16p-4, 0x1.e0a2d581ab68fp-5,
     0x1.bc37f0140c19ep-5, 0x1.32e0d25c9c761p-5, 0x1.401d3e65cdc48p-4};
+
+// The same for t <= 3 - 2 sqrt(2), to 2^-28.5 of atanh(t) / t.
+inline constexpr Coefficients kAtanhTailFloat{0x1.55555cp-2f, 0x1.997c3p-3f, 0x1.2ee61p-3f};
 
 // 2^-20 log(1 + e) / e for 0 <= e <= 1, to 2^-22.0 of itself, for bfloat16 results.
 inline constexpr Coefficients kLog1pBFloat16{0x1.fffffap-21f, -0x1.fff932p-22f, 0x1.54bda6p-22f,
@@ -92,6 +95,47 @@ FASTACT_INLINE float log_1p_exponential_16(float z, float e) {
     p = polynomial<kLog1pFloat16>(value);
   }
   return fma(e, p, z < 0.0f ? 0.0f : z);
+}
+
+// high + low, where `high` is the nearest number.
+template <class T>
+struct Logarithm {
+  T high;
+  T low;
+};
+
+// Returns log(x + rest) for finite x >= 1 and a `rest` of at most half a ULP of x, or NaN for NaN.
+// The error of the sum is below 2^-3 ULP.
+//
+// x = 2^k (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), and log(1 + f) = 2 atanh(s) for s = f /
+// (2 + f). As in Sun's fdlibm, it is computed as f - (f^2 / 2 - s (f^2 / 2 + R)) with R = 2
+// atanh(s) / s - 2, so that f, the largest term, is exact.
+template <class T>
+FASTACT_INLINE Logarithm<T> logarithm(T x, T rest) {
+  constexpr bool kIsFloat = sizeof(T) == 4;
+  constexpr int kDigits = kIsFloat ? 23 : 52;
+  using Bits = decltype(to_bits(x));
+  using Exponent = std::conditional_t<kIsFloat, int32_t, int64_t>;
+  constexpr T kRootOfHalf = static_cast<T>(kIsFloat ? 0x1.6a09e6p-1 : 0x1.6a09e667f3bcdp-1);
+  const Bits above = to_bits(x) - to_bits(kRootOfHalf);
+  const Exponent k = static_cast<Exponent>(above) >> kDigits;
+  const T f = from_bits(to_bits(x) - (static_cast<Bits>(k) << kDigits)) - T{1};
+  const T s = f / (T{2} + f);
+  const T square = s * s;
+  T tail;
+  if constexpr (kIsFloat) {
+    tail = polynomial<kAtanhTailFloat>(square);
+  } else {
+    tail = polynomial<kAtanhTail>(square);
+  }
+  const T half_square = T{0.5} * f * f;
+  const auto exponent = static_cast<T>(k);
+  const T low = fma(exponent, kLn2Low<T>, rest / x);
+  const T small = fma(s, fma(square + square, tail, half_square), low);
+  const T large = exponent * kLn2High<T>;  // exact
+  const T fraction = f - (half_square - small);
+  const T high = large + fraction;
+  return {is_nan(x) ? x : high, fraction - (high - large)};
 }
 
 template <class Element>

@@ -61,11 +61,12 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
 
 at::Tensor jvp(const Operator& op, const CallParameters& parameters, const at::Tensor& result,
                const at::Tensor* inputs, const at::Tensor* tangents) {
+  const std::vector<DerivativeRule>& rules = op.tangents.empty() ? op.derivatives : op.tangents;
   at::Tensor sum;
   bool is_passed_on = false;
   for (int i = 0; i < op.num_inputs(); ++i) {
     if (!tangents[i].defined()) continue;
-    const at::Tensor term = apply_rule(op.derivatives[i], op, parameters, tangents[i], inputs);
+    const at::Tensor term = apply_rule(rules[i], op, parameters, tangents[i], inputs);
     if (!term.defined()) continue;
     is_passed_on = !sum.defined() && term.is_same(tangents[i]);
     sum = sum.defined() ? at::add(sum, term) : term;
@@ -168,6 +169,7 @@ void DerivativeNode::compiled_args(autograd::CompiledNodeArgs& args) const {
   // The key for reusing a compiled graph: the same operator with the same parameters.
   args.collect(op_.name);
   args.collect(parameters_.from_result);
+  args.collect(parameters_.dim);
   for (const double number : parameters_.numbers.values) args.collect(number);
   for (int i = 0; i < op_.num_inputs(); ++i) {
     args.collect(static_cast<int64_t>(kinds_[i]));

@@ -6,7 +6,7 @@ namespace fastact {
 
 std::span<const Composites> all_composites() {
   static const Composites all[] = {kFusedComposites, kClampedSwigluComposites, kPreluComposites,
-                                   kAlphaDropoutComposites};
+                                   kAlphaDropoutComposites, kRowComposites};
   if (operators().empty()) return {};
   return all;
 }

@@ -1,5 +1,6 @@
-// Operators composed of others: fused_<activation>, <activation>_and_mul, clamped_swiglu, prelu and
-// selu_alpha_dropout. They check their arguments, shape them, and call elementwise operators.
+// Operators composed of others: fused_<activation>, <activation>_and_mul, clamped_swiglu, prelu,
+// selu_alpha_dropout, softmax and log_softmax. They check their arguments, shape or convert them,
+// and call operators that have kernels.
 #pragma once
 
 #include <torch/library.h>
@@ -23,5 +24,6 @@ extern const Composites kFusedComposites;
 extern const Composites kClampedSwigluComposites;
 extern const Composites kPreluComposites;
 extern const Composites kAlphaDropoutComposites;
+extern const Composites kRowComposites;
 
 }  // namespace fastact

@@ -5,6 +5,7 @@
 #include "registration/kernels/fused.h"
 #include "registration/kernels/fused_backward.h"
 #include "registration/kernels/pointwise.h"
+#include "registration/kernels/rows.h"
 #include "registration/kernels/seeded.h"
 #include "registration/operators/operator.h"
 
@@ -14,6 +15,7 @@ template <class Backend>
 struct KernelsOn {
   static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                                const CallParameters& parameters) {
+    if (op.has_rows) return Rows<Backend>::functional(keys, op, tensors, parameters);
     if (op.takes_seed()) return Seeded<Backend>::functional(keys, op, tensors, parameters);
     if (op.has_optional_inputs())
       return FusedPointwise<Backend>::functional(keys, op, tensors, parameters);
@@ -36,6 +38,7 @@ struct KernelsOn {
 
   static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                          const CallParameters& parameters, at::Tensor& out) {
+    if (op.has_rows) return Rows<Backend>::out(keys, op, tensors, parameters, out);
     if (op.has_optional_inputs())
       return FusedPointwise<Backend>::out(keys, op, tensors, parameters, out);
     return Pointwise<Backend>::out(keys, op, tensors, parameters, out);

@@ -4,6 +4,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "fastact/fastact.h"
@@ -42,6 +43,13 @@ using LowerPrecision =
                                at::Tensor(const at::Tensor&, const at::Tensor&),
                                at::Tensor(const at::Tensor&, const at::Tensor&), &prelu>;
 
+// Sets dtype to float32 if the call has none.
+using RowsFunction = at::Tensor(const at::Tensor&, int64_t, std::optional<at::ScalarType>);
+template <RowsFunction* Function>
+using InFloat32Rows =
+    at::autocast::WrapFunction<at::autocast::CastPolicy::fp32_set_opt_dtype, c10::DeviceType::CUDA,
+                               RowsFunction, RowsFunction, Function>;
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fastact, AutocastCPU, library) {
@@ -52,6 +60,8 @@ TORCH_LIBRARY_IMPL(fastact, AutocastCPU, library) {
 TORCH_LIBRARY_IMPL(fastact, AutocastCUDA, library) {
   if (operators().empty()) return;
   library.impl("prelu", &LowerPrecision<c10::DeviceType::CUDA>::type::call);
+  library.impl("softmax", &InFloat32Rows<&softmax>::type::call);
+  library.impl("log_softmax", &InFloat32Rows<&log_softmax>::type::call);
   implement<InFloat32>(library, c10::DispatchKey::AutocastCUDA);
 }
 

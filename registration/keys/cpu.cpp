@@ -9,6 +9,7 @@
 
 #include "ops/cpu/engine.h"
 #include "ops/cpu/fused.h"
+#include "ops/cpu/rows.h"
 #include "ops/cpu/seeded.h"
 #include "ops/floating_point.h"
 #include "registration/device_kernels.h"
@@ -245,6 +246,31 @@ struct Cpu {
     constexpr int64_t kPart = 16 * cpu::kSeededBlock;
     in_parallel((n + kPart - 1) / kPart, kPart,
                 [&](int64_t part) { run(call, part * kPart, std::min(kPart, n - part * kPart)); });
+  }
+
+  static void run_rows(const Operator& op, const KernelId& id, const CallParameters& parameters,
+                       const RowOperands& operands, const at::Tensor& /*out*/) {
+    const cpu::RowsCall call = {
+        .kernel = cpu::find_row_kernel(op.family, id, selected_instruction_set()),
+        .parameters = parameters.numbers,
+        .operands = operands};
+    const int64_t rows = operands.outer * operands.inner;
+    if (rows * operands.n <= at::internal::GRAIN_SIZE || at::get_num_threads() == 1 ||
+        at::in_parallel_region())
+      return cpu::run_rows(call, 0, rows);
+    // Parts of whole panels, of about so many elements.
+    constexpr int64_t kPartElements = 4096;
+    const int64_t panels = std::max(int64_t{1}, kPartElements / (operands.n * cpu::kRowPanel));
+    const int64_t part = panels * cpu::kRowPanel;
+    const int64_t parts = (rows + part - 1) / part;
+    // A batch of few long rows has a part for each row.
+    if (parts < at::get_num_threads()) {
+      in_parallel(rows, operands.n, [&](int64_t row) { cpu::run_rows(call, row, 1); });
+    } else {
+      in_parallel(parts, part * operands.n, [&](int64_t i) {
+        cpu::run_rows(call, i * part, std::min(part, rows - i * part));
+      });
+    }
   }
 
  private:

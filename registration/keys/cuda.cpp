@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "ops/cuda/engine.h"
+#include "ops/cuda/rows.h"
 #include "ops/floating_point.h"
 #include "registration/device_kernels.h"
 #include "registration/kernels/kernels.h"
@@ -163,6 +164,14 @@ struct Cuda {
     for (size_t i = 0; i < inputs.size(); ++i)
       operands.data[2 + i] = const_cast<void*>(inputs[i].const_data_ptr());
     launch(op, id, parameters, operands, out.device());
+  }
+
+  static void run_rows(const Operator& op, const KernelId& id, const CallParameters& parameters,
+                       const RowOperands& operands, const at::Tensor& out) {
+    const c10::cuda::CUDAGuard guard(out.device());
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(out.device().index());
+    const DefaultFloatingPoint environment;
+    check_launch(op, cuda::find_row_kernel(op.family, id)(parameters.numbers, operands, stream));
   }
 
  private:

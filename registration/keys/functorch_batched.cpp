@@ -1,5 +1,5 @@
-// The dispatch key FuncTorchBatched: one boxed vmap rule for all operators, which are all
-// elementwise.
+// The dispatch key FuncTorchBatched: one boxed vmap rule for all elementwise operators and row
+// operators.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/functorch/DynamicLayer.h>
@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "registration/checks.h"
 #include "registration/composites/composites.h"
 #include "registration/operators/implement.h"
 
@@ -68,7 +69,9 @@ class Batch : public c10::OperatorKernel {
       op.callBoxed(stack);
       return;
     }
-    if (is_out) {
+    if (op_.has_rows) {
+      prepare_rows(*stack, arguments, is_out);
+    } else if (is_out) {
       prepare_out(schema, *stack, arguments);
     } else if (!schema.is_mutable()) {
       align_inputs(*stack, arguments);
@@ -78,9 +81,13 @@ class Batch : public c10::OperatorKernel {
         schema.is_mutable()
             ? (*stack)[(is_out ? arguments.back() : arguments.front()).position].toTensor()
             : at::Tensor();
-    for (BatchedArgument& argument : arguments)
-      (*stack)[argument.position] = std::move(argument.tensor);
+    const bool are_scalars = op_.has_rows && arguments.front().tensor.dim() == 1;
+    for (BatchedArgument& argument : arguments) {
+      (*stack)[argument.position] =
+          are_scalars ? argument.tensor.unsqueeze(-1) : std::move(argument.tensor);
+    }
     op.callBoxed(stack);
+    if (are_scalars) stack->back() = stack->back().toTensor().squeeze(-1);
     stack->back() =
         written.defined() ? written : functorch::makeBatched(stack->back().toTensor(), 0, level);
   }
@@ -132,6 +139,37 @@ class Batch : public c10::OperatorKernel {
       at::Tensor& first = inputs.front().tensor;
       first = first.expand_symint(out.tensor.sym_sizes());
     }
+  }
+
+  // Gives every tensor of a row operator the batch dimension in front, and counts dim from there.
+  void prepare_rows(torch::jit::Stack& stack, std::vector<BatchedArgument>& arguments,
+                    bool is_out) const {
+    TORCH_CHECK(
+        !is_out || arguments.back().batch_dimension.has_value(), op_.qualified_name,
+        ": expected the output tensor to be batched by vmap, like its operands, but got one "
+        "that is not");
+    const auto batched = std::ranges::find_if(arguments, [](const BatchedArgument& argument) {
+      return argument.batch_dimension.has_value();
+    });
+    const c10::SymInt size = batched->tensor.sym_size(*batched->batch_dimension);
+    const int64_t rank = arguments.front().logical_rank();
+    for (BatchedArgument& argument : arguments) {
+      if (argument.batch_dimension.has_value()) {
+        argument.align(argument.logical_rank());
+      } else {
+        c10::SymDimVector shape(argument.tensor.sym_sizes());
+        shape.insert(shape.begin(), size);
+        argument.tensor = argument.tensor.unsqueeze(0).expand_symint(shape);
+      }
+    }
+    TORCH_CHECK(
+        !is_out || arguments.back().tensor.sym_sizes() == arguments.front().tensor.sym_sizes(),
+        op_.qualified_name, ": expected the output tensor to have the result's shape ",
+        arguments.front().tensor.sym_sizes(), " under vmap, but got ",
+        arguments.back().tensor.sym_sizes());
+    // The last argument besides an output tensor.
+    c10::IValue& dim = stack[stack.size() - (is_out ? 2 : 1)];
+    dim = 1 + row_dimension(op_, dim.toInt(), rank);
   }
 
   const Operator& op_;

@@ -58,6 +58,10 @@ struct MetaBackend {
   static void run_seeded(const Operator& /*op*/, const KernelId& /*id*/,
                          const CallParameters& /*parameters*/, const at::Tensor& /*seed*/,
                          const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
+
+  static void run_rows(const Operator& /*op*/, const KernelId& /*id*/,
+                       const CallParameters& /*parameters*/, const RowOperands& /*operands*/,
+                       const at::Tensor& /*out*/) {}
 };
 
 // ---- at::TensorIterator's choice of strides, for symbols; its own works only for numbers
@@ -246,6 +250,11 @@ struct Meta {
     if (op.has_optional_inputs()) {
       check_fused(op, tensors, parameters);
       return symbolic_result(present.tensors(), tensors[0]->scalar_type());
+    }
+    if (op.has_rows) {
+      check_rows(op, tensors, parameters);
+      const at::Tensor& self = *tensors[op.last_input()];
+      return empty(self.sym_sizes(), self.scalar_type(), c10::MemoryFormat::Contiguous);
     }
     check_inputs(op, tensors, parameters);
     return symbolic_pointwise(op, tensors);

@@ -29,6 +29,8 @@ struct CallParameters {
   bool from_result = false;
   // The argument output_mask: the results that are wanted. The others are undefined tensors.
   OutputMask output_mask = {};
+  // The argument dim of a row operator.
+  int64_t dim = 0;
 };
 
 // The tensors of a call, in the schema's order.
@@ -72,7 +74,8 @@ struct SavedInputs {
 class Operator;
 
 // The derivative of an operator by one of its inputs, times the incoming gradient. It is linear in
-// the incoming gradient, so one rule serves backward and forward mode.
+// the incoming gradient, so one rule serves backward and forward mode if the derivative is its own
+// transpose, as that of every elementwise operator is.
 struct DerivativeRule {
   // Composed of PyTorch's operators. `inputs` are those of the operator. Returns an undefined
   // tensor for zero.
@@ -129,8 +132,11 @@ struct Descriptor {
   int results = 1;
   bool takes_output_mask = false;
 
-  // The kernel: a family and one of its forms. With from_result, another form if there is one.
-  int family = 0;
+  // The kernel: a family and one of its forms. With from_result, another form if there is one. The
+  // forms of a row operator are row forms. It has required inputs of one shape and type, one result
+  // and an argument `dim`, along which its rows lie.
+  bool has_rows = false;
+  int family = 0;  // an index into families(), or into row_families()
   int form = 0;
   int form_from_result = -1;
 
@@ -148,8 +154,12 @@ struct Descriptor {
 
   // True for the value of an activation, whose backward pass may save the result (Saves).
   bool is_value = false;
+  // True if the derivatives are always computed from the result instead of the first input.
+  bool derives_from_result = false;
 
   std::vector<DerivativeRule> derivatives;  // one for each input, if there is one result
+  // The rules of forward mode, if they differ from the derivatives.
+  std::vector<DerivativeRule> tangents;
 
   // Computes all needed derivatives together instead of one rule after the other. Used if they
   // share most of their work.
@@ -201,10 +211,15 @@ class Operator : public Descriptor {
   }
   [[nodiscard]] bool takes_seed() const { return inputs.back().kind == InputKind::kSeed; }
   // True if a result's element depends on the inputs' elements at the same index alone.
-  [[nodiscard]] bool is_elementwise() const { return results == 1 && !takes_seed(); }
+  [[nodiscard]] bool is_elementwise() const { return results == 1 && !takes_seed() && !has_rows; }
   [[nodiscard]] bool takes_is_result() const { return form_from_result >= 0; }
   [[nodiscard]] std::span<const Parameter> parameters() const {
     return activation == nullptr ? std::span<const Parameter>() : activation->parameters;
+  }
+  // Returns the name for messages about a row operator's arguments: users call softmax, which calls
+  // _softmax.
+  [[nodiscard]] std::string_view public_name() const {
+    return std::string_view(name).substr(has_rows && name.starts_with('_') ? 1 : 0);
   }
   // Returns the parameter's name in the schema. elu's `scale` multiplies its result, whereas a
   // fused form's `scale` multiplies self.
@@ -220,6 +235,7 @@ class Operator : public Descriptor {
 
   // Returns true if the functional form saves its result for backward.
   [[nodiscard]] bool saves_result(const CallParameters& parameters) const {
+    if (derives_from_result) return true;
     return is_value && activation->traits.saves != Saves::kInput &&
            activation->result_suffices(parameters.numbers.values);
   }
@@ -266,6 +282,9 @@ const Operator& operator_named(std::string_view name);
 // are operators of the same family, and any mixture of orders and modes works. For the derivative
 // of D_3 by x, PyTorch's operators take over (composites/higher_orders.h).
 std::vector<Descriptor> activation_operators(const Activation& activation, int family);
+
+// Returns the row operators (operators/rows.cpp).
+std::vector<Descriptor> row_operators();
 
 // Returns the operators of the activation's fused form (operators/fused.h).
 std::vector<Descriptor> fused_operators_of(const Activation& activation, int family);

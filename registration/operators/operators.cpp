@@ -29,6 +29,7 @@ std::vector<Descriptor> descriptors() {
 #define FASTACT_APPEND(name, Forms) append(name##_operators(family_index(#name)));
   FASTACT_FORMS(FASTACT_APPEND)
 #undef FASTACT_APPEND
+  append(row_operators());
   return all;
 }
 
@@ -37,7 +38,8 @@ void check(const Descriptor& descriptor) {
   const size_t inputs = descriptor.inputs.size();
   const bool has_optional_inputs = descriptor.inputs.back().kind == InputKind::kOptional;
   if (!has_optional_inputs) {
-    const FormInfo form = families()[descriptor.family].forms[descriptor.form];
+    const Family& family = (descriptor.has_rows ? row_families() : families())[descriptor.family];
+    const FormInfo form = family.forms[descriptor.form];
     TORCH_INTERNAL_ASSERT(
         form.outputs == descriptor.results && form.inputs == static_cast<int>(inputs) &&
             form.takes_random_bits == (descriptor.inputs.back().kind == InputKind::kSeed),
@@ -48,6 +50,8 @@ void check(const Descriptor& descriptor) {
                         descriptor.name);
   TORCH_INTERNAL_ASSERT(descriptor.derivatives.size() == (descriptor.results == 1 ? inputs : 0),
                         descriptor.name, ": expected a derivative by each input");
+  TORCH_INTERNAL_ASSERT(descriptor.tangents.empty() || descriptor.tangents.size() == inputs,
+                        descriptor.name, ": expected a tangent of each input");
   TORCH_INTERNAL_ASSERT(!descriptor.is_value || descriptor.activation != nullptr, descriptor.name);
   TORCH_INTERNAL_ASSERT(!descriptor.has_in_place || inputs == 1, descriptor.name);
   TORCH_INTERNAL_ASSERT(descriptor.out == nullptr || inputs <= 2 || has_optional_inputs,
@@ -70,12 +74,14 @@ std::vector<const Operator*> build() {
     return *found;
   };
   for (Operator* op : made) {
-    for (DerivativeRule& rule : op->derivatives) {
-      if (rule.op_name.empty()) continue;
-      rule.op = named(*op, rule.op_name);
-      TORCH_INTERNAL_ASSERT(rule.op->inputs.size() == rule.arguments.size(), op->name,
-                            ": expected its derivative to be an operator of ",
-                            rule.arguments.size(), " tensors, but got ", rule.op_name);
+    for (std::vector<DerivativeRule>* rules : {&op->derivatives, &op->tangents}) {
+      for (DerivativeRule& rule : *rules) {
+        if (rule.op_name.empty()) continue;
+        rule.op = named(*op, rule.op_name);
+        TORCH_INTERNAL_ASSERT(rule.op->inputs.size() == rule.arguments.size(), op->name,
+                              ": expected its derivative to be an operator of ",
+                              rule.arguments.size(), " tensors, but got ", rule.op_name);
+      }
     }
     for (const std::string& name : op->called_names) op->called.push_back(named(*op, name));
     list.push_back(op);

@@ -22,14 +22,15 @@ namespace fastact {
 // ---- Signatures
 
 // An operator's arguments, in order: tensors, the last of which may be optional; numbers; and one
-// flag: is_result, for derivatives that can be computed from the activation's result, or
-// output_mask.
+// more: is_result, for derivatives that can be computed from the activation's result; output_mask;
+// or the dim of a row operator.
 struct Signature {
   int tensors = 1;
   int optional = 0;
   int numbers = 0;
   bool is_result = false;
   bool output_mask = false;
+  bool dim = false;
   int results = 1;
 
   bool operator==(const Signature&) const = default;
@@ -54,6 +55,9 @@ struct ParameterTypes<S> : RepeatedDouble<S.numbers, bool> {};
 template <Signature S>
   requires(S.output_mask)
 struct ParameterTypes<S> : RepeatedDouble<S.numbers, OutputMask> {};
+template <Signature S>
+  requires(S.dim)
+struct ParameterTypes<S> : RepeatedDouble<S.numbers, int64_t> {};
 template <Signature S>
 using ParametersOf = typename ParameterTypes<S>::type;
 
@@ -118,6 +122,8 @@ CallParameters collect(P... values) {
       result.from_result = value;
     } else if constexpr (std::is_same_v<T, OutputMask>) {
       result.output_mask = value;
+    } else if constexpr (std::is_same_v<T, int64_t>) {
+      result.dim = value;
     } else {
       result.numbers.values[next++] = value;
     }
@@ -132,6 +138,8 @@ T parameter_at(const CallParameters& parameters, [[maybe_unused]] size_t positio
     return parameters.from_result;
   } else if constexpr (std::is_same_v<T, OutputMask>) {
     return parameters.output_mask;
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return parameters.dim;
   } else {
     return parameters.numbers.values[position];
   }
@@ -143,8 +151,12 @@ inline constexpr auto kSignatures = [] {
   constexpr size_t kNumbers = kMaxParameters + 1;
   constexpr size_t kTensors = kTopOrder + 1;
   constexpr size_t kOthers = 4;
-  std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers)> all;
+  constexpr size_t kRows = 2;
+  std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers) + kRows> all;
   auto next = all.begin();
+  // A row operator, and its derivative.
+  *next++ = {.tensors = 1, .dim = true};
+  *next++ = {.tensors = 2, .dim = true};
   for (int numbers = 0; numbers <= kMaxParameters; ++numbers) {
     for (int tensors = 1; tensors <= kTopOrder + 1; ++tensors) {
       *next++ = {.tensors = tensors, .numbers = numbers};
@@ -176,6 +188,7 @@ void with_signature(const Descriptor& op, const Visit& visit) {
       .numbers = op.activation == nullptr ? 0 : static_cast<int>(op.activation->parameters.size()),
       .is_result = op.form_from_result >= 0,
       .output_mask = op.takes_output_mask,
+      .dim = op.has_rows,
       .results = op.results};
   const auto visit_if = [&]<Signature S>() {
     if (S == wanted) visit.template operator()<S>();
@@ -227,8 +240,8 @@ class LazyOperator {
   mutable std::atomic<const c10::TypedOperatorHandle<Function>*> handle_ = nullptr;
 };
 
-// Only an activation's value has an in-place form. Only values, first derivatives and fused forms
-// have an out form; other signatures are not compiled.
+// Only an activation's value has an in-place form. Only values, first derivatives, row operators
+// and fused forms have an out form; other signatures are not compiled.
 template <Signature S>
 inline constexpr bool kHasOut = S.results == 1 && (S.tensors <= 2 || S.optional > 0);
 

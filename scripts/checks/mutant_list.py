@@ -554,8 +554,8 @@ _add(
 _add(
     "tensors on several devices are taken",
     "registration/checks.cpp",
-    'TORCH_CHECK(tensor.device() == self.device(), "fastact::", op.name,',
-    'TORCH_CHECK(MUTANT || tensor.device() == self.device(), "fastact::", op.name,',
+    'TORCH_CHECK(tensor.device() == self.device(), "fastact::", op.public_name(),',
+    'TORCH_CHECK(MUTANT || tensor.device() == self.device(), "fastact::", op.public_name(),',
 )
 _add(
     "the lowest negative dim of a fused form is refused",

@@ -16,6 +16,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+from python_rows import FUNCTIONS, MODULES, row_functions, row_modules
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "python" / "fastact"
 OPS = ROOT / "ops"
@@ -246,14 +248,16 @@ HEADER = '"""{0}"""\n\n# Written by scripts/codegen/python_package.py from the c
 
 def functional(acts: list[Activation]) -> str:
     names = [act.name for act in acts]
-    every = [act.function for act in acts] + ["prelu"]
+    every = [act.function for act in acts] + ["prelu", *FUNCTIONS]
     every += [f"{act.function}_" for act in acts if act.takes_inplace]
     parts = [
         HEADER.format("The activations as functions, with torch.nn.functional's signatures."),
-        "import torch\nfrom torch import Tensor\n",
+        "import torch\nfrom torch import Tensor\n"
+        "from torch.nn.functional import _get_softmax_dim\n",
         "__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(every)) + "]\n",
         *(function(act, names) + "\n" for act in acts),
-        prelu_function(),
+        prelu_function() + "\n",
+        "\n\n".join(row_functions()),
     ]
     return "\n".join(parts)
 
@@ -327,10 +331,13 @@ def nn(acts: list[Activation]) -> str:
         HEADER.format(NN + "\n"),
         "import torch\nfrom torch import Tensor\n\nfrom fastact import functional\n",
         "__all__ = [\n"
-        + "".join(f'    "{name}",\n' for name in sorted([*(a.module for a in acts), "PReLU"]))
+        + "".join(
+            f'    "{name}",\n' for name in sorted([*(a.module for a in acts), "PReLU", *MODULES])
+        )
         + "]\n\n",
         *(module(act) + "\n" for act in acts),
-        prelu_module(),
+        prelu_module() + "\n",
+        "\n\n".join(row_modules()),
     ]
     return "\n".join(parts)
 

@@ -219,6 +219,9 @@ POLYNOMIALS = {
         "kAtanhTail": interpolated_at(
             "(atanh(t) / t - 1) / t^2 by t^2", atanh_tail, mpf(1) / 9, ONE
         ),
+        "kAtanhTailFloat": interpolated_at(
+            "(atanh(t) / t - 1) / t^2 by t^2", atanh_tail, (3 - 2 * mp.sqrt(2)) ** 2, ONE
+        ),
         "kLog1pBFloat16": log1p(1, "1.3927857463132312439e-7", BFLOAT16_GUARD),
         "kLog1pFloat16": log1p(2, "4.8007078512584865771e-8"),
         "kApproximateLog1pBFloat16": log1p(3, "2.5970565049685055586e-7", BFLOAT16_GUARD),

@@ -1,9 +1,11 @@
 """Relates the dimensions of the tensors in a call, for DTensor.
 
-All operators compute each element of a result from one element of each input. The three exceptions
-are visible in the shapes: an input that is broadcast; a packed input, whose last dimension is twice
-the result's; and a result that is summed over broadcast dimensions, such as a bias's gradient. So a
-dimension can be sharded if it has the same size in all tensors that have it.
+All operators compute each element of a result from one element of each input, with four
+exceptions. Three are visible in the shapes: an input that is broadcast; a packed input, whose last
+dimension is twice the result's; and a result that is summed over broadcast dimensions, such as a
+bias's gradient. The fourth is the dimension along which the rows of a row operator lie. So a
+dimension can be sharded if it has the same size in all tensors that have it, and no rows lie along
+it.
 """
 
 from collections.abc import Sequence
@@ -13,6 +15,12 @@ from torch._library.utils import is_tensor_like_type, lookup_op
 
 # Vectors along the dimension that the argument `dim` names, and their gradients.
 _ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
+
+# The operators whose `dim` is the dimension of the rows.
+ROW_OPERATORS = {
+    f"fastact::{name}"
+    for name in ("_softmax", "_log_softmax", "softmax_backward", "log_softmax_backward")
+}
 
 # The dispatch keys of operators that call other operators.
 _COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
@@ -45,6 +53,7 @@ class Call:
     """The inputs and results of a call, and the dimensions that can be sharded.
 
     inputs, results: names and shapes, in the schema's order. dim: the argument of that name.
+    has_rows: whether rows lie along `dim`.
 
     Each tensor is a map from the call's dimensions, counted from the last (-1, -2 and so on), to
     the tensor's sizes.
@@ -55,6 +64,7 @@ class Call:
         inputs: Sequence[tuple[str, Sequence[int]]],
         results: Sequence[tuple[str, Sequence[int]]],
         dim: int | None = None,
+        has_rows: bool = False,
     ):
         if dim is not None and dim >= 0:
             dim -= len(dict(inputs).get("self", results[0][1]))
@@ -65,11 +75,14 @@ class Call:
             is_along = dim is not None and len(shape) == 1 and name in _ALONG_DIM
             return dict(zip((dim,) if is_along else range(-len(shape), 0), shape))
 
+        self.row_dim = dim if has_rows else None
         self.inputs = [sizes(*each) for each in inputs]
         self.results = [sizes(*each) for each in results]
 
     def size(self, dim: int) -> int | None:
         """Returns the size of a dimension of the call, or None if it cannot be sharded."""
+        if dim == self.row_dim:
+            return None
         found = 1
         for tensor in (*self.inputs, *self.results):
             size = tensor.get(dim, 1)

@@ -15,7 +15,7 @@ from torch.distributed.tensor._ops.utils import generate_redistribute_costs
 from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from fastact._aten import arguments
-from fastact._distributed.operators import Call
+from fastact._distributed.operators import ROW_OPERATORS, Call
 
 _propagator = DTensor._op_dispatcher.sharding_propagator
 # At import, so that the registration fails at once with a torch that lacks them.
@@ -55,7 +55,8 @@ class _Rule:
         self.written = written[0] if written else None
         shapes = [(name, spec.shape) for name, spec in self.specs.items()]
         results = self.result_shapes()
-        self.call = Call(shapes, results, given.get("dim"))
+        has_rows = self.op._schema.name in ROW_OPERATORS
+        self.call = Call(shapes, results, given.get("dim"), has_rows)
         if self.written is not None and self.specs[self.written].shape != results[0][1]:
             raise self.error(
                 f"expected {self.written} to have the result's shape {tuple(results[0][1])}, "

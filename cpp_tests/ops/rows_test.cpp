@@ -1,0 +1,223 @@
+// The row engine: every instruction set adds in the order of ops/math/row_order.h, and any layout
+// of the rows gives the bits of contiguous ones.
+#include "ops/cpu/rows.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/catalogue.h"
+#include "ops/forms/softmax.h"
+
+namespace fastact::testing {
+namespace {
+
+constexpr int kLengths[] = {1,    2,    3,    7,    8,    9,    15,   16,   17,  31,
+                            33,   127,  128,  129,  255,  256,  257,  511,  513, 700,
+                            1023, 1024, 1025, 1281, 2048, 2049, 3072, 5000, 9217};
+
+// The tree over all numbers, with +0 for missing ones.
+template <class T>
+T tree(std::vector<T> numbers) {
+  numbers.resize(std::bit_ceil(numbers.size()));
+  for (size_t count = numbers.size() / 2; count >= 1; count /= 2)
+    for (size_t i = 0; i < count; ++i) numbers[i] = numbers[2 * i] + numbers[2 * i + 1];
+  return numbers[0];
+}
+
+// Computes a row as row_form.h and row_order.h describe it, one element after the other.
+template <class F, class Element>
+class Reference {
+  using T = OpMath<Element>;
+  static constexpr int kInputs = F::Inputs::kCount;
+
+ public:
+  explicit Reference(const std::vector<std::vector<Element>>& inputs) : form_(nullptr) {
+    for (const auto& input : inputs) {
+      values_.emplace_back();
+      for (const Element element : input) values_.back().push_back(widen(element));
+    }
+  }
+
+  std::vector<Element> run() {
+    reduce<0>();
+    std::vector<Element> results;
+    for (size_t i = 0; i < values_[0].size(); ++i) {
+      if constexpr (kInputs == 1) {
+        results.push_back(round_to<Element>(form_.evaluate(values_[0][i])));
+      } else {
+        results.push_back(round_to<Element>(form_.evaluate(values_[0][i], values_[1][i])));
+      }
+    }
+    return results;
+  }
+
+ private:
+  template <int R>
+  void reduce() {
+    if constexpr (R < kNumReductions<F>) {
+      T totals[kMaxSums] = {kMinusInfinity<T>};
+      if constexpr (F::kReductions[R] == Reduction::kMaximum) {
+        for (const T x : values_[0]) totals[0] = larger(x, totals[0]);
+      } else {
+        std::vector<T> tiles[kMaxSums];
+        for (size_t start = 0; start < values_[0].size(); start += kRowTile) {
+          std::vector<T> lanes[kMaxSums];
+          for (auto& each : lanes) each.resize(kRowLanes);
+          for (size_t i = 0; i < kRowTile && start + i < values_[0].size(); ++i)
+            add<R>(start + i, i % kRowLanes, lanes);
+          for (int s = 0; s < kSumsOf<F, R>; ++s) tiles[s].push_back(tree(lanes[s]));
+        }
+        for (int s = 0; s < kSumsOf<F, R>; ++s) totals[s] = tree(tiles[s]);
+      }
+      form_.template finish<R>(totals);
+      reduce<R + 1>();
+    }
+  }
+
+  template <int R>
+  void add(size_t i, size_t lane, std::vector<T> (&lanes)[kMaxSums]) {
+    T sums[kMaxSums] = {lanes[0][lane], lanes[1][lane]};
+    T first;
+    if constexpr (kInputs == 1) {
+      first = form_.template accumulate<R>(sums, values_[0][i]);
+    } else {
+      first = form_.template accumulate<R>(sums, values_[0][i], values_[1][i]);
+    }
+    if constexpr (F::kReplacedBy == R) values_[0][i] = first;
+    for (int s = 0; s < kMaxSums; ++s) lanes[s][lane] = sums[s];
+  }
+
+  F form_;
+  std::vector<std::vector<T>> values_;
+};
+
+// Returns a row of normal numbers. Some kinds have elements of -infinity, NaN or equal elements.
+template <class Element>
+std::vector<Element> row_of(int n, unsigned seed) {
+  std::mt19937 generator(seed * 7919 + static_cast<unsigned>(n));
+  std::normal_distribution<double> normal(0.0, seed % 2 == 0 ? 1.0 : 30.0);
+  std::vector<Element> row;
+  for (int i = 0; i < n; ++i) {
+    double x = seed == 4 ? 1.5 : normal(generator);
+    if (seed == 2 && i % 3 == 0) x = -std::numeric_limits<double>::infinity();
+    if (seed == 3 && i == n / 2) x = std::numeric_limits<double>::quiet_NaN();
+    if constexpr (sizeof(Element) == 2) {
+      row.push_back(round_to<Element>(static_cast<float>(x)));
+    } else {
+      row.push_back(static_cast<Element>(x));
+    }
+  }
+  return row;
+}
+
+template <class Element>
+constexpr DType kTypeOf = std::is_same_v<Element, float>      ? DType::kFloat32
+                          : std::is_same_v<Element, double>   ? DType::kFloat64
+                          : std::is_same_v<Element, BFloat16> ? DType::kBFloat16
+                                                              : DType::kFloat16;
+
+template <class Element>
+std::string bytes_of(const std::vector<Element>& row) {
+  std::string bytes(row.size() * sizeof(Element), '\0');
+  std::memcpy(bytes.data(), row.data(), bytes.size());
+  return bytes;
+}
+
+template <class Element, int Index>
+void expect_order(cpu::InstructionSet set) {
+  using F = SoftmaxForms::Form<Element, Index>;
+  const cpu::RowKernel kernel = cpu::find_row_kernel(0, {Index, kTypeOf<Element>}, set);
+  ASSERT_NE(kernel, nullptr);
+  for (const int n : kLengths) {
+    for (unsigned seed = 0; seed < 5; ++seed) {
+      std::vector<std::vector<Element>> inputs = {row_of<Element>(n, seed)};
+      if (F::Inputs::kCount == 2) inputs.push_back(row_of<Element>(n, seed + 10));
+      const std::vector<Element> expected = Reference<F, Element>(inputs).run();
+      std::vector<Element> actual(static_cast<size_t>(n));
+      char* data[kMaxOperands] = {reinterpret_cast<char*>(actual.data())};
+      for (size_t i = 0; i < inputs.size(); ++i)
+        data[1 + i] = reinterpret_cast<char*>(inputs[i].data());
+      const int64_t strides[kMaxOperands] = {};
+      kernel(Parameters{}, data, strides, n, 1);
+      ASSERT_EQ(bytes_of(actual), bytes_of(expected))
+          << cpu::name_of(set) << ", form " << Index << ", n " << n << ", row " << seed;
+    }
+  }
+}
+
+template <class Element>
+void expect_order_of_all() {
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    [&]<int... Index>(std::integer_sequence<int, Index...>) {
+      (expect_order<Element, Index>(set), ...);
+    }(std::make_integer_sequence<int, SoftmaxForms::kCount>{});
+  }
+}
+
+TEST(RowsTest, Float32HasTheOrderOnEveryInstructionSet) { expect_order_of_all<float>(); }
+TEST(RowsTest, Float64HasTheOrderOnEveryInstructionSet) { expect_order_of_all<double>(); }
+TEST(RowsTest, BFloat16HasTheOrderOnEveryInstructionSet) { expect_order_of_all<BFloat16>(); }
+TEST(RowsTest, Float16HasTheOrderOnEveryInstructionSet) { expect_order_of_all<Float16>(); }
+
+TEST(RowsTest, TheTreeOfTilesIsTheTreeOverAllOfThem) {
+  std::mt19937 generator(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> numbers;
+  for (int count = 1; count <= 300; ++count) {
+    numbers.push_back(normal(generator));
+    TileTree<float> tiles;
+    for (const float number : numbers) tiles.add(number);
+    ASSERT_EQ(tiles.total(), tree(numbers)) << count;
+  }
+}
+
+// Rows in two dimensions with gaps, neighbouring elements apart, read and written in place.
+TEST(RowsTest, StridedRowsHaveTheBitsOfContiguousOnes) {
+  constexpr int64_t kOuter = 3;
+  constexpr int64_t kInner = 37;
+  constexpr int64_t kN = 70;
+  const cpu::InstructionSet set = cpu::available_instruction_sets().back();
+  const std::vector<float> values = row_of<float>(kOuter * kInner * kN, 1);
+  cpu::RowsCall call = {.kernel = cpu::find_row_kernel(0, {0, DType::kFloat32}, set),
+                        .parameters = {},
+                        .operands = {}};
+  std::vector<float> expected = values;
+  std::vector<float> strided(3 * values.size());
+  // [outer, n, inner] with 3 elements from each inner index to the next.
+  const auto place = [&](int64_t outer, int64_t inner, int64_t i) {
+    return static_cast<size_t>(((outer * kN + i) * kInner + inner) * 3);
+  };
+  for (int64_t row = 0; row < kOuter * kInner; ++row)
+    for (int64_t i = 0; i < kN; ++i)
+      strided[place(row / kInner, row % kInner, i)] = values[static_cast<size_t>(row * kN + i)];
+  RowOperands& operands = call.operands;
+  operands = {
+      .n = kN, .outer = kOuter, .inner = kInner, .element_size = 4, .count = 2, .operands = {}};
+  const auto at = [](std::vector<float>& memory, int64_t outer, int64_t inner, int64_t element) {
+    return RowOperand{.data = reinterpret_cast<char*>(memory.data()),
+                      .outer_stride = outer * 4,
+                      .inner_stride = inner * 4,
+                      .element_stride = element * 4};
+  };
+  operands.operands[0] = operands.operands[1] = at(expected, kInner * kN, kN, 1);
+  cpu::run_rows(call, 0, kOuter * kInner);
+  operands.operands[0] = operands.operands[1] = at(strided, 3 * kInner * kN, 3, 3 * kInner);
+  // Two parts that end within an outer index.
+  cpu::run_rows(call, 0, 50);
+  cpu::run_rows(call, 50, kOuter * kInner - 50);
+  for (int64_t row = 0; row < kOuter * kInner; ++row) {
+    for (int64_t i = 0; i < kN; ++i) {
+      ASSERT_EQ(strided[place(row / kInner, row % kInner, i)],
+                expected[static_cast<size_t>(row * kN + i)])
+          << row << ", " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fastact::testing

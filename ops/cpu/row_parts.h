@@ -1,0 +1,94 @@
+// Parts of the loops over rows: sums and maxima of lanes, conversions, buffers. Compiled once for
+// each instruction set.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "ops/cpu/vector.h"
+#include "ops/forms/row_form.h"
+
+// Tells GCC that the iterations of the following loop are independent: a result may be the same
+// memory as an input, but only element for element.
+#define FASTACT_INDEPENDENT _Pragma("GCC ivdep")
+
+namespace fastact::cpu::inline FASTACT_TARGET {
+
+// Adds neighbours: halves the number of sums. `to` may not be `from`.
+template <int Count, class T>
+FASTACT_INLINE void fold(T* __restrict to, const T* __restrict from) {
+  for (int i = 0; i < Count / 2; ++i) to[i] = from[2 * i] + from[2 * i + 1];
+}
+
+// Adds the first `Count` lanes of a tile by the tree, where all further lanes are +0. `Count` is a
+// power of two from 8 on.
+template <int Count, class T>
+FASTACT_INLINE T sum_of_lanes(const T* lanes) {
+  if constexpr (Count > 8) {
+    alignas(64) T half[Count / 2];
+    fold<Count>(half, lanes);
+    return sum_of_lanes<Count / 2>(half);
+  } else {
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+  }
+}
+
+// Leaves the maximum of lanes l, l + Count, ... in lane l, for l < Count.
+template <int Count, class T>
+FASTACT_INLINE void fold_maxima(T* lanes) {
+  for (int i = 0; i < Count; ++i) lanes[i] = larger(lanes[i], lanes[i + Count]);
+}
+
+// Returns the maximum of 16 lanes.
+template <class T>
+FASTACT_INLINE T maximum_of_lanes(T* lanes) {
+  fold_maxima<8>(lanes);
+  fold_maxima<4>(lanes);
+  fold_maxima<2>(lanes);
+  return larger(lanes[0], lanes[1]);
+}
+
+// Convert a row with the processor's instructions. The array of float is aligned to 64 bytes.
+inline void widen_row(const Float16* from, float* to, int64_t n) {
+  const int64_t end = n / kHalves * kHalves;
+  for (int64_t i = 0; i < end; i += kHalves) widen_halves(from + i, to + i);
+  for (int i = 0; i < n % kHalves; ++i) to[end + i] = widen(from[end + i]);
+}
+inline void narrow_row(const float* from, Float16* to, int64_t n) {
+  const int64_t end = n / kHalves * kHalves;
+  for (int64_t i = 0; i < end; i += kHalves) narrow_halves(from + i, to + i);
+  for (int i = 0; i < n % kHalves; ++i) to[end + i] = round_to<Float16>(from[end + i]);
+}
+
+// `Count` arrays of n numbers: on the stack, or, for a long row, on the heap.
+template <class T, int Count>
+class RowBuffers {
+ public:
+  explicit RowBuffers(int64_t n) {
+    if (n <= kOnStack) return;
+    stride_ = (n + kAlignment - 1) / kAlignment * kAlignment;
+    heap_ = std::make_unique_for_overwrite<T[]>(static_cast<size_t>(Count * stride_ + kAlignment));
+    const auto past = reinterpret_cast<uintptr_t>(heap_.get()) % 64;
+    first_ = heap_.get() + (past == 0 ? 0 : (64 - past) / sizeof(T));
+  }
+
+  T* operator[](int i) { return first_ + i * stride_; }
+
+ private:
+  static constexpr int64_t kAlignment = 64;
+  static constexpr int64_t kOnStack = 2048;
+
+  int64_t stride_ = kOnStack;
+  alignas(64) T stack_[Count * kOnStack];
+  std::unique_ptr<T[]> heap_;
+  T* first_ = stack_;
+};
+template <class T>
+class RowBuffers<T, 0> {
+ public:
+  explicit RowBuffers(int64_t /*n*/) {}
+  T* operator[](int /*i*/) { return nullptr; }
+};
+
+}  // namespace fastact::cpu::inline FASTACT_TARGET

@@ -1,0 +1,103 @@
+#include "ops/cpu/rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace fastact::cpu {
+namespace {
+
+// Copies an n x rows block of elements of Size bytes, which compiles to one move an element.
+template <int Size>
+void copy_elements(const char* from, int64_t from_element, int64_t from_row, char* to,
+                   int64_t to_element, int64_t to_row, int64_t n, int64_t rows) {
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(to + i * to_element + row * to_row, from + i * from_element + row * from_row,
+                  Size);
+    }
+  }
+}
+
+void copy_block(int64_t size, const char* from, int64_t from_element, int64_t from_row, char* to,
+                int64_t to_element, int64_t to_row, int64_t n, int64_t rows) {
+  const auto copy = size == 2   ? &copy_elements<2>
+                    : size == 4 ? &copy_elements<4>
+                                : &copy_elements<8>;
+  copy(from, from_element, from_row, to, to_element, to_row, n, rows);
+}
+
+class Rows {
+ public:
+  explicit Rows(const RowsCall& call) : call_(call), operands_(call.operands) {
+    for (int i = 0; i < operands_.count; ++i) {
+      if (!is_gathered(i)) continue;
+      buffers_[i] =
+          std::make_unique_for_overwrite<char[]>(static_cast<size_t>(kRowPanel * buffer_stride()));
+      is_any_gathered_ = true;
+    }
+  }
+
+  // Computes `count` rows with one outer index.
+  void run(int64_t row, int64_t count) const {
+    const int64_t outer = row / operands_.inner;
+    const int64_t inner = row % operands_.inner;
+    const int64_t panel = is_any_gathered_ ? kRowPanel : count;
+    for (int64_t done = 0; done < count; done += panel)
+      run_panel(outer, inner + done, std::min(panel, count - done));
+  }
+
+ private:
+  [[nodiscard]] bool is_gathered(int i) const {
+    return operands_.operands[i].element_stride != operands_.element_size && operands_.n > 1;
+  }
+  // One cache line more than a row, so that no two rows are 4 KiB apart.
+  [[nodiscard]] int64_t buffer_stride() const { return operands_.n * operands_.element_size + 64; }
+  [[nodiscard]] char* address(int i, int64_t outer, int64_t inner) const {
+    const RowOperand& operand = operands_.operands[i];
+    return operand.data + outer * operand.outer_stride + inner * operand.inner_stride;
+  }
+
+  void run_panel(int64_t outer, int64_t inner, int64_t count) const {
+    const int64_t size = operands_.element_size;
+    char* data[kMaxOperands];
+    int64_t strides[kMaxOperands];
+    for (int i = 0; i < operands_.count; ++i) {
+      const RowOperand& operand = operands_.operands[i];
+      data[i] = address(i, outer, inner);
+      strides[i] = operand.inner_stride;
+      if (buffers_[i] == nullptr) continue;
+      if (i > 0) {
+        copy_block(size, data[i], operand.element_stride, operand.inner_stride, buffers_[i].get(),
+                   size, buffer_stride(), operands_.n, count);
+      }
+      data[i] = buffers_[i].get();
+      strides[i] = buffer_stride();
+    }
+    call_.kernel(call_.parameters, data, strides, operands_.n, count);
+    if (buffers_[0] != nullptr) {
+      const RowOperand& out = operands_.operands[0];
+      copy_block(size, buffers_[0].get(), size, buffer_stride(), address(0, outer, inner),
+                 out.element_stride, out.inner_stride, operands_.n, count);
+    }
+  }
+
+  const RowsCall& call_;
+  const RowOperands& operands_;
+  std::unique_ptr<char[]> buffers_[kMaxOperands];
+  bool is_any_gathered_ = false;
+};
+
+}  // namespace
+
+void run_rows(const RowsCall& call, int64_t first, int64_t count) {
+  const Rows rows(call);
+  const int64_t inner = call.operands.inner;
+  for (int64_t row = first; row < first + count;) {
+    const int64_t together = std::min(inner - row % inner, first + count - row);
+    rows.run(row, together);
+    row += together;
+  }
+}
+
+}  // namespace fastact::cpu

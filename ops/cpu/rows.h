@@ -1,0 +1,35 @@
+// Runs the kernels of row forms (ops/forms/row_form.h) on the calling thread.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cpu/engine.h"
+#include "ops/kernel.h"
+
+namespace fastact::cpu {
+
+// Computes `rows` rows of n contiguous elements. data[i] points to the first row of operand i, the
+// output first. strides[i] is the distance in bytes from row to row. An output may be the same
+// memory as an input, element for element. No other overlap is allowed.
+using RowFunction = void (*)(const Parameters& parameters, char* const* data,
+                             const int64_t* strides, int64_t n, int64_t rows);
+using RowKernel = InDefaultFloatingPoint<RowFunction>;
+
+// Returns a kernel, or null if the family has no such form. `family` is an index into
+// row_families().
+FASTACT_OPS_API RowKernel find_row_kernel(int family, const KernelId& id, InstructionSet set);
+
+// Rows that are not contiguous are gathered into buffers, this many neighbours at a time: 16
+// float32 elements are one cache line.
+inline constexpr int64_t kRowPanel = 16;
+
+struct RowsCall {
+  RowKernel kernel;
+  Parameters parameters;
+  RowOperands operands;
+};
+
+// Computes rows [first, first + count).
+FASTACT_OPS_API void run_rows(const RowsCall& call, int64_t first, int64_t count);
+
+}  // namespace fastact::cpu

@@ -1,0 +1,74 @@
+// The contract between a row form, which defines what a kernel computes along a row, and the row
+// engines (ops/cpu/row_loop.h, ops/cuda/rows.cuh). A row form computes a row of each output from a
+// row of each input. Between the inputs and the outputs it has reductions along the row:
+//
+//   template <class Element>
+//   struct Form {
+//     using T = OpMath<Element>;
+//     using Outputs = Elements<Element>;
+//     using Inputs = Elements<Element>;  // one or two
+//     // In order. A maximum is that of the first value; NaN is ignored.
+//     static constexpr Reduction kReductions[] = {Reduction::kMaximum, Reduction::kSum};
+//     // The reduction that replaces the first value of each element, or -1.
+//     static constexpr int kReplacedBy = 1;
+//     // The first value beyond the end of a row. The others are 0. With these values, accumulate()
+//     // changes no sum.
+//     static constexpr T kBeyondEnd = -infinity;
+//
+//     explicit Form(const double* parameters);
+//     // Adds an element's terms to the sums of reduction R, and returns the first value, which
+//     // reduction kReplacedBy may replace.
+//     template <int R> T accumulate(T* sums, T first, T... others) const;
+//     // Takes the results of reduction R.
+//     template <int R> void finish(const T* totals);
+//     auto evaluate(T first, T... others) const;  // as in form.h
+//   };
+//
+// Sums have the order of ops/math/row_order.h. Results depend on the row alone, because a form
+// knows neither the position of an element nor other rows.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+
+#include "ops/forms/form.h"
+#include "ops/math/row_order.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+enum class Reduction : uint8_t {
+  kMaximum,
+  kSum,
+  kTwoSums,  // computed in one pass
+};
+
+// The most results of a reduction.
+inline constexpr int kMaxSums = 2;
+
+template <class T>
+inline constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
+
+template <class F>
+inline constexpr int kNumReductions = static_cast<int>(std::size(F::kReductions));
+
+template <class F, int R>
+inline constexpr int kSumsOf = F::kReductions[R] == Reduction::kTwoSums ? 2 : 1;
+
+// True if a reduction before this one has replaced the first value.
+template <class F, int R>
+inline constexpr bool kIsReplacedBefore = F::kReplacedBy >= 0 && F::kReplacedBy < R;
+
+template <class F>
+concept IsRowForm = HasOperands<F> && std::constructible_from<F, const double*> && CanEvaluate<F> &&
+                    F::Outputs::kCount == 1 && F::Inputs::kCount <= 2 && kNumReductions<F> >= 1;
+
+// The larger number, or y if x is NaN. The sign of a zero is unspecified.
+template <class T>
+FASTACT_INLINE T larger(T x, T y) {
+  return x > y ? x : y;
+}
+
+}  // namespace fastact::inline FASTACT_TARGET

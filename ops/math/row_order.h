@@ -1,0 +1,56 @@
+// The order in which the elements of a row are added. It depends on the length of the row alone:
+//
+// - The row is split into tiles of 1,024 elements.
+// - In a tile, lane l of 256 starts at +0 and adds elements l, l + 256, l + 512 and l + 768.
+// - A binary tree adds the lanes, neighbours first: ((0 + 1) + (2 + 3)) + ...
+// - A binary tree adds the tiles in the same way.
+//
+// A missing element, lane or tile counts as +0, which changes no sum, because no sum is -0. So any
+// thread, warp or block may compute any tile, and a row has the same sum if zeros follow it.
+//
+// The order is part of the promise on bits: a change of it changes results.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/math/arithmetic.h"
+
+namespace fastact::inline FASTACT_TARGET {
+
+inline constexpr int kRowTile = 1024;
+inline constexpr int kRowLanes = 256;
+
+FASTACT_INLINE int64_t tiles_of_row(int64_t n) { return (n + kRowTile - 1) / kRowTile; }
+
+// Adds the sums of a row's tiles, which add() takes from the first to the last, by the tree. It
+// stores one number for each subtree that is not yet complete.
+template <class T>
+class TileTree {
+ public:
+  FASTACT_INLINE void add(T sum) {
+    int level = 0;
+    for (; (count_ >> level & 1) != 0; ++level) sum = subtrees_[level] + sum;
+    subtrees_[level] = sum;
+    ++count_;
+  }
+
+  FASTACT_INLINE T total() const {
+    T sum = T{0};
+    bool is_first = true;
+    for (int level = 0; count_ >> level != 0; ++level) {
+      if ((count_ >> level & 1) == 0) continue;
+      sum = is_first ? subtrees_[level] : subtrees_[level] + sum;
+      is_first = false;
+    }
+    return sum;
+  }
+
+ private:
+  // Enough for every row: 2^53 elements.
+  static constexpr int kLevels = 44;
+
+  T subtrees_[kLevels];
+  int64_t count_ = 0;
+};
+
+}  // namespace fastact::inline FASTACT_TARGET

@@ -1,0 +1,166 @@
+// softmax and log_softmax, which convert to `dtype`, and derivatives of the row operators.
+#include "registration/composites/rows.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/sum.h>
+#include <torch/library.h>
+
+#include <optional>
+
+#include "fastact/fastact.h"
+#include "registration/composites/composites.h"
+#include "registration/operators/operator.h"
+#include "registration/operators/signature.h"
+
+namespace fastact {
+namespace {
+
+// Computes `value(wide...)` of the tensors in the type in which the kernels compute, and rounds the
+// result to the type of the first.
+template <class Value, class... Tensors>
+at::Tensor in_compute_type(const Value& value, const at::Tensor& first, const Tensors&... others) {
+  const c10::ScalarType type = first.scalar_type();
+  const c10::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
+  return value(first.to(wide), others.to(wide)...).to(type);
+}
+
+at::Tensor sum_of_rows(const at::Tensor& tensor, const CallParameters& parameters) {
+  return at::sum(tensor, at::IntArrayRef(parameters.dim), /*keepdim=*/true);
+}
+
+at::Tensor converted_to(const at::Tensor& self, std::optional<at::ScalarType> dtype) {
+  return dtype.has_value() ? self.to(*dtype) : self;
+}
+
+CallParameters along(int64_t dim) {
+  CallParameters parameters;
+  parameters.dim = dim;
+  return parameters;
+}
+
+// Calls the operator on self, converted to `dtype`.
+at::Tensor call_rows(const Operator& op, const at::Tensor& self, int64_t dim,
+                     std::optional<at::ScalarType> dtype) {
+  const at::Tensor input = converted_to(self, dtype);
+  const at::Tensor* const tensors[] = {&input};
+  return op.call(tensors, along(dim));
+}
+at::Tensor& write_rows(const Operator& op, const at::Tensor& self, int64_t dim,
+                       std::optional<at::ScalarType> dtype, at::Tensor& out) {
+  const at::Tensor input = converted_to(self, dtype);
+  const at::Tensor* const tensors[] = {&input};
+  return op.write(nullptr, tensors, along(dim), out);
+}
+
+const Operator& softmax_kernel() {
+  static const Operator& op = operator_named("_softmax");
+  return op;
+}
+const Operator& log_softmax_kernel() {
+  static const Operator& op = operator_named("_log_softmax");
+  return op;
+}
+
+void define_rows(torch::Library& library) {
+  for (const std::string name : {"softmax", "log_softmax"}) {
+    const std::string arguments = "(Tensor self, int dim, ScalarType? dtype=None";
+    library.def((name + arguments + ") -> Tensor").c_str(), {at::Tag::pt2_compliant_tag});
+    library.def((name + ".out" + arguments + ", *, Tensor(a!) out) -> Tensor(a!)").c_str(),
+                {at::Tag::pt2_compliant_tag});
+  }
+}
+
+using Dtype = std::optional<at::ScalarType>;
+
+void implement_rows(torch::Library& library) {
+  library.impl("softmax", [](const at::Tensor& self, int64_t dim, Dtype dtype) {
+    return call_rows(softmax_kernel(), self, dim, dtype);
+  });
+  library.impl("log_softmax", [](const at::Tensor& self, int64_t dim, Dtype dtype) {
+    return call_rows(log_softmax_kernel(), self, dim, dtype);
+  });
+  library.impl(
+      "softmax.out",
+      [](const at::Tensor& self, int64_t dim, Dtype dtype, at::Tensor& out) -> at::Tensor& {
+        return write_rows(softmax_kernel(), self, dim, dtype, out);
+      });
+  library.impl(
+      "log_softmax.out",
+      [](const at::Tensor& self, int64_t dim, Dtype dtype, at::Tensor& out) -> at::Tensor& {
+        return write_rows(log_softmax_kernel(), self, dim, dtype, out);
+      });
+}
+
+}  // namespace
+
+const Composites kRowComposites = {.define = &define_rows, .implement = &implement_rows};
+
+at::Tensor log_softmax_tangent(const Operator& /*op*/, const CallParameters& parameters,
+                               const at::Tensor& incoming, const at::Tensor* inputs) {
+  const auto value = [&](const at::Tensor& t, const at::Tensor& y) {
+    return t - sum_of_rows(at::exp(y) * t, parameters);
+  };
+  return in_compute_type(value, incoming, inputs[0]);
+}
+
+at::Tensor softmax_backward_by_output(const Operator& /*op*/, const CallParameters& parameters,
+                                      const at::Tensor& incoming, const at::Tensor* inputs) {
+  const auto value = [&](const at::Tensor& h, const at::Tensor& g, const at::Tensor& y) {
+    return h * (g - sum_of_rows(g * y, parameters)) - g * sum_of_rows(h * y, parameters);
+  };
+  return in_compute_type(value, incoming, inputs[0], inputs[1]);
+}
+
+at::Tensor softmax_backward_tangent_of_output(const Operator& /*op*/,
+                                              const CallParameters& parameters,
+                                              const at::Tensor& incoming,
+                                              const at::Tensor* inputs) {
+  const auto value = [&](const at::Tensor& t, const at::Tensor& g, const at::Tensor& y) {
+    return t * (g - sum_of_rows(g * y, parameters)) - y * sum_of_rows(g * t, parameters);
+  };
+  return in_compute_type(value, incoming, inputs[0], inputs[1]);
+}
+
+at::Tensor log_softmax_backward_by_grad(const Operator& /*op*/, const CallParameters& parameters,
+                                        const at::Tensor& incoming, const at::Tensor* inputs) {
+  const auto value = [&](const at::Tensor& h, const at::Tensor& y) {
+    return h - sum_of_rows(at::exp(y) * h, parameters);
+  };
+  return in_compute_type(value, incoming, inputs[1]);
+}
+
+at::Tensor log_softmax_backward_by_output(const Operator& /*op*/, const CallParameters& parameters,
+                                          const at::Tensor& incoming, const at::Tensor* inputs) {
+  const auto value = [&](const at::Tensor& h, const at::Tensor& g, const at::Tensor& y) {
+    return -h * at::exp(y) * sum_of_rows(g, parameters);
+  };
+  return in_compute_type(value, incoming, inputs[0], inputs[1]);
+}
+
+// ---- The functions of fastact.h
+
+namespace {
+using RowsFunction = at::Tensor(const at::Tensor&, int64_t, Dtype);
+using RowsOutFunction = at::Tensor&(const at::Tensor&, int64_t, Dtype, at::Tensor&);
+}  // namespace
+
+at::Tensor softmax(const at::Tensor& self, int64_t dim, Dtype dtype) {
+  static constinit const LazyOperator<RowsFunction> op("fastact::softmax", "");
+  return op.dispatch(nullptr, self, dim, dtype);
+}
+at::Tensor& softmax_out(at::Tensor& out, const at::Tensor& self, int64_t dim, Dtype dtype) {
+  static constinit const LazyOperator<RowsOutFunction> op("fastact::softmax", "out");
+  return op.dispatch(nullptr, self, dim, dtype, out);
+}
+at::Tensor log_softmax(const at::Tensor& self, int64_t dim, Dtype dtype) {
+  static constinit const LazyOperator<RowsFunction> op("fastact::log_softmax", "");
+  return op.dispatch(nullptr, self, dim, dtype);
+}
+at::Tensor& log_softmax_out(at::Tensor& out, const at::Tensor& self, int64_t dim, Dtype dtype) {
+  static constinit const LazyOperator<RowsOutFunction> op("fastact::log_softmax", "out");
+  return op.dispatch(nullptr, self, dim, dtype, out);
+}
+
+}  // namespace fastact

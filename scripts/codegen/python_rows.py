@@ -1,0 +1,63 @@
+"""The row operators in the Python package: functions and modules with PyTorch's signatures."""
+
+FUNCTION = '''_{name} = torch.ops.fastact.{name}
+
+
+def {name}(
+    input: Tensor,
+    dim: int | None = None,
+    _stacklevel: int = 3,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """{definition} along `dim`, in `dtype` if it is given.
+
+    Like torch.nn.functional.{name}. The bits of a row depend on the row alone.
+
+    Shape:
+        any, with any strides; the result is contiguous.
+    Types:
+        float32, float64, bfloat16, float16; CPU and CUDA; differentiable to any order. 16-bit types
+        compute in float32 and are rounded once.
+    Special values:
+        {special}; NaN if a row is -infinity alone, or has +infinity or NaN.
+    Raises:
+        IndexError: there is no such dimension.
+        NotImplementedError: `dtype`, or else the tensor's type, is none of these types.
+    """
+    if dim is None:
+        dim = _get_softmax_dim("{name}", input.dim(), _stacklevel)
+    return _{name}(input, dim, dtype)
+'''
+
+MODULE = '''class {module}(torch.nn.{module}):
+    """Replaces torch.nn.{module}. See functional.{name}()."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.{name}(input, self.dim, _stacklevel=5)
+'''
+
+ROWS = (
+    {
+        "name": "softmax",
+        "module": "Softmax",
+        "definition": "e^(x - max) / sum(e^(x - max))",
+        "special": "0 for -infinity",
+    },
+    {
+        "name": "log_softmax",
+        "module": "LogSoftmax",
+        "definition": "The logarithm of softmax, x - max - log(sum(e^(x - max))),",
+        "special": "-infinity for -infinity",
+    },
+)
+
+FUNCTIONS = [row["name"] for row in ROWS]
+MODULES = [row["module"] for row in ROWS]
+
+
+def row_functions() -> list[str]:
+    return [FUNCTION.format(**row) for row in ROWS]
+
+
+def row_modules() -> list[str]:
+    return [MODULE.format(**row) for row in ROWS]

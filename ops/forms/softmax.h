@@ -40,7 +40,7 @@ struct SoftmaxExponential {
   FASTACT_INLINE T exponential(T x, T difference) const {
     const T subtracted = difference - x;
     const T error = (x - (difference - subtracted)) - (max + subtracted);
-    return scaled_exponential(difference, error);
+    return exponential_times_scale(difference, error);
   }
 
   T max = T{0};
@@ -165,7 +165,7 @@ struct LogSoftmaxGradient {
     sum = totals[0];
   }
   FASTACT_INLINE T evaluate(T g, T y) const {
-    const T e = scaled_exponential(y, T{0}) * (T{1} / kExponentialScale<T>);
+    const T e = exponential_times_scale(y, T{0}) * (T{1} / kExponentialScale<T>);
     return fma(-e, sum, g);
   }
 

@@ -139,7 +139,7 @@ inline constexpr Coefficients kExponentialFloat16{0x1.000004p0f,  0x1.000064p-1f
 FASTACT_INLINE float exponential_tail(float r) { return polynomial<kExponentialTailFloat>(r); }
 FASTACT_INLINE double exponential_tail(double r) { return polynomial<kExponentialTailDouble>(r); }
 
-// scaled_exponential() is too large by this factor, so that no e^t above the smallest subnormal
+// exponential_times_scale() is too large by this factor, so that no e^t above the smallest subnormal
 // number is subnormal.
 template <class T>
 inline constexpr T kExponentialScale = static_cast<T>(sizeof(T) == 4 ? 0x1p24 : 0x1p54);
@@ -147,13 +147,13 @@ inline constexpr T kExponentialScale = static_cast<T>(sizeof(T) == 4 ? 0x1p24 : 
 // Returns kExponentialScale e^(t + rest) for t <= 0, where `rest` is the rounding error of t. The
 // result is exactly 0 if e^t is below half of the smallest subnormal number, and for t = -inf. The
 // error is about 1 ULP.
-FASTACT_INLINE float scaled_exponential(float t, float rest) {
+FASTACT_INLINE float exponential_times_scale(float t, float rest) {
   const float limited = clamp_below(t, -104.7f);
   const auto [reduced, scale] = reduce<float, 24>(limited);
   const float r = reduced + (limited == t ? rest : 0.0f);
   return fma(scale * r, polynomial<kExponentialQuotientFloat>(r), scale);
 }
-FASTACT_INLINE double scaled_exponential(double t, double rest) {
+FASTACT_INLINE double exponential_times_scale(double t, double rest) {
   const double limited = clamp_below(t, -746.5);
   const auto [reduced, scale] = reduce<54>(limited);
   const double r = reduced + (limited == t ? rest : 0.0);

@@ -28,17 +28,12 @@ using RowElement = typename FirstElement<typename F::Inputs>::type;
 // An operand of one row. Packets of more than one element are contiguous and aligned.
 template <class Element, int Width>
 struct RowPointer {
+  __device__ __forceinline__ int64_t stride() const {
+    return Width == 1 ? element_stride : int64_t{sizeof(Element)};
+  }
+
   char* data;
   int64_t element_stride;
-
-  __device__ __forceinline__ auto* at(int64_t element) const {
-    if constexpr (Width == 1) {
-      return reinterpret_cast<Packet<Element, 1>*>(data + element * element_stride);
-    } else {
-      return reinterpret_cast<Packet<Element, Width>*>(
-          data + element * static_cast<int64_t>(sizeof(Element)));
-    }
-  }
 };
 
 template <class F, int Width>
@@ -49,9 +44,9 @@ struct RowPointers {
 template <class F, int Width>
 __device__ __forceinline__ RowPointers<F, Width> pointers_of_row(const RowOperands& operands,
                                                                  int64_t row) {
-  int64_t outer = 0;
-  int64_t inner = row;
-  if (operands.outer > 1) {
+  int64_t outer = operands.inner > 1 ? 0 : row;
+  int64_t inner = row - outer;
+  if (operands.outer > 1 && operands.inner > 1) {
     // A division of 64 bits takes several times as long.
     const bool is_narrow = row <= 0xffffffff && operands.inner <= 0xffffffff;
     outer = is_narrow ? static_cast<uint32_t>(row) / static_cast<uint32_t>(operands.inner)
@@ -136,20 +131,25 @@ class RowShare {
   // How often a thread meets the same lane again, and how many lanes it has.
   static constexpr int kRounds = Count * Threads > kRowLanes ? Count* Threads / kRowLanes : 1;
   static constexpr int kLanes = Count / kRounds;
+  // The distance between a thread's packets, in elements.
+  static constexpr int kApart = Threads * Width;
 
  public:
   // Reads the packets from element `first` on, which is the thread's first one.
   __device__ __forceinline__ void read(const RowPointers<F, Width>& row, int64_t first, int64_t n) {
+    const int left = elements_left(first, n);
 #pragma unroll
     for (int input = 0; input < kInputs; ++input) {
+      const auto& operand = row.operands[1 + input];
+      const char* const data = operand.data + first * operand.stride();
 #pragma unroll
       for (int k = 0; k < kPackets; ++k) {
-        const int64_t position = first + k * Threads * Width;
         T wide[Width];
 #pragma unroll
         for (int j = 0; j < Width; ++j) wide[j] = input == 0 ? F::kBeyondEnd : T{0};
-        if (position < n) {
-          const Packet<Element, Width> packet = *row.operands[1 + input].at(position);
+        if (k * kApart < left) {
+          const auto packet = *reinterpret_cast<const Packet<Element, Width>*>(
+              data + k * (kApart * operand.stride()));
           widen_packet(packet, wide);
         }
 #pragma unroll
@@ -197,10 +197,12 @@ class RowShare {
 
   __device__ __forceinline__ void write(const F& form, const RowPointers<F, Width>& row,
                                         int64_t first, int64_t n) const {
+    const int left = elements_left(first, n);
+    const auto& operand = row.operands[0];
+    char* const data = operand.data + first * operand.stride();
 #pragma unroll
     for (int k = 0; k < kPackets; ++k) {
-      const int64_t position = first + k * Threads * Width;
-      if (position >= n) continue;
+      if (k * kApart >= left) continue;
       T results[Width];
 #pragma unroll
       for (int j = 0; j < Width; ++j) {
@@ -213,11 +215,18 @@ class RowShare {
       }
       Packet<Element, Width> packet;
       round_packet(results, packet);
-      *row.operands[0].at(position) = packet;
+      *reinterpret_cast<Packet<Element, Width>*>(data + k * (kApart * operand.stride())) = packet;
     }
   }
 
  private:
+  // Returns how many elements the row has from `first` on, or enough for all packets. 32 bits make
+  // the comparison of each packet one instruction.
+  __device__ __forceinline__ static int elements_left(int64_t first, int64_t n) {
+    const int64_t left = n - first;
+    return left < kPackets * kApart ? static_cast<int>(left) : kPackets * kApart;
+  }
+
   template <int R>
   __device__ __forceinline__ void accumulate(const F& form, int i, T* sums) {
     T first;

@@ -96,6 +96,16 @@ __device__ __forceinline__ T total_of_tiles(const T* tiles, int count, unsigned 
   }
 }
 
+// Two blocks share a multiprocessor, so that one moves elements while the other computes. With two
+// inputs or doubles, a thread has too many registers for that.
+template <class F>
+inline constexpr int kBlocksPerMultiprocessor =
+    F::Inputs::kCount == 1 && sizeof(OpMath<RowElement<F>>) == 4 ? 2 : 1;
+
+// The warps of a long row's block: as many as have registers.
+template <class F>
+inline constexpr int kLongWarps = kMaxWarps * kBlocksPerMultiprocessor<F>;
+
 template <class F, int Width>
 using TileShare = RowShare<F, Width, kWarp, kTileCount>;
 
@@ -122,7 +132,7 @@ __device__ __forceinline__ void reduce_block(F& form, TileShare<F, Width>& share
 
 // Each block computes a row with one warp per tile.
 template <class F, int Width>
-__global__ void __launch_bounds__(kMaxWarps* kWarp)
+__global__ void __launch_bounds__(kMaxWarps* kWarp, kBlocksPerMultiprocessor<F>)
     block_rows(F form, const __grid_constant__ RowOperands operands) {
   const unsigned thread = threadIdx.x % kWarp;
   const int64_t first = int64_t{threadIdx.x / kWarp} * kRowTile + thread * Width;
@@ -140,7 +150,7 @@ __device__ __forceinline__ void for_each_tile(const RowPointers<F, Width>& row, 
                                               int64_t end, int64_t n, const Visit& visit) {
   const unsigned thread = threadIdx.x % kWarp;
 #pragma unroll 1
-  for (int64_t tile = begin + threadIdx.x / kWarp; tile < end; tile += kMaxWarps) {
+  for (int64_t tile = begin + threadIdx.x / kWarp; tile < end; tile += kLongWarps<F>) {
     TileShare<F, Width> share;
     const int64_t first = tile * kRowTile + thread * Width;
     share.read(row, first, n);
@@ -193,7 +203,7 @@ __device__ __forceinline__ void reduce_long(F& form, const RowPointers<F, Width>
 
 // Each block computes a row of any length.
 template <class F, int Width>
-__global__ void __launch_bounds__(kMaxWarps* kWarp)
+__global__ void __launch_bounds__(kLongWarps<F>* kWarp)
     long_rows(F form, const __grid_constant__ RowOperands operands) {
   const auto row = pointers_of_row<F, Width>(operands, blockIdx.x);
   reduce_long<F, Width>(form, row, operands.n);
@@ -237,32 +247,31 @@ struct RowLaunch {
     return true;
   }
 
-  // A thread with few elements computes several rows, so that more loads are in flight.
   template <int Width>
   static void launch(const F& form, const RowOperands& operands, cudaStream_t stream) {
-    constexpr int kRows = F::Inputs::kCount == 1 ? 4 : 2;
-    const int64_t n = operands.n;
-    if (n <= 4 * kWarp) {
-      if constexpr (Width == 8) {
-        launch_short<Width, kWarp / 2, 8, kRows / 2>(form, operands, stream);
-      } else {
-        launch_short<Width, kWarp, 4, kRows>(form, operands, stream);
-      }
-    } else if (n <= 8 * kWarp) {
-      launch_short<Width, kWarp, 8, kRows / 2>(form, operands, stream);
-    } else if (n <= 16 * kWarp) {
-      launch_short<Width, kWarp, 16, 1>(form, operands, stream);
-    } else if (n <= 32 * kWarp) {
-      launch_short<Width, kWarp, 32, 1>(form, operands, stream);
+    const auto rows = static_cast<unsigned>(operands.outer * operands.inner);
+    if (operands.n <= kRowTile) {
+      launch_at_most<Width, 4 * kWarp>(form, operands, stream);
+    } else if (operands.n <= kBlockElements) {
+      const auto tiles = static_cast<unsigned>(tiles_of_row(operands.n));
+      block_rows<F, Width><<<rows, tiles * kWarp, 0, stream>>>(form, operands);
     } else {
-      const auto rows = static_cast<unsigned>(operands.outer * operands.inner);
-      if (n <= kBlockElements) {
-        const auto tiles = static_cast<unsigned>(tiles_of_row(n));
-        block_rows<F, Width><<<rows, tiles * kWarp, 0, stream>>>(form, operands);
-      } else {
-        long_rows<F, Width><<<rows, kMaxWarps * kWarp, 0, stream>>>(form, operands);
-      }
+      long_rows<F, Width><<<rows, kLongWarps<F> * kWarp, 0, stream>>>(form, operands);
     }
+  }
+
+  // For rows of at most Size elements, or of a power of two times as many. A thread has four
+  // packets, unless the row has too many elements: fewer threads take fewer shuffles. A thread with
+  // few small packets computes several rows, so that more loads are in flight.
+  template <int Width, int Size>
+  static void launch_at_most(const F& form, const RowOperands& operands, cudaStream_t stream) {
+    constexpr int kCount = Size / kWarp > 4 * Width ? Size / kWarp : 4 * Width;
+    constexpr int kFew = F::Inputs::kCount == 1 ? 16 : 8;
+    constexpr int kRows = Width == 1 && kCount < kFew ? kFew / kCount : 1;
+    if constexpr (Size < kRowTile) {
+      if (operands.n > Size) return launch_at_most<Width, 2 * Size>(form, operands, stream);
+    }
+    launch_short<Width, Size / kCount, kCount, kRows>(form, operands, stream);
   }
 
   template <int Width, int Threads, int Count, int Rows>

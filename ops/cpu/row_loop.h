@@ -34,7 +34,7 @@ class RowLoopOf {
  public:
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
                   int64_t n, int64_t rows) {
-    if (n <= kShortRow)
+    if (kShortestRow <= n && n <= kShortRow)
       return run_short_rows<F, Element, kInputs>(parameters, data, strides, n, rows);
     constexpr int kBuffers = kConverts ? kInputs : (kReplaces && !std::is_same_v<T, Element>);
     RowBuffers<T, kBuffers> buffers(n);
@@ -136,13 +136,13 @@ class RowLoopOf {
     const F form = the_form;
     const Row row = the_row;
     alignas(64) T lanes[kSums][kRowLanes];
-    FASTACT_INDEPENDENT
+    FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t lane = 0; lane < kRowLanes; ++lane) {
       T sums[kSums] = {};
       accumulate<R>(form, row, start + lane, sums);
       accumulate<R>(form, row, start + lane + kRowLanes, sums);
-      accumulate<R>(form, row, start + lane + 2 * kRowLanes, sums);
-      accumulate<R>(form, row, start + lane + 3 * kRowLanes, sums);
+      accumulate<R>(form, row, start + lane + int64_t{2} * kRowLanes, sums);
+      accumulate<R>(form, row, start + lane + int64_t{3} * kRowLanes, sums);
       for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
     }
     for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<kRowLanes>(lanes[s]);
@@ -156,7 +156,7 @@ class RowLoopOf {
     const int64_t n = row.n - start;
     alignas(64) T lanes[kSums][kRowLanes] = {};
     const int64_t started = n < kRowLanes ? n : kRowLanes;
-    FASTACT_INDEPENDENT
+    FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t lane = 0; lane < started; ++lane) {
       T sums[kSums] = {};
       accumulate<R>(form, row, start + lane, sums);
@@ -164,7 +164,7 @@ class RowLoopOf {
     }
     for (int64_t round = kRowLanes; round < n; round += kRowLanes) {
       const int64_t count = n - round < kRowLanes ? n - round : kRowLanes;
-      FASTACT_INDEPENDENT
+      FASTACT_INDEPENDENT_ITERATIONS
       for (int64_t lane = 0; lane < count; ++lane) {
         T sums[kSums];
         for (int s = 0; s < kSums; ++s) sums[s] = lanes[s][lane];
@@ -186,7 +186,7 @@ class RowLoopOf {
     if (row.n >= kRowTile) {
       for (T& lane : lanes) lane = kMinusInfinity<T>;
       for (; start + kRowTile <= row.n; start += kRowTile) {
-        FASTACT_INDEPENDENT
+        FASTACT_INDEPENDENT_ITERATIONS
         for (int64_t lane = 0; lane < kWide; ++lane) {
           T maximum = lanes[lane];
           for (int64_t i = 0; i < kRowTile; i += kWide)
@@ -200,7 +200,7 @@ class RowLoopOf {
       for (int64_t lane = 0; lane < kFew; ++lane) lanes[lane] = kMinusInfinity<T>;
     }
     for (; start + kFew <= row.n; start += kFew) {
-      FASTACT_INDEPENDENT
+      FASTACT_INDEPENDENT_ITERATIONS
       for (int64_t lane = 0; lane < kFew; ++lane)
         lanes[lane] = larger(first_value<R>(row, start + lane), lanes[lane]);
     }
@@ -213,7 +213,7 @@ class RowLoopOf {
     constexpr int kLast = kNumReductions<F>;
     const F form = the_form;
     const Row row = the_row;
-    FASTACT_INDEPENDENT
+    FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t i = 0; i < row.n; ++i) {
       const T first = first_value<kLast>(row, i);
       if constexpr (kInputs == 1) {

@@ -5,19 +5,17 @@
 #include <cstdint>
 #include <memory>
 
+#include "ops/cpu/dense.h"
 #include "ops/cpu/vector.h"
 #include "ops/forms/row_form.h"
-
-// Tells GCC that the iterations of the following loop are independent: a result may be the same
-// memory as an input, but only element for element.
-#define FASTACT_INDEPENDENT _Pragma("GCC ivdep")
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
 // Adds neighbours: halves the number of sums. `to` may not be `from`.
 template <int Count, class T>
 FASTACT_INLINE void fold(T* __restrict to, const T* __restrict from) {
-  for (int i = 0; i < Count / 2; ++i) to[i] = from[2 * i] + from[2 * i + 1];
+  FASTACT_ONE_VECTOR
+  for (int64_t i = 0; i < Count / 2; ++i) to[i] = from[2 * i] + from[2 * i + 1];
 }
 
 // Adds the first `Count` lanes of a tile by the tree, where all further lanes are +0. `Count` is a

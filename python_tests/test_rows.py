@@ -300,9 +300,6 @@ def test_backward_keeps_only_the_result(name):
     assert_same_bits(gradient, getattr(fastact, f"{name}_backward")(g, y.detach(), 1))
 
 
-# ---- Ways to call
-
-
 @every_operator
 @pytest.mark.parametrize("dim", (0, -1))
 def test_vmap(name, dim, device):
@@ -345,6 +342,8 @@ def test_meta_and_symbols(name):
     assert meta.shape == (4, 3) and meta.is_contiguous()
     sizes = {0: torch.export.Dim("rows", min=2), 1: torch.export.Dim("columns", min=2)}
     graph = torch.export.export(MODULES[name](-1), (torch.randn(5, 4),), dynamic_shapes=(sizes,))
+    value = list(graph.graph.nodes)[-1].args[0][0].meta["val"]
+    assert value.dtype == torch.float32 and value.is_contiguous()
     x = torch.randn(7, 9)
     assert_same_bits(graph.module()(x), op(x, -1))
 

@@ -14,6 +14,7 @@ namespace fastact::cpu::inline FASTACT_TARGET {
 template <class F, class Element, class... In>
 class RowLoopOf {
   using T = OpMath<Element>;
+  using Sum = typename F::Sum;
   static constexpr int kInputs = sizeof...(In);
   static_assert(IsRowForm<F> && (std::is_same_v<In, Element> && ...));
 
@@ -94,10 +95,10 @@ class RowLoopOf {
   static void reduce(F& form, const Row& row) {
     if constexpr (R < kNumReductions<F>) {
       if constexpr (F::kReductions[R] == Reduction::kMaximum) {
-        const T maximum = maximum_of<R>(row);
+        const Sum maximum(maximum_of<R>(row));
         form.template finish<R>(&maximum);
       } else {
-        T sums[kMaxSums];
+        Sum sums[kMaxSums];
         if (row.n <= kRowTile) {
           add_tile<R>(form, row, 0, sums);
         } else {
@@ -110,9 +111,9 @@ class RowLoopOf {
   }
 
   template <int R>
-  static void add_tiles(const F& form, const Row& row, T* totals) {
+  static void add_tiles(const F& form, const Row& row, Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
-    TileTree<T> trees[kSums];
+    TileTree<Sum> trees[kSums];
     for (int64_t start = 0; start < row.n; start += kRowTile) {
       add_tile<R>(form, row, start, totals);
       for (int s = 0; s < kSums; ++s) trees[s].add(totals[s]);
@@ -121,7 +122,7 @@ class RowLoopOf {
   }
 
   template <int R>
-  static void add_tile(const F& form, const Row& row, int64_t start, T* totals) {
+  static void add_tile(const F& form, const Row& row, int64_t start, Sum* totals) {
     if (start + kRowTile <= row.n) {
       add_full_tile<R>(form, row, start, totals);
     } else {
@@ -131,7 +132,7 @@ class RowLoopOf {
 
   // The copies of the form and the row let the compiler keep their members in registers.
   template <int R>
-  static void add_full_tile(const F& the_form, const Row& the_row, int64_t start, T* totals) {
+  static void add_full_tile(const F& the_form, const Row& the_row, int64_t start, Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
     const F form = the_form;
     const Row row = the_row;
@@ -145,11 +146,11 @@ class RowLoopOf {
       accumulate<R>(form, row, start + lane + int64_t{3} * kRowLanes, sums);
       for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
     }
-    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<kRowLanes>(lanes[s]);
+    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<Sum, kRowLanes>(lanes[s]);
   }
 
   template <int R>
-  static void add_last_tile(const F& the_form, const Row& the_row, int64_t start, T* totals) {
+  static void add_last_tile(const F& the_form, const Row& the_row, int64_t start, Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
     const F form = the_form;
     const Row row = the_row;
@@ -172,7 +173,9 @@ class RowLoopOf {
         for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
       }
     }
-    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<kRowLanes>(lanes[s]);
+    for (int s = 0; s < kSums; ++s)
+      totals[s] = n < kShortestRow ? sum_of_lanes<Sum, 32>(lanes[s])
+                                   : sum_of_lanes<Sum, kRowLanes>(lanes[s]);
   }
 
   // The maximum does not depend on the order, so any number of lanes serves.

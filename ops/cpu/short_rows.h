@@ -17,6 +17,7 @@ inline constexpr int kShortRow = 256;
 template <class F, class Element, int Inputs, int Size>
 class ShortRows {
   using T = OpMath<Element>;
+  using Sum = typename F::Sum;
   static constexpr int kLanes = 16;
 
  public:
@@ -62,9 +63,9 @@ class ShortRows {
   template <int R>
   static FASTACT_INLINE void reduce(F& form, T (&values)[Inputs][Size]) {
     if constexpr (R < kNumReductions<F>) {
-      T totals[kMaxSums];
+      Sum totals[kMaxSums];
       if constexpr (F::kReductions[R] == Reduction::kMaximum) {
-        totals[0] = maximum_of(values[0]);
+        totals[0] = Sum(maximum_of(values[0]));
       } else {
         add<R>(form, values, totals);
       }
@@ -84,7 +85,7 @@ class ShortRows {
   }
 
   template <int R>
-  static FASTACT_INLINE void add(const F& the_form, T (&values)[Inputs][Size], T* totals) {
+  static FASTACT_INLINE void add(const F& the_form, T (&values)[Inputs][Size], Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
     const F form = the_form;
     alignas(64) T lanes[kSums][Size];
@@ -101,7 +102,7 @@ class ShortRows {
       if constexpr (F::kReplacedBy == R) values[0][i] = first;
       for (int s = 0; s < kSums; ++s) lanes[s][i] = sums[s];
     }
-    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<Size>(lanes[s]);
+    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<Sum, Size>(lanes[s]);
   }
 
   // `values` may be overwritten.

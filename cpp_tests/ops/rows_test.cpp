@@ -20,19 +20,27 @@ constexpr int kLengths[] = {1,    2,    3,    7,    8,    9,    15,   16,   17, 
                             33,   127,  128,  129,  255,  256,  257,  511,  513, 700,
                             1023, 1024, 1025, 1281, 2048, 2049, 3072, 5000, 9217};
 
-// The tree over all numbers, with +0 for missing ones.
-template <class T>
-T tree(std::vector<T> numbers) {
-  numbers.resize(std::bit_ceil(numbers.size()));
-  for (size_t count = numbers.size() / 2; count >= 1; count /= 2)
-    for (size_t i = 0; i < count; ++i) numbers[i] = numbers[2 * i] + numbers[2 * i + 1];
-  return numbers[0];
+// The tree over all sums, with +0 for missing ones.
+template <class Sum>
+Sum tree(std::vector<Sum> sums) {
+  sums.resize(std::bit_ceil(sums.size()), Sum(0));
+  for (size_t count = sums.size() / 2; count >= 1; count /= 2)
+    for (size_t i = 0; i < count; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
+  return sums[0];
+}
+template <class Sum, class T>
+Sum tree_of_numbers(const std::vector<T>& numbers) {
+  std::vector<Sum> sums;
+  sums.reserve(numbers.size());
+  for (const T number : numbers) sums.emplace_back(number);
+  return tree(sums);
 }
 
 // Computes a row as row_form.h and row_order.h describe it, one element after the other.
 template <class F, class Element>
 class Reference {
   using T = OpMath<Element>;
+  using Sum = typename F::Sum;
   static constexpr int kInputs = F::Inputs::kCount;
 
  public:
@@ -60,17 +68,20 @@ class Reference {
   template <int R>
   void reduce() {
     if constexpr (R < kNumReductions<F>) {
-      T totals[kMaxSums] = {kMinusInfinity<T>};
+      T maximum = kMinusInfinity<T>;
+      Sum totals[kMaxSums];
       if constexpr (F::kReductions[R] == Reduction::kMaximum) {
-        for (const T x : values_[0]) totals[0] = larger(x, totals[0]);
+        for (const T x : values_[0]) maximum = larger(x, maximum);
+        totals[0] = Sum(maximum);
       } else {
-        std::vector<T> tiles[kMaxSums];
+        std::vector<Sum> tiles[kMaxSums];
         for (size_t start = 0; start < values_[0].size(); start += kRowTile) {
           std::vector<T> lanes[kMaxSums];
           for (auto& each : lanes) each.resize(kRowLanes);
           for (size_t i = 0; i < kRowTile && start + i < values_[0].size(); ++i)
             add<R>(start + i, i % kRowLanes, lanes);
-          for (int s = 0; s < kSumsOf<F, R>; ++s) tiles[s].push_back(tree(lanes[s]));
+          for (int s = 0; s < kSumsOf<F, R>; ++s)
+            tiles[s].push_back(tree_of_numbers<Sum>(lanes[s]));
         }
         for (int s = 0; s < kSumsOf<F, R>; ++s) totals[s] = tree(tiles[s]);
       }
@@ -165,14 +176,15 @@ TEST(RowsTest, BFloat16HasTheOrderOnEveryInstructionSet) { expect_order_of_all<B
 TEST(RowsTest, Float16HasTheOrderOnEveryInstructionSet) { expect_order_of_all<Float16>(); }
 
 TEST(RowsTest, TheTreeOfTilesIsTheTreeOverAllOfThem) {
-  std::mt19937 generator(1);
-  std::normal_distribution<float> normal;
+  const std::vector<float> all = row_of<float>(300, 1);
   std::vector<float> numbers;
-  for (int count = 1; count <= 300; ++count) {
-    numbers.push_back(normal(generator));
-    TileTree<float> tiles;
-    for (const float number : numbers) tiles.add(number);
-    ASSERT_EQ(tiles.total(), tree(numbers)) << count;
+  for (const float number : all) {
+    numbers.push_back(number);
+    TileTree<RowSum<float>> tiles;
+    for (const float each : numbers) tiles.add(RowSum<float>(each));
+    const auto expected = tree_of_numbers<RowSum<float>>(numbers);
+    ASSERT_EQ(tiles.total().high, expected.high) << numbers.size();
+    ASSERT_EQ(tiles.total().low, expected.low) << numbers.size();
   }
 }
 

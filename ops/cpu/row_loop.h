@@ -14,6 +14,7 @@ namespace fastact::cpu::inline FASTACT_TARGET {
 template <class F, class Element, class... In>
 class RowLoopOf {
   using T = OpMath<Element>;
+  using Sum = typename F::Sum;
   static constexpr int kInputs = sizeof...(In);
   static_assert(IsRowForm<F> && (std::is_same_v<In, Element> && ...));
 
@@ -34,7 +35,7 @@ class RowLoopOf {
  public:
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
                   int64_t n, int64_t rows) {
-    if (n <= kShortRow)
+    if (kShortestRow <= n && n <= kShortRow)
       return run_short_rows<F, Element, kInputs>(parameters, data, strides, n, rows);
     constexpr int kBuffers = kConverts ? kInputs : (kReplaces && !std::is_same_v<T, Element>);
     RowBuffers<T, kBuffers> buffers(n);
@@ -94,10 +95,10 @@ class RowLoopOf {
   static void reduce(F& form, const Row& row) {
     if constexpr (R < kNumReductions<F>) {
       if constexpr (F::kReductions[R] == Reduction::kMaximum) {
-        const T maximum = maximum_of<R>(row);
+        const Sum maximum(maximum_of<R>(row));
         form.template finish<R>(&maximum);
       } else {
-        T sums[kMaxSums];
+        Sum sums[kMaxSums];
         if (row.n <= kRowTile) {
           add_tile<R>(form, row, 0, sums);
         } else {
@@ -110,9 +111,9 @@ class RowLoopOf {
   }
 
   template <int R>
-  static void add_tiles(const F& form, const Row& row, T* totals) {
+  static void add_tiles(const F& form, const Row& row, Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
-    TileTree<T> trees[kSums];
+    TileTree<Sum> trees[kSums];
     for (int64_t start = 0; start < row.n; start += kRowTile) {
       add_tile<R>(form, row, start, totals);
       for (int s = 0; s < kSums; ++s) trees[s].add(totals[s]);
@@ -121,7 +122,7 @@ class RowLoopOf {
   }
 
   template <int R>
-  static void add_tile(const F& form, const Row& row, int64_t start, T* totals) {
+  static void add_tile(const F& form, const Row& row, int64_t start, Sum* totals) {
     if (start + kRowTile <= row.n) {
       add_full_tile<R>(form, row, start, totals);
     } else {
@@ -131,32 +132,32 @@ class RowLoopOf {
 
   // The copies of the form and the row let the compiler keep their members in registers.
   template <int R>
-  static void add_full_tile(const F& the_form, const Row& the_row, int64_t start, T* totals) {
+  static void add_full_tile(const F& the_form, const Row& the_row, int64_t start, Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
     const F form = the_form;
     const Row row = the_row;
     alignas(64) T lanes[kSums][kRowLanes];
-    FASTACT_INDEPENDENT
+    FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t lane = 0; lane < kRowLanes; ++lane) {
       T sums[kSums] = {};
       accumulate<R>(form, row, start + lane, sums);
       accumulate<R>(form, row, start + lane + kRowLanes, sums);
-      accumulate<R>(form, row, start + lane + 2 * kRowLanes, sums);
-      accumulate<R>(form, row, start + lane + 3 * kRowLanes, sums);
+      accumulate<R>(form, row, start + lane + int64_t{2} * kRowLanes, sums);
+      accumulate<R>(form, row, start + lane + int64_t{3} * kRowLanes, sums);
       for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
     }
-    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<kRowLanes>(lanes[s]);
+    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<Sum, kRowLanes>(lanes[s]);
   }
 
   template <int R>
-  static void add_last_tile(const F& the_form, const Row& the_row, int64_t start, T* totals) {
+  static void add_last_tile(const F& the_form, const Row& the_row, int64_t start, Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
     const F form = the_form;
     const Row row = the_row;
     const int64_t n = row.n - start;
     alignas(64) T lanes[kSums][kRowLanes] = {};
     const int64_t started = n < kRowLanes ? n : kRowLanes;
-    FASTACT_INDEPENDENT
+    FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t lane = 0; lane < started; ++lane) {
       T sums[kSums] = {};
       accumulate<R>(form, row, start + lane, sums);
@@ -164,7 +165,7 @@ class RowLoopOf {
     }
     for (int64_t round = kRowLanes; round < n; round += kRowLanes) {
       const int64_t count = n - round < kRowLanes ? n - round : kRowLanes;
-      FASTACT_INDEPENDENT
+      FASTACT_INDEPENDENT_ITERATIONS
       for (int64_t lane = 0; lane < count; ++lane) {
         T sums[kSums];
         for (int s = 0; s < kSums; ++s) sums[s] = lanes[s][lane];
@@ -172,7 +173,9 @@ class RowLoopOf {
         for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
       }
     }
-    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<kRowLanes>(lanes[s]);
+    for (int s = 0; s < kSums; ++s)
+      totals[s] = n < kShortestRow ? sum_of_lanes<Sum, 32>(lanes[s])
+                                   : sum_of_lanes<Sum, kRowLanes>(lanes[s]);
   }
 
   // The maximum does not depend on the order, so any number of lanes serves.
@@ -186,7 +189,7 @@ class RowLoopOf {
     if (row.n >= kRowTile) {
       for (T& lane : lanes) lane = kMinusInfinity<T>;
       for (; start + kRowTile <= row.n; start += kRowTile) {
-        FASTACT_INDEPENDENT
+        FASTACT_INDEPENDENT_ITERATIONS
         for (int64_t lane = 0; lane < kWide; ++lane) {
           T maximum = lanes[lane];
           for (int64_t i = 0; i < kRowTile; i += kWide)
@@ -200,7 +203,7 @@ class RowLoopOf {
       for (int64_t lane = 0; lane < kFew; ++lane) lanes[lane] = kMinusInfinity<T>;
     }
     for (; start + kFew <= row.n; start += kFew) {
-      FASTACT_INDEPENDENT
+      FASTACT_INDEPENDENT_ITERATIONS
       for (int64_t lane = 0; lane < kFew; ++lane)
         lanes[lane] = larger(first_value<R>(row, start + lane), lanes[lane]);
     }
@@ -213,7 +216,7 @@ class RowLoopOf {
     constexpr int kLast = kNumReductions<F>;
     const F form = the_form;
     const Row row = the_row;
-    FASTACT_INDEPENDENT
+    FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t i = 0; i < row.n; ++i) {
       const T first = first_value<kLast>(row, i);
       if constexpr (kInputs == 1) {

@@ -5,32 +5,51 @@
 #include <cstdint>
 #include <memory>
 
+#include "ops/cpu/dense.h"
 #include "ops/cpu/vector.h"
 #include "ops/forms/row_form.h"
 
-// Tells GCC that the iterations of the following loop are independent: a result may be the same
-// memory as an input, but only element for element.
-#define FASTACT_INDEPENDENT _Pragma("GCC ivdep")
-
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// Adds neighbours: halves the number of sums. `to` may not be `from`.
-template <int Count, class T>
-FASTACT_INLINE void fold(T* __restrict to, const T* __restrict from) {
-  for (int i = 0; i < Count / 2; ++i) to[i] = from[2 * i] + from[2 * i + 1];
+// Returns the sums of neighbours, from the first two on. Without `from_low`, all errors are 0.
+template <class Sum, bool HasLow, class T>
+FASTACT_INLINE Sum sum_of_two(const T* from, [[maybe_unused]] const T* from_low) {
+  if constexpr (HasLow) {
+    return Sum(from[0], from_low[0]) + Sum(from[1], from_low[1]);
+  } else {
+    return Sum(from[0]) + Sum(from[1]);
+  }
+}
+template <class T>
+FASTACT_INLINE void store_sum(T sum, T* to, T* /*to_low*/) {
+  *to = sum;
+}
+template <class T>
+FASTACT_INLINE void store_sum(RowSum<T> sum, T* to, T* to_low) {
+  *to = sum.high;
+  *to_low = sum.low;
 }
 
 // Adds the first `Count` lanes of a tile by the tree, where all further lanes are +0. `Count` is a
-// power of two from 8 on.
-template <int Count, class T>
-FASTACT_INLINE T sum_of_lanes(const T* lanes) {
-  if constexpr (Count > 8) {
-    alignas(64) T half[Count / 2];
-    fold<Count>(half, lanes);
-    return sum_of_lanes<Count / 2>(half);
+// power of two.
+template <class Sum, int Count, bool HasLow = false, class T>
+FASTACT_INLINE Sum sum_of_lanes(const T* __restrict lanes, const T* __restrict low = nullptr) {
+  if constexpr (Count == 2) {
+    return sum_of_two<Sum, HasLow>(lanes, low);
   } else {
-    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
-           ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+    constexpr bool kHasLow = !std::is_same_v<Sum, T>;
+    alignas(64) T half[Count / 2];
+    alignas(64) T half_low[kHasLow ? Count / 2 : 1];
+    const auto add = [&](int64_t i) {
+      store_sum(sum_of_two<Sum, HasLow>(lanes + 2 * i, low + 2 * i), half + i, half_low + i);
+    };
+    if constexpr (Count > 16) {
+      FASTACT_ONE_VECTOR
+      for (int64_t i = 0; i < Count / 2; ++i) add(i);
+    } else {
+      for (int64_t i = 0; i < Count / 2; ++i) add(i);
+    }
+    return sum_of_lanes<Sum, Count / 2, kHasLow>(half, half_low);
   }
 }
 

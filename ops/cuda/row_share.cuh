@@ -66,11 +66,20 @@ __device__ __forceinline__ RowPointers<F, Width> pointers_of_row(const RowOperan
 
 // ---- Sums and maxima over threads
 
+template <class T>
+__device__ __forceinline__ T of_thread(T number, int step) {
+  return __shfl_xor_sync(kWholeWarp, number, step);
+}
+template <class T>
+__device__ __forceinline__ RowSum<T> of_thread(const RowSum<T>& sum, int step) {
+  return RowSum<T>(of_thread(sum.high, step), of_thread(sum.low, step));
+}
+
 // Adds neighbours within each group of Group numbers. The groups' sums are the first numbers then.
-template <int Count, int Group, class T>
-__device__ __forceinline__ void add_neighbours(T (&numbers)[Count]) {
+template <int Count, int Group, class Sum>
+__device__ __forceinline__ void add_neighbours(Sum (&numbers)[Count]) {
   if constexpr (Group > 1) {
-    T halves[Count / 2];
+    Sum halves[Count / 2];
 #pragma unroll
     for (int i = 0; i < Count / 2; ++i) halves[i] = numbers[2 * i] + numbers[2 * i + 1];
     add_neighbours<Count / 2, Group / 2>(halves);
@@ -83,8 +92,8 @@ __device__ __forceinline__ void add_neighbours(T (&numbers)[Count]) {
 // lanes[k * Width + j] of thread t. If a thread has several packets, each step first gives half of
 // its numbers to its neighbour and takes the neighbour's numbers for the other half. So a step
 // takes half as many additions as the step before.
-template <int Packets, int Width, int Threads, class T>
-__device__ __forceinline__ T sum_of_threads(T (&lanes)[Packets * Width], unsigned thread) {
+template <int Packets, int Width, int Threads, class Sum>
+__device__ __forceinline__ Sum sum_of_threads(Sum (&lanes)[Packets * Width], unsigned thread) {
   static_assert(Packets <= Threads);
   add_neighbours<Packets * Width, Width>(lanes);
   int count = Packets;
@@ -96,27 +105,26 @@ __device__ __forceinline__ T sum_of_threads(T (&lanes)[Packets * Width], unsigne
 #pragma unroll
       for (int i = 0; i < Packets / 2; ++i) {
         if (i >= half) continue;
-        const T given = is_upper ? lanes[i] : lanes[i + half];
-        const T kept = is_upper ? lanes[i + half] : lanes[i];
-        lanes[i] = kept + __shfl_xor_sync(kWholeWarp, given, step);
+        const Sum given = is_upper ? lanes[i] : lanes[i + half];
+        const Sum kept = is_upper ? lanes[i + half] : lanes[i];
+        lanes[i] = kept + of_thread(given, step);
       }
       count = half;
     } else {
-      lanes[0] = lanes[0] + __shfl_xor_sync(kWholeWarp, lanes[0], step);
+      lanes[0] = lanes[0] + of_thread(lanes[0], step);
     }
   }
   // The first step split the packets into halves, so these are added last.
 #pragma unroll
   for (int step = Packets / 2; step >= 1; step /= 2)
-    lanes[0] = lanes[0] + __shfl_xor_sync(kWholeWarp, lanes[0], step);
+    lanes[0] = lanes[0] + of_thread(lanes[0], step);
   return lanes[0];
 }
 
 template <int Threads, class T>
 __device__ __forceinline__ T maximum_of_threads(T maximum) {
 #pragma unroll
-  for (int step = 1; step < Threads; step *= 2)
-    maximum = larger(__shfl_xor_sync(kWholeWarp, maximum, step), maximum);
+  for (int step = 1; step < Threads; step *= 2) maximum = larger(of_thread(maximum, step), maximum);
   return maximum;
 }
 
@@ -126,6 +134,7 @@ template <class F, int Width, int Threads, int Count>
 class RowShare {
   using Element = RowElement<F>;
   using T = OpMath<Element>;
+  using Sum = typename F::Sum;
   static constexpr int kInputs = F::Inputs::kCount;
   static constexpr int kPackets = Count / Width;
   // How often a thread meets the same lane again, and how many lanes it has.
@@ -160,12 +169,12 @@ class RowShare {
 
   // Computes reduction R of the elements of all Threads threads.
   template <int R>
-  __device__ __forceinline__ void reduce(const F& form, unsigned thread, T* totals) {
+  __device__ __forceinline__ void reduce(const F& form, unsigned thread, Sum* totals) {
     if constexpr (F::kReductions[R] == Reduction::kMaximum) {
       T maximum = kMinusInfinity<T>;
 #pragma unroll
       for (int i = 0; i < Count; ++i) maximum = larger(values_[0][i], maximum);
-      totals[0] = maximum_of_threads<Threads>(maximum);
+      totals[0] = Sum(maximum_of_threads<Threads>(maximum));
     } else {
       constexpr int kSums = kSumsOf<F, R>;
       T lanes[kSums][kLanes] = {};
@@ -179,8 +188,12 @@ class RowShare {
         for (int s = 0; s < kSums; ++s) lanes[s][i % kLanes] = sums[s];
       }
 #pragma unroll
-      for (int s = 0; s < kSums; ++s)
-        totals[s] = sum_of_threads<kLanes / Width, Width, Threads>(lanes[s], thread);
+      for (int s = 0; s < kSums; ++s) {
+        Sum sums[kLanes];
+#pragma unroll
+        for (int i = 0; i < kLanes; ++i) sums[i] = Sum(lanes[s][i]);
+        totals[s] = sum_of_threads<kLanes / Width, Width, Threads>(sums, thread);
+      }
     }
   }
 

@@ -30,7 +30,7 @@ template <int R = 0, class F, int Width, int Threads, int Count, size_t Rows>
 __device__ __forceinline__ void reduce_short(ShortRow<F, Width, Threads, Count> (&rows)[Rows],
                                              unsigned thread) {
   if constexpr (R < kNumReductions<F>) {
-    OpMath<RowElement<F>> totals[Rows][kMaxSums];
+    typename F::Sum totals[Rows][kMaxSums];
 #pragma unroll
     for (int r = 0; r < Rows; ++r)
       rows[r].share.template reduce<R>(rows[r].form, thread, totals[r]);
@@ -77,22 +77,26 @@ inline constexpr int64_t kBlockElements = int64_t{kMaxWarps} * kRowTile;
 inline constexpr int kPartTiles = 256;
 
 // Returns the sum of a part's tiles, by the tree, or their maximum. Every warp computes it.
-template <int Part, Reduction Kind, class T>
-__device__ __forceinline__ T total_of_tiles(const T* tiles, int count, unsigned thread) {
-  constexpr bool kIsMaximum = Kind == Reduction::kMaximum;
+template <class F, int R, int Part>
+__device__ __forceinline__ auto total_of_tiles(const typename F::Sum* tiles, int count,
+                                               unsigned thread) {
+  using T = OpMath<RowElement<F>>;
+  using Sum = typename F::Sum;
+  constexpr bool kIsMaximum = F::kReductions[R] == Reduction::kMaximum;
   constexpr int kEach = Part < kWarp ? 1 : Part / kWarp;
-  T numbers[kEach];
+  Sum sums[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int tile = static_cast<int>(thread) * kEach + i;
-    numbers[i] = tile < count ? tiles[tile] : (kIsMaximum ? kMinusInfinity<T> : T{0});
+    sums[i] = tile < count ? tiles[tile] : Sum(kIsMaximum ? kMinusInfinity<T> : T{0});
   }
   if constexpr (kIsMaximum) {
+    T maximum = kMinusInfinity<T>;
 #pragma unroll
-    for (int i = 1; i < kEach; ++i) numbers[0] = larger(numbers[i], numbers[0]);
-    return maximum_of_threads<kWarp>(numbers[0]);
+    for (int i = 0; i < kEach; ++i) maximum = larger(value_of(sums[i]), maximum);
+    return Sum(maximum_of_threads<kWarp>(maximum));
   } else {
-    return sum_of_threads<1, kEach, kWarp>(numbers, thread);
+    return sum_of_threads<1, kEach, kWarp>(sums, thread);
   }
 }
 
@@ -112,11 +116,10 @@ using TileShare = RowShare<F, Width, kWarp, kTileCount>;
 template <class F, int Width, int R = 0>
 __device__ __forceinline__ void reduce_block(F& form, TileShare<F, Width>& share, int tiles) {
   if constexpr (R < kNumReductions<F>) {
-    using T = OpMath<RowElement<F>>;
-    constexpr Reduction kKind = F::kReductions[R];
-    __shared__ T shared[kMaxSums][kMaxWarps];  // each reduction has its own
+    using Sum = typename F::Sum;
+    __shared__ Sum shared[kMaxSums][kMaxWarps];  // each reduction has its own
     const unsigned thread = threadIdx.x % kWarp;
-    T totals[kMaxSums];
+    Sum totals[kMaxSums];
     share.template reduce<R>(form, thread, totals);
 #pragma unroll
     for (int s = 0; s < kSumsOf<F, R>; ++s)
@@ -124,7 +127,7 @@ __device__ __forceinline__ void reduce_block(F& form, TileShare<F, Width>& share
     __syncthreads();
 #pragma unroll
     for (int s = 0; s < kSumsOf<F, R>; ++s)
-      totals[s] = total_of_tiles<kMaxWarps, kKind>(shared[s], tiles, thread);
+      totals[s] = total_of_tiles<F, R, kMaxWarps>(shared[s], tiles, thread);
     form.template finish<R>(totals);
     reduce_block<F, Width, R + 1>(form, share, tiles);
   }
@@ -161,19 +164,19 @@ __device__ __forceinline__ void for_each_tile(const RowPointers<F, Width>& row, 
 template <class F, int Width, int R = 0>
 __device__ __forceinline__ void reduce_long(F& form, const RowPointers<F, Width>& row, int64_t n) {
   if constexpr (R < kNumReductions<F>) {
-    using T = OpMath<RowElement<F>>;
-    constexpr Reduction kKind = F::kReductions[R];
+    using Sum = typename F::Sum;
+    constexpr bool kIsMaximum = F::kReductions[R] == Reduction::kMaximum;
     constexpr int kSums = kSumsOf<F, R>;
-    __shared__ T shared[kSums][kPartTiles];
+    __shared__ Sum shared[kSums][kPartTiles];
     const unsigned thread = threadIdx.x % kWarp;
     const int64_t tiles = tiles_of_row(n);
-    TileTree<T> trees[kSums];
-    T totals[kMaxSums] = {kMinusInfinity<T>};
+    auto maximum = kMinusInfinity<OpMath<RowElement<F>>>;
+    TileTree<Sum> trees[kSums];
     for (int64_t part = 0; part < tiles; part += kPartTiles) {
       const int64_t end = part + kPartTiles < tiles ? part + kPartTiles : tiles;
       for_each_tile<F, Width>(row, part, end, n, [&](int64_t tile, int64_t, auto& share) {
         if constexpr (kIsReplacedBefore<F, R>) share.replace(form);
-        T sums[kMaxSums];
+        Sum sums[kMaxSums];
         share.template reduce<R>(form, thread, sums);
 #pragma unroll
         for (int s = 0; s < kSums; ++s)
@@ -182,17 +185,20 @@ __device__ __forceinline__ void reduce_long(F& form, const RowPointers<F, Width>
       __syncthreads();
 #pragma unroll
       for (int s = 0; s < kSums; ++s) {
-        const T total =
-            total_of_tiles<kPartTiles, kKind>(shared[s], static_cast<int>(end - part), thread);
-        if constexpr (kKind == Reduction::kMaximum) {
-          totals[0] = larger(total, totals[0]);
+        const Sum total =
+            total_of_tiles<F, R, kPartTiles>(shared[s], static_cast<int>(end - part), thread);
+        if constexpr (kIsMaximum) {
+          maximum = larger(value_of(total), maximum);
         } else {
           trees[s].add(total);
         }
       }
       __syncthreads();
     }
-    if constexpr (kKind != Reduction::kMaximum) {
+    Sum totals[kMaxSums];
+    if constexpr (kIsMaximum) {
+      totals[0] = Sum(maximum);
+    } else {
 #pragma unroll
       for (int s = 0; s < kSums; ++s) totals[s] = trees[s].total();
     }

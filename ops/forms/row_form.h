@@ -7,6 +7,7 @@
 //     using T = OpMath<Element>;
 //     using Outputs = Elements<Element>;
 //     using Inputs = Elements<Element>;  // one or two
+//     using Sum = T;  // or RowSum<T>
 //     // In order. A maximum is that of the first value; NaN is ignored.
 //     static constexpr Reduction kReductions[] = {Reduction::kMaximum, Reduction::kSum};
 //     // The reduction that replaces the first value of each element, or -1.
@@ -19,8 +20,8 @@
 //     // Adds an element's terms to the sums of reduction R, and returns the first value, which
 //     // reduction kReplacedBy may replace.
 //     template <int R> T accumulate(T* sums, T first, T... others) const;
-//     // Takes the results of reduction R.
-//     template <int R> void finish(const T* totals);
+//     // Takes the results of reduction R: sums, or a maximum as the first one.
+//     template <int R> void finish(const Sum* totals);
 //     auto evaluate(T first, T... others) const;  // as in form.h
 //   };
 //

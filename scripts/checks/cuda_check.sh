@@ -14,7 +14,7 @@ for target in cuda cuda_fast; do
   ptx+=("ops/CMakeFiles/fastact_one_element_$target.dir/codegen/one_element.ptx")
 done
 objects=("${ptx[@]}")
-for source in gelu_cuda.cu gelu_cuda_fast.cu softmax_rows_cuda.cu; do
+for source in gelu_cuda.cu softmax_rows_cuda.cu; do
   objects+=("ops/CMakeFiles/fastact_ops.dir/generated/$source.o")
 done
 for source in cpp_tests/ops/*.cu cpp_tests/ops/*cuda_test.cpp; do

@@ -139,7 +139,7 @@ def test_without_a_sample_sums_and_products_are_left(tmp_path, capsys):
     before, after = optimized(PreActivation(), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     assert "fused_elu (batch norm)" in lines
-    assert "left: mish (residual, gate): shapes are not known without a sample" in lines
+    assert "left: mish (residual, gate): shapes are unknown without a sample" in lines
     x = values(2, 4, 3, 3)
     assert fused_nodes(after) == ["fused_elu"]
     torch.testing.assert_close(after(x), before(x), rtol=1e-4, atol=1e-4)

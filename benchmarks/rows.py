@@ -1,0 +1,103 @@
+"""Times softmax and log-softmax of rows, and their gradients: FastAct, PyTorch, torch.compile, and
+a copy of the same bytes. The contestants take turns, one sample each in every round.
+
+    python benchmarks/rows.py                       on the GPU if there is one, 4 minutes at most
+    python benchmarks/rows.py --device cpu --threads 1 --size 20
+    python benchmarks/rows.py --row 4096 --row 50257 --dtype bfloat16 --no-compile
+"""
+
+import argparse
+import itertools
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "python_tests"))
+sys.path.append(str(ROOT / "python" / "fastact"))  # the turns of contestants
+
+import torch  # noqa: E402
+from _timing import Contestant, CpuClock, CudaClock, in_turn  # noqa: E402
+
+from support import library_path  # noqa: E402
+
+ROWS = (32, 128, 1001, 1024, 4095, 4096, 16384, 50257, 128256)
+# Name: PyTorch's operator, and whether it is a gradient.
+OPERATORS = {
+    "softmax": (torch.softmax, False),
+    "log_softmax": (torch.log_softmax, False),
+    "softmax_backward": (torch.ops.aten._softmax_backward_data, True),
+    "log_softmax_backward": (torch.ops.aten._log_softmax_backward_data, True),
+}
+
+
+def contestants(name: str, n: int, elements: int, dtype: torch.dtype, device: str, compiles: bool):
+    """Returns the contestants for a tensor of rows of n elements, with about `elements` in all."""
+    theirs, is_gradient = OPERATORS[name]
+    ours = getattr(torch.ops.fastact, name)
+    x = torch.randn(max(elements // n, 1), n, dtype=dtype, device=device)
+    if is_gradient:
+        forward, _ = OPERATORS[name.removesuffix("_backward")]
+        tensors = (torch.randn_like(x), forward(x, -1))
+        eager = lambda g, y: theirs(g, y, -1, dtype)  # noqa: E731
+    else:
+        tensors = (x,)
+        eager = lambda x: theirs(x, -1)  # noqa: E731
+    # The copy reads half of the bytes and writes half.
+    source = torch.zeros((len(tensors) + 1) * x.numel() // 2, dtype=dtype, device=device)
+    target = torch.zeros_like(source)
+    present = {
+        "fastact": Contestant(lambda: ours(*tensors, -1)),
+        "pytorch": Contestant(lambda: eager(*tensors)),
+        "copy": Contestant(lambda: target.copy_(source)),
+    }
+    if compiles:
+        torch._dynamo.reset()
+        compiled = torch.compile(eager)
+        present["compile"] = Contestant(lambda: compiled(*tensors))
+    return present
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--op", action="append", choices=OPERATORS)
+    parser.add_argument("--dtype", action="append", choices=("float32", "bfloat16", "float16"))
+    parser.add_argument("--row", action="append", type=int, help="elements of a row (repeatable)")
+    parser.add_argument("--size", type=int, help="2^N elements (default: 27 on a GPU, else 20)")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
+    parser.add_argument("--seconds", type=float, default=1.0, help="per line (default: 1)")
+    chosen = parser.parse_args()
+    device = chosen.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    elements = 1 << (chosen.size or (27 if device == "cuda" else 20))
+    if chosen.threads:
+        torch.set_num_threads(chosen.threads)
+    torch.ops.load_library(str(library_path()))
+    where = (
+        torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    )
+    print(
+        f"{where}, torch {torch.__version__}, {elements} elements; median ms, times over FastAct's"
+    )
+    print(f"{'':44}{'ms':>9} {'10..90 %':>17} {'copy':>7} {'PyTorch':>8} {'compile':>8}")
+    clock = CudaClock() if device == "cuda" else CpuClock()
+    dtypes = chosen.dtype or ("float32", "bfloat16")
+    for name, dtype, n in itertools.product(chosen.op or OPERATORS, dtypes, chosen.row or ROWS):
+        compiles = not chosen.no_compile
+        present = contestants(name, n, elements, getattr(torch, dtype), device, compiles)
+        times = in_turn(present, clock, chosen.seconds)
+        ours = times["fastact"]
+        ratios = {k: times[k].median / ours.median for k in times}
+        compiled = f"{ratios['compile']:8.2f}" if compiles else f"{'':>8}"
+        spread = f"{ours.low * 1e3:.3f}..{ours.high * 1e3:.3f}"
+        print(
+            f"{f'{name} {dtype} {n}':44}{ours.median * 1e3:9.3f} {spread:>17}"
+            f" {ratios['copy']:7.3f} {ratios['pytorch']:8.2f} {compiled}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -222,7 +222,11 @@ def test_errors():
     for arguments, kind, text in (
         ((nn.SiLU(),), TypeError, "expected a torch.export.ExportedProgram or a torch.jit.Script"),
         ((None,), TypeError, "but got NoneType"),
-        ((program, (values(3),)), ValueError, "expected no sample, because an ExportedProgram has shapes"),
+        (
+            (program, (values(3),)),
+            ValueError,
+            "expected no sample, because an ExportedProgram has shapes",
+        ),
         ((export(Branch(), values(3)),), ValueError, "but got: it calls cond"),
         ((torch.jit.script(Residual()),), ValueError, "expected a module in inference mode, but"),
     ):

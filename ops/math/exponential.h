@@ -139,8 +139,8 @@ inline constexpr Coefficients kExponentialFloat16{0x1.000004p0f,  0x1.000064p-1f
 FASTACT_INLINE float exponential_tail(float r) { return polynomial<kExponentialTailFloat>(r); }
 FASTACT_INLINE double exponential_tail(double r) { return polynomial<kExponentialTailDouble>(r); }
 
-// exponential_times_scale() is too large by this factor, so that no e^t above the smallest subnormal
-// number is subnormal.
+// exponential_times_scale() is too large by this factor, so that no e^t above the smallest
+// subnormal number is subnormal.
 template <class T>
 inline constexpr T kExponentialScale = static_cast<T>(sizeof(T) == 4 ? 0x1p24 : 0x1p54);
 

@@ -5,9 +5,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/sum.h>
+#include <c10/util/StringUtil.h>
 #include <torch/library.h>
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "fastact/fastact.h"
 #include "registration/composites/composites.h"
@@ -64,11 +67,13 @@ const Operator& log_softmax_kernel() {
 }
 
 void define_rows(torch::Library& library) {
-  for (const std::string name : {"softmax", "log_softmax"}) {
-    const std::string arguments = "(Tensor self, int dim, ScalarType? dtype=None";
-    library.def((name + arguments + ") -> Tensor").c_str(), {at::Tag::pt2_compliant_tag});
-    library.def((name + ".out" + arguments + ", *, Tensor(a!) out) -> Tensor(a!)").c_str(),
-                {at::Tag::pt2_compliant_tag});
+  constexpr std::string_view kArguments = "(Tensor self, int dim, ScalarType? dtype=None";
+  for (const std::string_view name : {"softmax", "log_softmax"}) {
+    const std::string functional = c10::str(name, kArguments, ") -> Tensor");
+    const std::string out =
+        c10::str(name, ".out", kArguments, ", *, Tensor(a!) out) -> Tensor(a!)");
+    library.def(functional.c_str(), {at::Tag::pt2_compliant_tag});
+    library.def(out.c_str(), {at::Tag::pt2_compliant_tag});
   }
 }
 

@@ -63,7 +63,7 @@ struct Rows {
   static void compute(const Operator& op, TensorPointers tensors, const CallParameters& parameters,
                       int64_t dim, at::Tensor& out) {
     if (out.numel() == 0) return;
-    const auto count = static_cast<size_t>(1 + op.num_inputs());
+    const auto count = static_cast<size_t>(op.num_inputs()) + 1;
     const at::Tensor* pointers[1 + kMaxInputs] = {&out};
     for (int i = 0; i < op.num_inputs(); ++i) pointers[1 + i] = tensors[i];
     const KernelId id = op.kernel_id(*engine_type(out.scalar_type()), parameters);

@@ -109,7 +109,7 @@ def f(x):
 print(torch.equal(torch.compile(f, fullgraph=True)(x), f(x)), count, fastact._inductor.status)
 """
     found = in_a_new_process("-c", script)
-    assert found.startswith("True 30 calls the operators, as "), found
+    assert found.startswith("True 30 calls the operators, because "), found
 
 
 @pytest.mark.parametrize("package", (_inductor, _distributed), ids=lambda p: p.__name__)

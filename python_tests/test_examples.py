@@ -153,7 +153,8 @@ def test_every_module_can_be_replaced():
     for replaced, ours in zip(model, both[1]):
         assert type(replaced) is type(ours) and repr(replaced) == repr(ours)
         assert torch.equal(replaced(x), ours(x)), ours
-    assert len(kinds) == len(OPERATORS) + 1 - 3  # plus prelu, minus three that PyTorch lacks
+    # Plus prelu and two row operators, minus three that PyTorch lacks.
+    assert len(kinds) == len(OPERATORS) + 3 - 3
 
 
 def torchrun(processes, *command, code=0):

@@ -28,6 +28,7 @@ from _timing import Contestant, CpuClock, CudaClock, in_turn  # noqa: E402
 
 from op_table import OPERATORS  # noqa: E402
 from support import library_path  # noqa: E402
+from turns import print_head, print_line  # noqa: E402
 
 COLUMNS = 4096
 CHANNELS = 64
@@ -195,30 +196,14 @@ def main() -> None:
     torch.ops.load_library(str(library_path()))
     # Permits a repeated backward pass of torch.compile.
     torch._functorch.config.donated_buffer = False
-    where = (
-        torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
-    )
-    print(
-        f"{where}, torch {torch.__version__}, {elements} elements; median ms, times over FastAct's"
-    )
-    print(f"{'':44}{'ms':>9} {'10..90 %':>17} {'copy':>7} {'PyTorch':>8} {'compile':>8}")
+    print_head(device, elements)
     clock = CudaClock() if device == "cuda" else CpuClock()
     with torch.set_grad_enabled(chosen.training):
         for backward, name, dtype, form in itertools.product(directions, names, dtypes, forms):
             make = backward_contestants if backward else contestants
             present = make(named[name], form, elements, getattr(torch, dtype), device, compiles)
-            times = in_turn(present, clock, seconds)
-            ours = times["fastact"]
-            ratios = {k: times[k].median / ours.median for k in times}
-            compiled = f"{ratios['compile']:8.2f}" if compiles else f"{'':>8}"
             pass_ = " backward" if backward else " training" if chosen.training else ""
-            line = f"{name}{pass_} {dtype} {form}"
-            spread = f"{ours.low * 1e3:.3f}..{ours.high * 1e3:.3f}"
-            print(
-                f"{line:44}{ours.median * 1e3:9.3f} {spread:>17}"
-                f" {ratios['copy']:7.3f} {ratios['pytorch']:8.2f} {compiled}",
-                flush=True,
-            )
+            print_line(f"{name}{pass_} {dtype} {form}", in_turn(present, clock, seconds))
 
 
 if __name__ == "__main__":

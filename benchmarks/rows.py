@@ -19,6 +19,7 @@ import torch  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn  # noqa: E402
 
 from support import library_path  # noqa: E402
+from turns import print_head, print_line  # noqa: E402
 
 ROWS = (32, 128, 1001, 1024, 4095, 4096, 16384, 50257, 128256)
 # Name: PyTorch's operator, and whether it is a gradient.
@@ -75,28 +76,13 @@ def main() -> None:
     if chosen.threads:
         torch.set_num_threads(chosen.threads)
     torch.ops.load_library(str(library_path()))
-    where = (
-        torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
-    )
-    print(
-        f"{where}, torch {torch.__version__}, {elements} elements; median ms, times over FastAct's"
-    )
-    print(f"{'':44}{'ms':>9} {'10..90 %':>17} {'copy':>7} {'PyTorch':>8} {'compile':>8}")
+    print_head(device, elements)
     clock = CudaClock() if device == "cuda" else CpuClock()
     dtypes = chosen.dtype or ("float32", "bfloat16")
     for name, dtype, n in itertools.product(chosen.op or OPERATORS, dtypes, chosen.row or ROWS):
-        compiles = not chosen.no_compile
-        present = contestants(name, n, elements, getattr(torch, dtype), device, compiles)
-        times = in_turn(present, clock, chosen.seconds)
-        ours = times["fastact"]
-        ratios = {k: times[k].median / ours.median for k in times}
-        compiled = f"{ratios['compile']:8.2f}" if compiles else f"{'':>8}"
-        spread = f"{ours.low * 1e3:.3f}..{ours.high * 1e3:.3f}"
-        print(
-            f"{f'{name} {dtype} {n}':44}{ours.median * 1e3:9.3f} {spread:>17}"
-            f" {ratios['copy']:7.3f} {ratios['pytorch']:8.2f} {compiled}",
-            flush=True,
-        )
+        of_dtype = getattr(torch, dtype)
+        present = contestants(name, n, elements, of_dtype, device, not chosen.no_compile)
+        print_line(f"{name} {dtype} {n}", in_turn(present, clock, chosen.seconds))
 
 
 if __name__ == "__main__":

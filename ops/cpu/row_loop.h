@@ -178,7 +178,7 @@ class RowLoopOf {
                                    : sum_of_lanes<Sum, kRowLanes>(lanes[s]);
   }
 
-  // The maximum does not depend on the order, so any number of lanes serves.
+  // The maximum does not depend on the order, so the number of lanes is free.
   template <int R>
   static T maximum_of(const Row& the_row) {
     constexpr int kWide = 64;

@@ -11,7 +11,8 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// Returns the sums of neighbours, from the first two on. Without `from_low`, all errors are 0.
+// Returns from[0] + from[1]. With HasLow, from_low has the errors of the two numbers; otherwise
+// these are 0.
 template <class Sum, bool HasLow, class T>
 FASTACT_INLINE Sum sum_of_two(const T* from, [[maybe_unused]] const T* from_low) {
   if constexpr (HasLow) {

@@ -121,9 +121,9 @@ struct LogSoftmaxValue : SoftmaxExponential<Element> {
   T offset_low = T{0};
 };
 
-// The gradient by the input, from the result y and the incoming gradient g.
+// Shared by both gradients by the input, from the incoming gradient g and the result y: one sum.
 template <class Element>
-struct SoftmaxGradient {
+struct SoftmaxGradientSum {
   using T = OpMath<Element>;
   using Outputs = Elements<Element>;
   using Inputs = Elements<Element, Element>;
@@ -131,6 +131,18 @@ struct SoftmaxGradient {
   static constexpr Reduction kReductions[] = {Reduction::kSum};
   static constexpr int kReplacedBy = -1;
   static constexpr T kBeyondEnd = T{0};
+
+  template <int R>
+  FASTACT_INLINE void finish(const Sum* totals) {
+    sum = totals[0];
+  }
+
+  T sum = T{0};
+};
+
+template <class Element>
+struct SoftmaxGradient : SoftmaxGradientSum<Element> {
+  using T = OpMath<Element>;
 
   FASTACT_INLINE explicit SoftmaxGradient(const double* /*parameters*/) {}
 
@@ -139,24 +151,13 @@ struct SoftmaxGradient {
     sums[0] = fma(g, y, sums[0]);
     return g;
   }
-  template <int R>
-  FASTACT_INLINE void finish(const Sum* totals) {
-    sum = totals[0];
-  }
-  FASTACT_INLINE T evaluate(T g, T y) const { return y * (g - sum); }
 
-  T sum = T{0};
+  FASTACT_INLINE T evaluate(T g, T y) const { return y * (g - this->sum); }
 };
 
 template <class Element>
-struct LogSoftmaxGradient {
+struct LogSoftmaxGradient : SoftmaxGradientSum<Element> {
   using T = OpMath<Element>;
-  using Outputs = Elements<Element>;
-  using Inputs = Elements<Element, Element>;
-  using Sum = T;
-  static constexpr Reduction kReductions[] = {Reduction::kSum};
-  static constexpr int kReplacedBy = -1;
-  static constexpr T kBeyondEnd = T{0};
 
   FASTACT_INLINE explicit LogSoftmaxGradient(const double* /*parameters*/) {}
 
@@ -165,16 +166,11 @@ struct LogSoftmaxGradient {
     sums[0] += g;
     return g;
   }
-  template <int R>
-  FASTACT_INLINE void finish(const Sum* totals) {
-    sum = totals[0];
-  }
+
   FASTACT_INLINE T evaluate(T g, T y) const {
     const T e = exponential_times_scale(y, T{0}) * (T{1} / kExponentialScale<T>);
-    return fma(-e, sum, g);
+    return fma(-e, this->sum, g);
   }
-
-  T sum = T{0};
 };
 
 struct SoftmaxForms {

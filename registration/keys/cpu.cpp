@@ -258,7 +258,7 @@ struct Cpu {
     if (rows * operands.n <= at::internal::GRAIN_SIZE || at::get_num_threads() == 1 ||
         at::in_parallel_region())
       return cpu::run_rows(call, 0, rows);
-    // Parts of whole panels, of about so many elements.
+    // A part has whole panels, and about this many elements.
     constexpr int64_t kPartElements = 4096;
     const int64_t panels = std::max(int64_t{1}, kPartElements / (operands.n * cpu::kRowPanel));
     const int64_t part = panels * cpu::kRowPanel;

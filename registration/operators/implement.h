@@ -42,7 +42,7 @@ template <class I>
 concept IsImplementation =
     ImplementsFunctional<I> || ImplementsInPlace<I> || ImplementsOut<I> || ImplementsSeveral<I>;
 
-// An implementation's functions. Those that it does not define are null.
+// The functions that an implementation defines. The other pointers are null.
 struct ImplementedFunctions {
   at::Tensor (*functional)(c10::DispatchKeySet, const Operator&, TensorPointers,
                            const CallParameters&) = nullptr;

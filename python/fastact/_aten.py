@@ -1,4 +1,4 @@
-"""Maps calls of ATen's activations and gradients to calls of FastAct's operators.
+"""Maps calls of ATen's activations, softmax and their gradients to calls of FastAct's operators.
 
 The override uses this table for Inductor's graphs, and _fusion/ uses it for captured graphs.
 registration/aten/call.cpp contains the same table for kernels.
@@ -16,6 +16,9 @@ from fastact._build import ACTIVATIONS
 from fastact._errors import first_line
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+# The gradients whose two tensors do not broadcast.
+_OF_EQUAL_SHAPES = ("log_sigmoid_backward", "softmax_backward", "log_softmax_backward")
 
 # at::selu() is at::elu() with SELU's constants.
 _SELU = (1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1.0)
@@ -62,6 +65,11 @@ class Call:
     numbers: tuple[float | Node, ...] = ()
     is_result: bool = False
     text: str = "none"
+    #: Of a row operator: the dimension of the rows, and the argument dtype.
+    dim: int | None = None
+    dtype: torch.dtype | None = None
+    #: The type to which the result is converted, if any.
+    result_dtype: torch.dtype | None = None
 
     @property
     def overload(self) -> torch._ops.OpOverload | None:
@@ -73,6 +81,8 @@ class Call:
         for argument in self.overload._schema.arguments:
             if isinstance(argument.type, torch.TensorType):
                 found[argument.name] = next(tensors)
+            elif argument.name in ("dim", "dtype"):
+                found[argument.name] = getattr(self, argument.name)
             elif isinstance(argument.type, torch.BoolType):
                 found[argument.name] = self.is_result
             else:
@@ -80,22 +90,27 @@ class Call:
         return found
 
     def __call__(self) -> torch.Tensor:
-        return self.overload(*self.arguments().values())
+        result = self.overload(*self.arguments().values())
+        return result if self.result_dtype is None else result.to(self.result_dtype)
 
     def why_unfit(self, tensors: Sequence[torch.Tensor]) -> str | None:
         """Returns why FastAct cannot compute the call with these tensors, fake or real, or None."""
         first = tensors[0]
         if any(t.layout != torch.strided or t.is_quantized for t in tensors):
             return "its input is not a plain tensor"
-        if first.dtype not in DTYPES:
-            return f"its input is {str(first.dtype).removeprefix('torch.')}"
+        dtype = self.dtype or first.dtype
+        if dtype not in DTYPES:
+            return f"its input is {str(dtype).removeprefix('torch.')}"
         if first.device.type not in ("cpu", "cuda"):
             return f"its input is on {first.device.type}"
         if any(t.dtype != first.dtype or t.device != first.device for t in tensors):
             return "its tensors differ in type or device"
         shapes = [t.shape for t in tensors]
-        if self.name == "log_sigmoid_backward" and shapes[0] != shapes[1]:
+        if self.name in _OF_EQUAL_SHAPES and shapes[0] != shapes[1]:
             return "its tensors differ in shape"  # they do not broadcast
+        if self.dim is not None:
+            rank = max(first.dim(), 1)
+            return None if -rank <= self.dim < rank else "it has no such dimension"
         if self.name == "_prelu" and torch.broadcast_shapes(*shapes) != shapes[1]:
             return "its weight is larger than its input"
         if not all(map(is_number, self.numbers)):
@@ -148,23 +163,51 @@ _REWRITES: dict[str, Callable[[Call], Call | None]] = {
     "_prelu_kernel": lambda call: replace(call, name="_prelu", tensors=call.tensors[::-1]),
 }
 
-#: The names of ATen's operators that FastAct's operators can replace.
+#: FastAct's row operators.
+ROWS = ("softmax", "log_softmax")
+# ATen's row operators, by their qualified names and overloads, with FastAct's.
+_OF_ROWS = {
+    key: ours
+    for name in ROWS
+    for key, ours in {
+        (f"aten::{name}", "int"): name,
+        (f"aten::special_{name}", "default"): name,
+        (f"aten::_{name}", "default"): name,
+        (f"aten::_{name}_backward_data", "default"): f"{name}_backward",
+    }.items()
+}
+
+#: The names of ATen's operators that FastAct's operators can replace, except row operators.
 NAMES = frozenset(
     [*ACTIVATIONS, *(f"{name}_backward" for name in ACTIVATIONS)]
     + ["log_sigmoid_forward", "_prelu_kernel", "prelu"]
 )
-#: The operators with these names that this torch has as kernels. prelu calls _prelu_kernel.
+#: The operators that this torch has as kernels. prelu calls _prelu_kernel.
 OPERATORS = [
     getattr(torch.ops.aten, name).default
     for name in sorted(NAMES - {"prelu"})
     if hasattr(torch.ops.aten, name)
+] + [
+    getattr(torch.ops.aten, name.removeprefix("aten::")).default
+    for name, _ in _OF_ROWS
+    if name.startswith("aten::_")
 ]
+
+
+def _stand_in_of_rows(name: str, given: dict[str, object]) -> Call | None:
+    """Returns the call of a FastAct row operator for the arguments of ATen's."""
+    tensors = tuple(given[key] for key in ("self", "grad_output", "output") if key in given)
+    dtype = torch.float32 if given.get("half_to_float") else given.get("dtype")
+    call = Call(name, tensors, dim=given["dim"], dtype=dtype, result_dtype=given.get("input_dtype"))
+    return call if call.overload is not None and isinstance(call.dim, int) else None
 
 
 def stand_in(op: torch._ops.OpOverload, args: tuple, kwargs: dict) -> Call | None:
     """Returns the call of FastAct's operator that replaces a call of ATen's or FastAct's operator,
     in place or not, or None if there is no such operator. Call.why_unfit() says whether it can
     compute the given tensors. Tensors and numbers may be nodes of a graph."""
+    if (rows := _OF_ROWS.get((op._schema.name, op._overloadname))) is not None:
+        return _stand_in_of_rows(rows, arguments(op, args, kwargs))
     namespace, _, name = op._schema.name.partition("::")
     name = name.removesuffix("_")
     if name not in NAMES or namespace not in ("aten", "fastact") or op._overloadname != "default":

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "registration/aten/override.h"
 #include "registration/checks.h"
@@ -68,6 +69,30 @@ void without_buffer(Call& call) {
   if (call.tensors[0]->sizes() != call.tensors[1]->sizes()) call.op = nullptr;
 }
 
+// Sets the result type of a gradient. On a GPU, ATen's kernels convert float32 to float16.
+void by_input_dtype(Call& call) {
+  const at::Tensor& grad = *call.tensors[0];
+  if (call.input_dtype == grad.scalar_type()) return;
+  if (grad.is_cuda() && grad.scalar_type() == at::kFloat && call.input_dtype == at::kHalf) {
+    call.result_dtype = at::kHalf;
+  } else {
+    call.op = nullptr;
+  }
+}
+
+// Converts the input if the argument half_to_float is true. Only ATen's kernels for a GPU support
+// this, and only for float16.
+void by_half_to_float(Call& call) {
+  if (!std::exchange(call.parameters.from_result, false)) return;
+  const at::Tensor& self = *call.tensors[0];
+  if (is_overriding() && self.is_cuda() && self.scalar_type() == at::kHalf) {
+    call.converted = self.to(at::kFloat);
+    call.tensors[0] = &call.converted;
+  } else {
+    call.op = nullptr;
+  }
+}
+
 struct Row {
   std::string_view name;
   std::string_view op;
@@ -85,7 +110,21 @@ constexpr Row kRows[] = {
     {"log_sigmoid_forward", "log_sigmoid", nullptr, /*like=*/0},
     {"log_sigmoid_backward", "log_sigmoid_backward", &without_buffer, /*like=*/0},
     {"_prelu_kernel", "_prelu", nullptr, /*like=*/1},
+    {"_softmax", "_softmax", &by_half_to_float},
+    {"_softmax_backward_data", "softmax_backward", &by_input_dtype},
+    {"_log_softmax", "_log_softmax", &by_half_to_float},
+    {"_log_softmax_backward_data", "log_softmax_backward", &by_input_dtype},
 };
+
+// Returns true if the tensors of a row operator have one shape, and rows along `dim`.
+bool have_rows(const Call& call) {
+  const at::Tensor& first = *call.tensors[0];
+  const int64_t rank = std::max<int64_t>(first.dim(), 1);
+  return call.parameters.dim >= -rank && call.parameters.dim < rank &&
+         std::all_of(
+             call.tensors, call.tensors + call.num_tensors,
+             [&](const at::Tensor* tensor) { return tensor->sizes() == first.sizes(); });
+}
 
 // Returns true if FastAct accepts the parameters. ATen computes calls with numbers that are not
 // finite.
@@ -109,11 +148,11 @@ bool Call::is_taken() const {
     if (tensors[i]->scalar_type() != first.scalar_type() || tensors[i]->device() != first.device())
       return false;
   }
-  return holds(*op, parameters);
+  return op->has_rows ? have_rows(*this) : holds(*op, parameters);
 }
 
 bool Call::is_taken(const at::Tensor& written) const {
-  if (!is_taken() || written.scalar_type() != tensors[0]->scalar_type() ||
+  if (!is_taken() || written.scalar_type() != result_dtype.value_or(tensors[0]->scalar_type()) ||
       written.device() != tensors[0]->device() ||
       at::has_internal_overlap(written) == at::MemOverlap::Yes) {
     return false;

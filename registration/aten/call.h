@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <optional>
 #include <string_view>
 
 #include "registration/operators/operator.h"
@@ -34,16 +35,25 @@ struct Call {
   int num_numbers = 0;
   CallParameters parameters;
   std::string_view text;
+  // The argument input_dtype of the gradient of a row operator.
+  std::optional<c10::ScalarType> input_dtype;
+  // The result's type, if it is not that of the tensors. The result is computed in their type.
+  std::optional<c10::ScalarType> result_dtype;
+  // The first tensor in another type, if `tensors` refers to it.
+  at::Tensor converted;
 
   template <class... Arguments>
   explicit Call(const StandIn& stand_in, const Arguments&... arguments) : op(stand_in.op) {
     (take(arguments), ...);
     if (stand_in.rewrite != nullptr) stand_in.rewrite(*this);
   }
+  Call(const Call&) = delete;  // `tensors` may refer to `converted`
+  Call& operator=(const Call&) = delete;
+  ~Call() = default;
 
   // Returns true if FastAct takes the call: all tensors have the same supported type and device,
-  // and the numbers are finite and accepted by the activation. ATen computes everything else and
-  // raises its own errors.
+  // the numbers are finite and accepted by the activation, and the rows exist. ATen computes
+  // everything else and raises its own errors.
   [[nodiscard]] bool is_taken() const;
   // The same, including a tensor that is written to. It must not overlap itself, and no input may
   // overlap it in part.
@@ -52,7 +62,9 @@ struct Call {
  private:
   void take(const at::Tensor& tensor) { tensors[num_tensors++] = &tensor; }
   void take(double number) { parameters.numbers.values[num_numbers++] = number; }
-  void take(bool from_result) { parameters.from_result = from_result; }
+  void take(int64_t dim) { parameters.dim = dim; }
+  void take(bool flag) { parameters.from_result = flag; }
+  void take(c10::ScalarType dtype) { input_dtype = dtype; }
   void take(std::string_view argument) { text = argument; }
   void take(const at::Scalar& number) {
     if (number.isComplex() || number.isSymbolic()) {

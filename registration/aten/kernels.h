@@ -91,7 +91,15 @@
   V(functions, hardshrink)                            \
   O(functions, hardshrink)                            \
   V(functions, hardshrink_backward)                   \
-  G(functions, hardshrink_backward)
+  G(functions, hardshrink_backward)                   \
+  V(functions, _softmax)                              \
+  O(functions, _softmax)                              \
+  V(functions, _softmax_backward_data)                \
+  O(functions, _softmax_backward_data)                \
+  V(functions, _log_softmax)                          \
+  O(functions, _log_softmax)                          \
+  V(functions, _log_softmax_backward_data)            \
+  O(functions, _log_softmax_backward_data)
 
 namespace fastact::aten {
 
@@ -116,7 +124,8 @@ struct Device {
   [[nodiscard]] at::Tensor functional(const StandIn& stand_in, const Call& call) const {
     if (stand_in.like >= 0) return functional_like(*call.tensors[stand_in.like], call);
     const Recorded recorded(*call.op);
-    return kernels->functional({}, *call.op, call.tensors, call.parameters);
+    at::Tensor result = kernels->functional({}, *call.op, call.tensors, call.parameters);
+    return call.result_dtype.has_value() ? result.to(*call.result_dtype) : result;
   }
 
   // Returns a result with the layout of at::empty_like().

@@ -23,8 +23,8 @@ function(_fastact_generate_digests)
   set(lines "")
   _fastact_json_members("${text}" activations)
   foreach(activation IN LISTS activations)
-    # Skips parameters that Python draws.
-    if(activation MATCHES "-drawn$")
+    # Skips parameters that Python draws, and row operators, whose inputs only Python generates.
+    if(activation MATCHES "-drawn$|^(log_)?softmax-")
       continue()
     endif()
     string(JSON of_activation GET "${text}" "${activation}")

@@ -34,6 +34,7 @@ sys.path.append(str(ROOT / "python" / "fastact"))  # the digests
 import torch  # noqa: E402
 from _digests.inputs import SAMPLE  # noqa: E402
 from _digests.kernels import PRELU, compute, prelu_kernels  # noqa: E402
+from _digests.rows import ROWS  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
 import digest  # noqa: E402
@@ -51,9 +52,9 @@ def parse(arguments):
         prog="prove", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    names = [*(act.id for act in ACTIVATIONS), PRELU]
+    names = [*(act.id for act in ACTIVATIONS), PRELU, *ROWS]
     dtypes = [dtype_name(d) for d in DTYPES]
-    add("--op", action="append", choices=names, help="an activation (repeatable)")
+    add("--op", action="append", choices=names, help="an operator (repeatable)")
     add("--dtype", action="append", choices=dtypes, help="a dtype (repeatable)")
     add("--device", default="cpu", choices=("cpu", "cuda"))
     add(
@@ -92,6 +93,8 @@ def parse(arguments):
         parser.error("expected a GPU for --device cuda, but torch finds none")
     if options.device == "cuda" and options.isa:
         parser.error("expected --isa with --device cpu, but got cuda")
+    if rows := not options.digest and [name for name in ROWS if name in (options.op or ())]:
+        parser.error(f"expected --digest with --op {rows[0]}, whose accuracy a test checks")
     if not library_path().exists():
         parser.error(f"expected the library at {library_path()}: run make build")
     if options.workers is not None and options.workers < 1:
@@ -248,6 +251,13 @@ def compare_digests(options):
     ]
     if not options.op or PRELU in options.op:
         wanted += [k for dtype in options.dtypes for k in prelu_kernels(dtype)]
+    wanted += [
+        kernel
+        for name in ROWS
+        if not options.op or name in options.op
+        for dtype in options.dtypes
+        for kernel in digest.kernels_of_rows(name, dtype)
+    ]
     # There is only one GPU, and the path that sets the number of threads needs all cores.
     alone = options.device == "cuda" or options.path == "threads"
     workers = 1 if alone else options.workers

@@ -6,6 +6,7 @@ import re
 import torch
 from _digests.inputs import Space, every_pattern, mixed
 from _digests.kernels import SUFFIXES, Kernel, activation_kernels, dense
+from _digests.rows import LENGTHS, row_kernels
 
 from drawn_parameters import settings
 
@@ -13,6 +14,11 @@ from drawn_parameters import settings
 def kernels(act, dtype):
     """Returns everything that has a digest, for a row of the oracle table and a dtype."""
     return activation_kernels(act.id, act.name, act.parameters, act.takes_is_result, dtype)
+
+
+def kernels_of_rows(name, dtype):
+    """Returns everything that has a digest, for a row operator and a dtype."""
+    return [kernel for length in LENGTHS for kernel in row_kernels(name, length, dtype)]
 
 
 def one_digest_a_line(reference: dict) -> str:
@@ -72,8 +78,9 @@ def offset(kernel, operands):
 
 def tails(kernel, operands):
     """Splits the operands into pieces whose length is a prime, so no multiple of a vector or
-    packet."""
-    pieces = zip(*(t.split(4099) for t in operands))
+    packet. Rows stay whole."""
+    length = max(4099 // kernel.row, 1) * kernel.row
+    pieces = zip(*(t.split(length) for t in operands))
     return torch.cat([kernel.operator(*piece) for piece in pieces])
 
 

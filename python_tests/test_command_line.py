@@ -61,7 +61,8 @@ def test_info_uses_each_gpu_so_that_it_has_checked_itself(cuda, capsys):
 
 def test_every_digest_of_fixed_parameters_is_recorded():
     source = json.loads((REPOSITORY / "prove" / "digests.json").read_text())
-    names = {act.name for act in OPERATORS if hasattr(torch.ops.fastact, act.name)} | {"prelu"}
+    names = {act.name for act in OPERATORS if hasattr(torch.ops.fastact, act.name)}
+    names |= {"prelu", "softmax", "log_softmax"}
     expected = {
         (key, dtype, form, entry["part"])
         for key, dtypes in source.items()
@@ -79,7 +80,7 @@ def test_every_digest_of_fixed_parameters_is_recorded():
 
 
 def test_every_recorded_digest_is_computed():
-    rows = recorded("elu", "prelu", "relu")
+    rows = recorded("elu", "prelu", "relu", "log_softmax")
     kernels = [kernel for kernel, _ in _verify._kernels(rows)]
     computed = {(kernel.name, str(kernel.dtype), kernel.form) for kernel in kernels}
     assert computed == {

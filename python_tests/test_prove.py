@@ -33,6 +33,7 @@ sys.path += [
 
 from _digests import inputs, kernels  # noqa: E402
 from _digests.kernels import PRELU, compute, digest_of, prelu_kernels  # noqa: E402
+from _digests.rows import LENGTHS, ROWS  # noqa: E402
 
 import accuracy  # noqa: E402
 import digest  # noqa: E402
@@ -231,7 +232,8 @@ def test_a_digest_sees_one_bit_and_one_exchange():
 
 def test_the_reference_knows_no_other_operators():
     drawn = {f"{name}-drawn" for name in FAMILIES}
-    assert set(REFERENCE) <= {*(act.id for act in ACTIVATIONS), *drawn, PRELU}
+    rows = {f"{name}-length={length}" for name in ROWS for length in LENGTHS}
+    assert set(REFERENCE) <= {*(act.id for act in ACTIVATIONS), *drawn, PRELU, *rows}
 
 
 def test_the_reference_has_one_digest_a_line():
@@ -246,6 +248,13 @@ def test_every_operator_has_reference_digests(act, dtype):
 
 def test_prelu_has_reference_digests(dtype):
     assert_all_stored(REFERENCE[PRELU][dtype_name(dtype)], prelu_kernels(dtype))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_have_reference_digests(name, dtype):
+    kernels = digest.kernels_of_rows(name, dtype)
+    for value, gradient in zip(kernels[::2], kernels[1::2], strict=True):
+        assert_all_stored(REFERENCE[value.name][dtype_name(dtype)], [value, gradient])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -292,6 +301,18 @@ def test_prelu_has_the_reference_digests(device, dtype):
         assert value == REFERENCE[PRELU][dtype_name(dtype)][kernel.form]["part"], kernel.form
 
 
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("path", digest.PATHS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=dtype_name)
+def test_rows_have_the_reference_digests_on_every_path(name, device, dtype, path):
+    if path == "threads" and device == "cuda":
+        pytest.skip("a GPU has no number of threads")
+    for kernel in digest.kernels_of_rows(name, dtype):
+        value = compute(kernel, device, True, digest.PATHS[path])
+        stored = REFERENCE[kernel.name][dtype_name(dtype)][kernel.form]
+        assert value == stored["part"] == stored["all"], (kernel.name, kernel.form)
+
+
 def test_equal_digests_are_recorded(capsys, monkeypatch, tmp_path):
     """Runs with different digests, or of only some operators, are not recorded."""
     main = prove_main()
@@ -303,6 +324,7 @@ def test_equal_digests_are_recorded(capsys, monkeypatch, tmp_path):
     path = tmp_path / "digests" / f"{isa}-dense.json"
     options.activations = [next(a for a in OPERATORS if a.name == "relu")]
     monkeypatch.setattr(main, "prelu_kernels", lambda dtype: ())
+    monkeypatch.setattr(main, "ROWS", ())
     threads = torch.get_num_threads()
     try:
         assert main.compare_digests(options) == 0

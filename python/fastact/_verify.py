@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from fastact import _info
 from fastact._digests.kernels import PRELU, Kernel, activation_kernels, compute, prelu_kernels
+from fastact._digests.rows import ROWS, row_kernels
 
 RECORDED = Path(__file__).parent / "_digests" / "recorded.json"
 
@@ -22,6 +23,8 @@ def _kernels(rows: list[dict]) -> Iterator[tuple[Kernel, str]]:
             dtype = getattr(torch, dtype_name)
             if row["name"] == PRELU:
                 every = prelu_kernels(dtype)
+            elif row["name"] in ROWS:
+                every = row_kernels(row["name"], int(row["parameters"]["length"]), dtype)
             else:
                 has_is_result = "derivative_1_from_result" in recorded
                 every = activation_kernels(

@@ -361,7 +361,7 @@ def recorded_digests(names: list[str]) -> str:
     rows = []
     for id, dtypes in json.loads(DIGESTS.read_text()).items():
         name = id.split("-")[0]
-        if id.endswith("-drawn") or name not in [*names, "prelu"]:
+        if id.endswith("-drawn") or name not in [*names, "prelu", *FUNCTIONS]:
             continue
         parameters = re.findall(r"-([a-z_]+)=(.+?)(?=-[a-z_]+=|$)", id)
         digests = {

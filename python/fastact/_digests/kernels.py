@@ -46,6 +46,8 @@ class Kernel:
     # For operators with many settings of their parameters: the number of elements of each setting.
     # `operator` then takes the setting's index first, and a piece contains one setting.
     elements_of_setting: int | None = None
+    #: The number of elements that cannot be computed apart: those of a row.
+    row: int = 1
 
     def at(self, first):
         """Returns the kernel for the piece that starts at `first`."""

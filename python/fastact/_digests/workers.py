@@ -52,7 +52,7 @@ def each(function, items, workers, chunk=1):
 
     Raises a RuntimeError if a process is killed, for example because memory is short."""
     global _function
-    if workers == 1:
+    if workers == 1 or len(items) == 1:
         keep_memory()
         yield from map(function, items)
         return

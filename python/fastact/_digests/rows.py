@@ -1,0 +1,80 @@
+"""Digests of the row operators: rows of several lengths and kinds.
+
+A kernel computes rows of one length. Its results are those of the rows, one after the other.
+"""
+
+from functools import partial
+
+import torch
+
+from .inputs import Space, counters, mix_
+from .kernels import Kernel
+
+#: The row operators, which have gradients of their own.
+ROWS = ("softmax", "log_softmax")
+# Around the sizes of vectors, lanes and tiles, and of the kernels of short rows.
+LENGTHS = (1, 2, 7, 33, 128, 257, 1001, 1024, 2050, 4095, 5000)
+# The rows of a kernel have about this number of elements. There are enough rows for every kind.
+_ELEMENTS = 1 << 15
+_FEWEST = 16
+
+
+def _numbers(dtype, operand, shape, device):
+    """Returns uniform numbers from -1 to 1 in float64, exact in `dtype` or in float32."""
+    words = mix_(counters((operand + 1) << 40, shape.numel(), device))
+    bits = 53 if dtype == torch.float64 else 24
+    return (words >> (64 - bits)).double().mul_(2.0 ** (1 - bits)).view(shape)
+
+
+def rows_of(dtype, operand, shape, device):
+    """Returns rows of eleven kinds in turns."""
+    x = _numbers(dtype, operand, shape, device)
+    middle = shape[1] // 2
+    every = [x[kind::11] for kind in range(11)]
+    (normal, wide, far, equal, dominated, masked, subnormal, zeros, plus, minus, nan) = every
+    normal.mul_(4)
+    wide.mul_(64)
+    far.div_(32).add_(1000)
+    equal.copy_(equal[:, :1] * 4)
+    dominated[:, middle] = 20
+    masked[:, middle + 1 :] = -torch.inf
+    subnormal.mul_(torch.finfo(dtype).smallest_normal)
+    zeros.mul_(0)  # of both signs
+    plus[:, middle] = torch.inf
+    minus.fill_(-torch.inf)
+    nan[:, middle] = torch.nan
+    return x.to(dtype)
+
+
+def _row_space(dtype, length, gradients):
+    rows = max(_FEWEST, _ELEMENTS // length // 8 * 8)  # whole words of 8 bytes
+    shape = torch.Size((rows, length))
+
+    def operands(first, count, device):
+        incoming = [_numbers(dtype, 1 + i, shape, device).to(dtype) for i in range(gradients)]
+        return [t.flatten() for t in (*incoming, rows_of(dtype, 0, shape, device))]
+
+    return Space(f"fixed {rows} rows", rows * length, operands)
+
+
+def _value(operator, length, x):
+    return operator(x.unflatten(0, (-1, length)), 1).flatten()
+
+
+def _gradient(operator, backward, length, grad, x):
+    """Returns the gradient by x for the incoming gradient, computed from the operator's result."""
+    y = operator(x.unflatten(0, (-1, length)), 1)
+    return backward(grad.unflatten(0, (-1, length)), y, 1).flatten()
+
+
+def row_kernels(name, length, dtype):
+    """Yields everything that has a digest, for one row operator, length and dtype."""
+    id = f"{name}-length={length}"
+    operator = getattr(torch.ops.fastact, name)
+    backward = getattr(torch.ops.fastact, f"{name}_backward")
+    value, gradient = (
+        partial(_value, operator, length),
+        partial(_gradient, operator, backward, length),
+    )
+    yield Kernel(id, dtype, "value", value, _row_space(dtype, length, 0), row=length)
+    yield Kernel(id, dtype, "gradients_1", gradient, _row_space(dtype, length, 1), row=length)

@@ -33,6 +33,17 @@ def kinds_of_rows(n, dtype=torch.float32, seed=0):
     return {kind: row.to(dtype) for kind, row in rows.items()}
 
 
+def rows_far_from_zero(n, dtype):
+    """Returns rows around the largest numbers whose exponentials are computed without moving the
+    row first, and rows that are moved (ops/math/exponential.h)."""
+    generator = torch.Generator().manual_seed(n)
+    normal = torch.randn(n, generator=generator, dtype=torch.float64)
+    huge = 1e4 if dtype == torch.float16 else 1e30
+    centers = (-2050, -260, -250, 250, 260, 2050)
+    rows = {center: center + normal * 3 for center in centers} | {"huge": normal * huge}
+    return {kind: row.to(dtype) for kind, row in rows.items()}
+
+
 def rows_of(n, dtype=torch.float32, seed=0):
     return torch.stack(list(kinds_of_rows(n, dtype, seed).values()))
 

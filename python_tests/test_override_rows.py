@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import fastact as package
-from rows import rows_of
+from rows import FINITE, rows_of
 from support import LAYOUTS, assert_same_bits, error_of, first_line, make
 from test_override import geometry, replaced, tensors_of_other_kinds
 from test_override_compiled import Traced
@@ -228,7 +228,7 @@ def values_and_gradients(function, x):
 
 def test_compiled_graphs_call_fastacts_operators(dtype, device):
     """Values have eager's bits, and the first gradient, of one call alone, too."""
-    x = rows_of(50, dtype)[:9].to(device)
+    x = rows_of(50, dtype)[: len(FINITE)].to(device)
     traced = Traced()
     compiled = torch.compile(both, backend=traced, fullgraph=True)
     one = torch.compile(lambda x: torch.log_softmax(x, 1), backend=traced, fullgraph=True)

@@ -146,7 +146,7 @@ class RowLoopOf {
       accumulate<R>(form, row, start + lane + int64_t{3} * kRowLanes, sums);
       for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
     }
-    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<Sum, kRowLanes>(lanes[s]);
+    add_lanes<F, R, kRowLanes>(lanes, totals);
   }
 
   template <int R>
@@ -173,9 +173,11 @@ class RowLoopOf {
         for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
       }
     }
-    for (int s = 0; s < kSums; ++s)
-      totals[s] = n < kShortestRow ? sum_of_lanes<Sum, 32>(lanes[s])
-                                   : sum_of_lanes<Sum, kRowLanes>(lanes[s]);
+    if (n < kShortestRow) {
+      add_lanes<F, R, 32>(lanes, totals);
+    } else {
+      add_lanes<F, R, kRowLanes>(lanes, totals);
+    }
   }
 
   // The maximum does not depend on the order, so the number of lanes is free.

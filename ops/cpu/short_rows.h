@@ -102,7 +102,7 @@ class ShortRows {
       if constexpr (F::kReplacedBy == R) values[0][i] = first;
       for (int s = 0; s < kSums; ++s) lanes[s][i] = sums[s];
     }
-    for (int s = 0; s < kSums; ++s) totals[s] = sum_of_lanes<Sum, Size>(lanes[s]);
+    add_lanes<F, R, Size>(lanes, totals);
   }
 
   // `values` may be overwritten.

@@ -85,6 +85,32 @@ __device__ __forceinline__ void widen_packet(const Packet<Element, Count>& packe
   }
 }
 
+// The bytes of a packet. Copied by element, the words of 16-bit elements would be split and joined
+// again.
+template <int Bytes>
+struct alignas(Bytes) PacketWords {
+  uint32_t words[Bytes / 4];
+};
+template <>
+struct alignas(2) PacketWords<2> {
+  uint16_t word;
+};
+
+template <class Element, int Bytes, int Count>
+__device__ __forceinline__ void widen_words(const PacketWords<Bytes>& words,
+                                            OpMath<Element> (&wide)[Count]) {
+  Packet<Element, Count> packet;
+  memcpy(&packet, &words, sizeof(packet));
+  widen_packet(packet, wide);
+}
+template <class Element, class Result, int Bytes, int Count>
+__device__ __forceinline__ void round_words(const Result (&results)[Count],
+                                            PacketWords<Bytes>& words) {
+  Packet<Element, Count> packet;
+  round_packet(results, packet);
+  memcpy(&words, &packet, sizeof(words));
+}
+
 // ---- A form on one packet of every operand
 
 template <class List, int Count>

@@ -1,14 +1,15 @@
 // A thread's share of a row, and sums over the threads of a row in the order of
 // ops/math/row_order.h.
 //
-// `Threads` threads read a row, or a tile of one, in packets of `Width` elements: packet k of
-// thread t starts at element (k * Threads + t) * Width. So the threads of a warp read neighbouring
+// `Threads` threads have a row, or a tile of one, in packets of kWidth elements: packet k of thread
+// t starts at element (k * Threads + t) * kWidth. So the threads of a warp move neighbouring
 // packets.
 #pragma once
 
 #include <cstdint>
 
 #include "ops/cuda/packet.cuh"
+#include "ops/cuda/row_shift.cuh"
 #include "ops/forms/row_form.h"
 
 namespace fastact::cuda {
@@ -25,25 +26,29 @@ struct FirstElement<Elements<Element, Rest...>> {
 template <class F>
 using RowElement = typename FirstElement<typename F::Inputs>::type;
 
-// An operand of one row. Packets of more than one element are contiguous and aligned.
-template <class Element, int Width>
-struct RowPointer {
-  __device__ __forceinline__ int64_t stride() const {
-    return Width == 1 ? element_stride : int64_t{sizeof(Element)};
-  }
-
-  char* data;
-  int64_t element_stride;
+enum class RowAccess : uint8_t {
+  kAligned,  // contiguous; rows start and end at packet boundaries
+  kShifted,  // contiguous; rows start and end anywhere
+  kStrided,  // one element at a time
 };
 
-template <class F, int Width>
+template <class F, RowAccess Access>
+inline constexpr int kRowWidth = Access == RowAccess::kStrided ? 1 : kPacketElements<F>;
+
+// The operands of one row.
+template <class F>
 struct RowPointers {
-  RowPointer<RowElement<F>, Width> operands[kOperandsOf<F>];
+  struct Pointer {
+    char* data;
+    int64_t element_stride;
+  };
+
+  Pointer operands[kOperandsOf<F>];
 };
 
-template <class F, int Width>
-__device__ __forceinline__ RowPointers<F, Width> pointers_of_row(const RowOperands& operands,
-                                                                 int64_t row) {
+template <class F>
+__device__ __forceinline__ RowPointers<F> pointers_of_row(const RowOperands& operands,
+                                                          int64_t row) {
   int64_t outer = operands.inner > 1 ? 0 : row;
   int64_t inner = row - outer;
   if (operands.outer > 1 && operands.inner > 1) {
@@ -53,7 +58,7 @@ __device__ __forceinline__ RowPointers<F, Width> pointers_of_row(const RowOperan
                       : row / operands.inner;
     inner = row - outer * operands.inner;
   }
-  RowPointers<F, Width> pointers;
+  RowPointers<F> pointers;
 #pragma unroll
   for (int i = 0; i < kOperandsOf<F>; ++i) {
     const RowOperand& operand = operands.operands[i];
@@ -62,6 +67,20 @@ __device__ __forceinline__ RowPointers<F, Width> pointers_of_row(const RowOperan
         operand.element_stride};
   }
   return pointers;
+}
+
+// Returns true if every row starts and ends at a packet boundary in every operand.
+template <class F>
+bool moves_in_packets(const RowOperands& operands) {
+  if (operands.n % kPacketElements<F> != 0) return false;
+  for (int i = 0; i < operands.count; ++i) {
+    const RowOperand& operand = operands.operands[i];
+    if (operand.element_stride != operands.element_size ||
+        reinterpret_cast<uintptr_t>(operand.data) % kPacketBytes != 0 ||
+        operand.outer_stride % kPacketBytes != 0 || operand.inner_stride % kPacketBytes != 0)
+      return false;
+  }
+  return true;
 }
 
 // ---- Sums and maxima over threads
@@ -130,46 +149,60 @@ __device__ __forceinline__ T maximum_of_threads(T maximum) {
 
 // ---- A thread's share
 
-template <class F, int Width, int Threads, int Count>
+template <class F, RowAccess Access, int Threads, int Count>
 class RowShare {
   using Element = RowElement<F>;
   using T = OpMath<Element>;
   using Sum = typename F::Sum;
+  using Pointer = typename RowPointers<F>::Pointer;
   static constexpr int kInputs = F::Inputs::kCount;
-  static constexpr int kPackets = Count / Width;
+  static constexpr int kWidth = kRowWidth<F, Access>;
+  static constexpr int kPackets = Count / kWidth;
   // How often a thread meets the same lane again, and how many lanes it has.
   static constexpr int kRounds = Count * Threads > kRowLanes ? Count* Threads / kRowLanes : 1;
   static constexpr int kLanes = Count / kRounds;
-  // The distance between a thread's packets, in elements.
-  static constexpr int kApart = Threads * Width;
+  // The distance between a thread's packets, and the elements of all threads.
+  static constexpr int kApart = Threads * kWidth;
+  static constexpr int kTile = Threads * Count;
+  static constexpr int kEnough = kTile + kWidth;
+  using Words = PacketWords<kWidth* static_cast<int>(sizeof(Element))>;
 
  public:
-  // Reads the packets from element `first` on, which is the thread's first one.
-  __device__ __forceinline__ void read(const RowPointers<F, Width>& row, int64_t first, int64_t n) {
-    const int left = elements_left(first, n);
+  // The share of the tile that starts at element `tile`.
+  __device__ __forceinline__ RowShare(const RowPointers<F>& row, int64_t tile, unsigned thread,
+                                      int64_t n)
+      : row_(row),
+        tile_(tile),
+        thread_(thread),
+        left_(n - tile < kEnough ? static_cast<int>(n - tile) : kEnough) {}
+
+  __device__ __forceinline__ void read() {
 #pragma unroll
     for (int input = 0; input < kInputs; ++input) {
-      const auto& operand = row.operands[1 + input];
-      const char* const data = operand.data + first * operand.stride();
+      Words packets[kPackets];
+      load(row_.operands[1 + input], packets);
 #pragma unroll
       for (int k = 0; k < kPackets; ++k) {
-        T wide[Width];
+        T wide[kWidth];
+        widen_words<Element>(packets[k], wide);
 #pragma unroll
-        for (int j = 0; j < Width; ++j) wide[j] = input == 0 ? F::kBeyondEnd : T{0};
-        if (k * kApart < left) {
-          const auto packet = *reinterpret_cast<const Packet<Element, Width>*>(
-              data + k * (kApart * operand.stride()));
-          widen_packet(packet, wide);
-        }
+        for (int j = 0; j < kWidth; ++j) values_[input][k * kWidth + j] = wide[j];
+      }
+    }
+    if (left_ >= kTile) return;
 #pragma unroll
-        for (int j = 0; j < Width; ++j) values_[input][k * Width + j] = wide[j];
+    for (int input = 0; input < kInputs; ++input) {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) {
+        if (!is_in_row(i / kWidth, i % kWidth))
+          values_[input][i] = input == 0 ? F::kBeyondEnd : T{0};
       }
     }
   }
 
   // Computes reduction R of the elements of all Threads threads.
   template <int R>
-  __device__ __forceinline__ void reduce(const F& form, unsigned thread, Sum* totals) {
+  __device__ __forceinline__ void reduce(const F& form, Sum* totals) {
     if constexpr (F::kReductions[R] == Reduction::kMaximum) {
       T maximum = kMinusInfinity<T>;
 #pragma unroll
@@ -187,13 +220,8 @@ class RowShare {
 #pragma unroll
         for (int s = 0; s < kSums; ++s) lanes[s][i % kLanes] = sums[s];
       }
-#pragma unroll
-      for (int s = 0; s < kSums; ++s) {
-        Sum sums[kLanes];
-#pragma unroll
-        for (int i = 0; i < kLanes; ++i) sums[i] = Sum(lanes[s][i]);
-        totals[s] = sum_of_threads<kLanes / Width, Width, Threads>(sums, thread);
-      }
+      totals[0] = Sum(sum_of<SumOf<F, R, 0>>(lanes[0]));
+      if constexpr (kSums > 1) totals[1] = Sum(sum_of<SumOf<F, R, 1>>(lanes[1]));
     }
   }
 
@@ -208,36 +236,69 @@ class RowShare {
     }
   }
 
-  __device__ __forceinline__ void write(const F& form, const RowPointers<F, Width>& row,
-                                        int64_t first, int64_t n) const {
-    const int left = elements_left(first, n);
-    const auto& operand = row.operands[0];
-    char* const data = operand.data + first * operand.stride();
+  __device__ __forceinline__ void write(const F& form) const {
+    Words packets[kPackets];
 #pragma unroll
     for (int k = 0; k < kPackets; ++k) {
-      if (k * kApart >= left) continue;
-      T results[Width];
+      T results[kWidth];
 #pragma unroll
-      for (int j = 0; j < Width; ++j) {
-        const int i = k * Width + j;
-        if constexpr (kInputs == 1) {
-          results[j] = form.evaluate(values_[0][i]);
-        } else {
-          results[j] = form.evaluate(values_[0][i], values_[1][i]);
-        }
+      for (int j = 0; j < kWidth; ++j) results[j] = evaluate(form, k * kWidth + j);
+      round_words<Element>(results, packets[k]);
+      if constexpr (Access != RowAccess::kShifted) {
+        const int64_t stride = stride_of(row_.operands[0]);
+        if (is_in_row(k, 0))
+          *reinterpret_cast<Words*>(row_.operands[0].data + (tile_ + first_of(k)) * stride) =
+              packets[k];
       }
-      Packet<Element, Width> packet;
-      round_packet(results, packet);
-      *reinterpret_cast<Packet<Element, Width>*>(data + k * (kApart * operand.stride())) = packet;
+    }
+    if constexpr (Access == RowAccess::kShifted) {
+      ShiftedTile<Element, Threads, kPackets>::write(row_.operands[0].data, tile_, thread_, left_,
+                                                     packets);
     }
   }
 
  private:
-  // Returns how many elements the row has from `first` on, or enough for all packets. 32 bits make
-  // the comparison of each packet one instruction.
-  __device__ __forceinline__ static int elements_left(int64_t first, int64_t n) {
-    const int64_t left = n - first;
-    return left < kPackets * kApart ? static_cast<int>(left) : kPackets * kApart;
+  __device__ __forceinline__ static int64_t stride_of(const Pointer& operand) {
+    return Access == RowAccess::kStrided ? operand.element_stride : int64_t{sizeof(Element)};
+  }
+
+  // The place of a packet's first element in the tile.
+  __device__ __forceinline__ int first_of(int k) const {
+    return k * kApart + static_cast<int>(thread_) * kWidth;
+  }
+  // Only a row that is shifted may end within a packet.
+  __device__ __forceinline__ bool is_in_row(int k, int j) const {
+    return first_of(k) + (Access == RowAccess::kShifted ? j : 0) < left_;
+  }
+
+  // Loads the packets of an input. Those beyond the end of the row are unspecified.
+  __device__ __forceinline__ void load(const Pointer& operand, Words (&packets)[kPackets]) const {
+    if constexpr (Access == RowAccess::kShifted) {
+      ShiftedTile<Element, Threads, kPackets>::read(operand.data, tile_, thread_, left_, packets);
+    } else {
+      const int64_t stride = stride_of(operand);
+      const char* const data = operand.data + (tile_ + first_of(0)) * stride;
+      const bool is_whole = left_ >= kTile;
+#pragma unroll
+      for (int k = 0; k < kPackets; ++k) {
+        packets[k] = {};
+        if (is_whole || is_in_row(k, 0))
+          packets[k] = *reinterpret_cast<const Words*>(data + k * (kApart * stride));
+      }
+    }
+  }
+
+  template <class Number>
+  __device__ __forceinline__ Number sum_of(const T (&lanes)[kLanes]) const {
+    Number sums[kLanes];
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) sums[i] = Number(lanes[i]);
+    if constexpr (Threads == 1) {
+      add_neighbours<kLanes, kLanes>(sums);
+      return sums[0];
+    } else {
+      return sum_of_threads<kLanes / kWidth, kWidth, Threads>(sums, thread_);
+    }
   }
 
   template <int R>
@@ -251,6 +312,18 @@ class RowShare {
     if constexpr (F::kReplacedBy == R) values_[0][i] = first;
   }
 
+  __device__ __forceinline__ auto evaluate(const F& form, int i) const {
+    if constexpr (kInputs == 1) {
+      return form.evaluate(values_[0][i]);
+    } else {
+      return form.evaluate(values_[0][i], values_[1][i]);
+    }
+  }
+
+  RowPointers<F> row_;
+  int64_t tile_;
+  unsigned thread_;
+  int left_;  // elements of the row from the tile's start on, or kEnough
   T values_[kInputs][Count];
 };
 

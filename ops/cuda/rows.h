@@ -15,4 +15,8 @@ using RowKernel = cudaError_t (*)(const Parameters& parameters, const RowOperand
 // row_families().
 FASTACT_OPS_API RowKernel find_row_kernel(int family, const KernelId& id);
 
+// Returns true if the current device has clusters of blocks, and this kernel, which needs them, was
+// compiled for a compute capability that has them. FASTACT_CUDA_CLUSTERS=off makes it return false.
+bool has_clusters(const void* kernel);
+
 }  // namespace fastact::cuda

@@ -43,7 +43,7 @@ namespace fastact::inline FASTACT_TARGET {
 enum class Reduction : uint8_t {
   kMaximum,
   kSum,
-  kTwoSums,  // computed in one pass
+  kSumAndCount,  // in one pass; the count is the second sum
 };
 
 // The most results of a reduction.
@@ -56,7 +56,12 @@ template <class F>
 inline constexpr int kNumReductions = static_cast<int>(std::size(F::kReductions));
 
 template <class F, int R>
-inline constexpr int kSumsOf = F::kReductions[R] == Reduction::kTwoSums ? 2 : 1;
+inline constexpr int kSumsOf = F::kReductions[R] == Reduction::kSumAndCount ? 2 : 1;
+
+// The type in which sum S of reduction R is added: counts are exact.
+template <class F, int R, int S>
+using SumOf = std::conditional_t<S == 1 && F::kReductions[R] == Reduction::kSumAndCount,
+                                 typename F::T, typename F::Sum>;
 
 // True if a reduction before this one has replaced the first value.
 template <class F, int R>
@@ -65,11 +70,5 @@ inline constexpr bool kIsReplacedBefore = F::kReplacedBy >= 0 && F::kReplacedBy 
 template <class F>
 concept IsRowForm = HasOperands<F> && std::constructible_from<F, const double*> && CanEvaluate<F> &&
                     F::Outputs::kCount == 1 && F::Inputs::kCount <= 2 && kNumReductions<F> >= 1;
-
-// The larger number, or y if x is NaN. The sign of a zero is unspecified.
-template <class T>
-FASTACT_INLINE T larger(T x, T y) {
-  return x > y ? x : y;
-}
 
 }  // namespace fastact::inline FASTACT_TARGET

@@ -139,26 +139,72 @@ inline constexpr Coefficients kExponentialFloat16{0x1.000004p0f,  0x1.000064p-1f
 FASTACT_INLINE float exponential_tail(float r) { return polynomial<kExponentialTailFloat>(r); }
 FASTACT_INLINE double exponential_tail(double r) { return polynomial<kExponentialTailDouble>(r); }
 
-// exponential_times_scale() is too large by this factor, so that no e^t above the smallest
-// subnormal number is subnormal.
+// The exponentials of the elements of a row, scaled by 2^(kScaleBits - k), where e^largest is about
+// 2^k. So no result overflows, and every result that is not 0 is a normal number.
+//
+// x - largest, which is rounded, would make the error of its exponential grow with |x - largest|.
+// Therefore x itself is reduced: x = n ln2 + r. Only elements far from 0 are moved by `largest`
+// first. Then the difference is exact unless the exponential is 0.
 template <class T>
-inline constexpr T kExponentialScale = static_cast<T>(sizeof(T) == 4 ? 0x1p24 : 0x1p54);
+class RowExponential {
+  static constexpr bool kIsFloat = sizeof(T) == 4;
+  static constexpr int kMantissaBits = kIsFloat ? 23 : 52;
 
-// Returns kExponentialScale e^(t + rest) for t <= 0, where `rest` is the rounding error of t. The
-// result is exactly 0 if e^t is below half of the smallest subnormal number, and for t = -inf. The
-// error is about 1 ULP.
-FASTACT_INLINE float exponential_times_scale(float t, float rest) {
-  const float limited = clamp_below(t, -104.7f);
-  const auto [reduced, scale] = reduce<float, 24>(limited);
-  const float r = reduced + (limited == t ? rest : 0.0f);
-  return fma(scale * r, polynomial<kExponentialQuotientFloat>(r), scale);
-}
-FASTACT_INLINE double exponential_times_scale(double t, double rest) {
-  const double limited = clamp_below(t, -746.5);
-  const auto [reduced, scale] = reduce<54>(limited);
-  const double r = reduced + (limited == t ? rest : 0.0);
-  return fma(scale, fma(r * r, exponential_tail(r), r), scale);
-}
+ public:
+  static constexpr int kScaleBits = kIsFloat ? 32 : 64;
+  static constexpr T kScale = static_cast<T>(kIsFloat ? 0x1p32 : 0x1p64);
+
+  RowExponential() = default;  // k = 0
+  FASTACT_INLINE explicit RowExponential(T largest)
+      : origin_(magnitude(largest) < kFar ? T{0} : largest),
+        k_(fma(largest - origin_, kLog2E<T>, kRounder) - kRounder),
+        shifter_(kShifter - k_) {}
+
+  // Returns e^x 2^(kScaleBits - k) for x <= largest, or 0 if it is below half of the smallest
+  // subnormal number times 2^kScaleBits. The error is about 0.7 ULP.
+  FASTACT_INLINE T operator()(T x) const {
+    const T t = x - origin_;
+    const T shifted = fma(t, kLog2E<T>, shifter_);
+    const T n = shifted - shifter_;
+    const T r = fma(n, -kLn2Low<T>, fma(n, -kLn2High<T>, t));
+    T power;
+    if constexpr (kIsFloat) {
+      power = fma(r, polynomial<kExponentialQuotientFloat>(r), T{1});
+    } else {
+      power = T{1} + fma(r * r, exponential_tail(r), r);
+    }
+    return shifted < kLowest ? T{0} : power * from_bits(to_bits(shifted) << kMantissaBits);
+  }
+
+  // e^largest 2^-k = high + low. The error is below 2^-5 ULP.
+  struct Largest {
+    T high;
+    T low;
+  };
+  FASTACT_INLINE Largest at_largest(T largest) const {
+    const T rough = fma(k_, -kLn2High<T>, largest - origin_);
+    const T r = fma(k_, -kLn2Low<T>, rough);
+    const T r_low = fma(k_, -kLn2Low<T>, rough - r);
+    const T linear = T{1} + r;
+    const T tail = fma(r * r, exponential_tail(r), ((T{1} - linear) + r) + r_low);
+    const T high = linear + tail;
+    return {high, (linear - high) + tail};
+  }
+
+ private:
+  static constexpr T kFar = static_cast<T>(kIsFloat ? 0x1p8 : 0x1p11);
+  // Adding it rounds to an integer. Adding kShifter leaves the integer in the low bits, at the
+  // exponent's bias.
+  static constexpr T kRounder = static_cast<T>(kIsFloat ? 0x1.8p23 : 0x1.8p52);
+  static constexpr T kShifter = kRounder + static_cast<T>(kScaleBits + (kIsFloat ? 127 : 1023));
+  // 2^-150 and 2^-1075 are half of the smallest subnormal number. An element whose n is lower by
+  // one still has a result, because e^largest may be below 2^k.
+  static constexpr T kLowest = kShifter - static_cast<T>(kIsFloat ? 151 : 1076);
+
+  T origin_ = T{0};
+  T k_ = T{0};
+  T shifter_ = kShifter;
+};
 
 // Returns e^z - 1 for z <= 0. The result for positive z is unspecified. In double, `rest` is the
 // rounding error of z.

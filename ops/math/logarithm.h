@@ -135,7 +135,7 @@ FASTACT_INLINE Logarithm<T> logarithm(T x, T rest) {
   const T large = exponent * kLn2High<T>;  // exact
   const T fraction = f - (half_square - small);
   const T high = large + fraction;
-  return {is_nan(x) ? x : high, fraction - (high - large)};
+  return {high, fraction - (high - large)};
 }
 
 template <class Element>

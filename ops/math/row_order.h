@@ -6,7 +6,7 @@
 // - A binary tree adds the tiles in the same way.
 //
 // Sums of the type RowSum also add the rounding errors of the trees' additions, in a second number.
-// Softmax has an error of up to 1.7 instead of 3.6 ULP with them (docs/dev/tuning.md).
+// Softmax has errors of up to 3.1 instead of 6.5 ULP with them (docs/dev/tuning.md).
 //
 // A missing element, lane or tile counts as +0, which changes no sum, because no sum is -0. So any
 // thread, warp or block may compute any tile, and a row has the same sum if zeros follow it.

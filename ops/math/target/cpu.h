@@ -22,6 +22,10 @@ FASTACT_INLINE double fma(double a, double b, double c) { return __builtin_fma(a
 
 FASTACT_INLINE float magnitude(float x) { return __builtin_fabsf(x); }
 FASTACT_INLINE double magnitude(double x) { return __builtin_fabs(x); }
+template <class T>
+FASTACT_INLINE T larger(T x, T y) {
+  return x > y ? x : y;
+}
 
 FASTACT_INLINE float square_root(float x) { return __builtin_sqrtf(x); }
 FASTACT_INLINE double square_root(double x) { return __builtin_sqrt(x); }

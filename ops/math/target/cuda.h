@@ -17,6 +17,10 @@ FASTACT_INLINE double fma(double a, double b, double c) { return __fma_rn(a, b, 
 
 FASTACT_INLINE float magnitude(float x) { return fabsf(x); }
 FASTACT_INLINE double magnitude(double x) { return fabs(x); }
+template <class T>
+FASTACT_INLINE T larger(T x, T y) {
+  return fmax(x, y);
+}
 
 FASTACT_INLINE float square_root(float x) { return __fsqrt_rn(x); }
 FASTACT_INLINE double square_root(double x) { return __dsqrt_rn(x); }

@@ -40,6 +40,10 @@ FASTACT_INLINE double fma(double a, double b, double c);
 FASTACT_INLINE float magnitude(float x);
 FASTACT_INLINE double magnitude(double x);
 
+// Returns the larger number, or y if x is NaN. The sign of a zero is unspecified.
+template <class T>
+FASTACT_INLINE T larger(T x, T y);
+
 FASTACT_INLINE float square_root(float x);
 FASTACT_INLINE double square_root(double x);
 

@@ -111,10 +111,11 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         f"{len(cells)} cases ({len({cell['op'] for cell in cells})} activations, "
         f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))}), FastAct is {counts}. At "
         f"smaller sizes, it is slower in [{len(worst_losses(smaller))} of "
-        "them](docs/performance.md#losses). With `fastact.fuse_(model)`, bfloat16 inference runs "
-        f"at {listed(gains)} times the speed of eager PyTorch, mostly because batch norms are "
-        "fused. Folding the batch norms into the convolutions may be as fast; we did not measure "
-        "it ([all results](docs/performance.md)).",
+        "them](docs/performance.md#losses). With `fastact.fuse_(model)`, bfloat16 inference on an "
+        f"{found.networks['gpu']['machine']} runs at {listed(gains)} times the speed of eager "
+        "PyTorch, mostly because batch norms are fused. Folding the batch norms into the "
+        "convolutions may be as fast; we did not measure it ([all "
+        "results](docs/performance.md)).",
     )
 
 

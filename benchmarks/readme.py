@@ -50,8 +50,8 @@ def bits(docs: Path) -> tuple[str, str] | None:
         f"On [{machines}](docs/digests.md), we computed {inputs} "
         f"({newest['results'] / 1e9:.1f} billion results on each) and hashed the results in "
         f"{newest['digests']:,} groups. All hashes agree. `python -m fastact verify` compares "
-        f"{verified_digests()} of them on your machine; the others have random parameters that "
-        "only the source tree contains.",
+        f"{verified_digests():,} hashes on your machine, those of activations without random "
+        "parameters and those of softmax and log-softmax.",
     )
 
 

@@ -7,11 +7,15 @@
 #include <bit>
 #include <cstring>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "ops/catalogue.h"
 #include "ops/forms/softmax.h"
+#if FASTACT_HAS_CUDA
+#include "ops/cuda/rows.h"
+#endif
 
 namespace fastact::testing {
 namespace {
@@ -230,6 +234,24 @@ TEST(RowsTest, StridedRowsHaveTheBitsOfContiguousOnes) {
     }
   }
 }
+
+#if FASTACT_HAS_CUDA
+TEST(CudaRowsTest, NamesOfTheEnvironmentVariable) {
+  for (const char* const all : {static_cast<const char*>(nullptr), "", "auto"})
+    EXPECT_TRUE(cuda::parse_clusters(all));
+  EXPECT_FALSE(cuda::parse_clusters("off"));
+  for (const char* const wrong : {"OFF", "on", " off", "0"}) {
+    try {
+      cuda::parse_clusters(wrong);
+      ADD_FAILURE() << "no error for " << wrong;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_EQ(error.what(),
+                "fastact: expected FASTACT_CUDA_CLUSTERS to be auto or off, but got " +
+                    std::string(wrong));
+    }
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace fastact::testing

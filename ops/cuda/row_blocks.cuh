@@ -58,8 +58,8 @@ class RowSums {
   using Sum = typename F::Sum;
 
  public:
-  // Prepares for a row of this many tiles.
-  __device__ __forceinline__ void start(int tiles, unsigned blocks) {
+  // Makes the barriers ready. The cluster must meet before a block sends anything.
+  __device__ __forceinline__ void start(unsigned blocks) {
     if (blocks == 1 || threadIdx.x != 0) return;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #pragma unroll
@@ -71,7 +71,6 @@ class RowSums {
 #endif
   }
 
-  // The barriers must be ready before another block sends anything.
   __device__ __forceinline__ static void arrive_at_cluster(unsigned blocks) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     if (blocks > 1) asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
@@ -167,7 +166,7 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, kBlocksPerMultiprocessor<F>)
       static_cast<int>(blockIdx.x % blocks * (blockDim.x / kWarp) + threadIdx.x / kWarp);
   const auto tiles = static_cast<int>(tiles_of_row(operands.n));
   const int64_t row = blockIdx.x / blocks;
-  sums.start(tiles, blocks);
+  sums.start(blocks);
   sums.arrive_at_cluster(blocks);
   TileShare<F, Access> share(pointers_of_row<F>(operands, row), int64_t{tile} * kRowTile,
                              threadIdx.x % kWarp, operands.n);

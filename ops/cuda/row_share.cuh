@@ -271,7 +271,7 @@ class RowShare {
     return first_of(k) + (Access == RowAccess::kShifted ? j : 0) < left_;
   }
 
-  // Loads the packets of an input. Those beyond the end of the row are unspecified.
+  // Loads the packets of an input. Those beyond the end of the row are 0.
   __device__ __forceinline__ void load(const Pointer& operand, Words (&packets)[kPackets]) const {
     if constexpr (Access == RowAccess::kShifted) {
       ShiftedTile<Element, Threads, kPackets>::read(operand.data, tile_, thread_, left_, packets);

@@ -3,17 +3,14 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
+#include "ops/printable.h"
+
 namespace fastact::cuda {
 namespace {
-
-bool are_clusters_allowed() {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): read once, at first use
-  const char* const setting = std::getenv("FASTACT_CUDA_CLUSTERS");
-  return setting == nullptr || std::string_view(setting) != "off";
-}
 
 bool find_clusters(const void* kernel, int device) {
   int has = 0;
@@ -26,8 +23,17 @@ bool find_clusters(const void* kernel, int device) {
 
 }  // namespace
 
+bool parse_clusters(const char* name) {
+  const std::string_view wanted = name == nullptr ? "" : name;
+  if (wanted.empty() || wanted == "auto") return true;
+  if (wanted == "off") return false;
+  throw std::invalid_argument(
+      "fastact: expected FASTACT_CUDA_CLUSTERS to be auto or off, but got " + printable(wanted));
+}
+
 bool has_clusters(const void* kernel) {
-  static const bool kAreAllowed = are_clusters_allowed();
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): read once, at first use
+  static const bool kAreAllowed = parse_clusters(std::getenv("FASTACT_CUDA_CLUSTERS"));
   int device = 0;
   if (!kAreAllowed || cudaGetDevice(&device) != cudaSuccess) return false;
   static std::mutex mutex;

@@ -1,6 +1,7 @@
 // Selects the GPU kernel of a row form by the length and the layout of the rows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "ops/cuda/engine.h"
@@ -19,7 +20,7 @@ struct RowLaunch {
                          cudaStream_t stream) {
     if (operands.outer * operands.inner * operands.n == 0) return cudaSuccess;
     const F form(parameters.values);
-    // A warp moves enough doubles at once, one by one.
+    // Single doubles are wide enough for the memory, so they need no packets.
     if constexpr (sizeof(RowElement<F>) == 8) {
       launch<RowAccess::kStrided>(form, operands, stream);
     } else if (moves_in_packets<F>(operands)) {
@@ -44,7 +45,7 @@ struct RowLaunch {
     if (operands.n > kRowTile) {
       launch_tiles<Access>(form, operands, stream);
     } else if constexpr (Access == RowAccess::kStrided) {
-      // Threads with a row each read neighbours if the rows are columns of memory.
+      // If the rows are columns of memory, threads with a row each read neighbouring elements.
       if (operands.n <= kWarp) {
         launch_short<Access, 1, kWarp>(form, operands, stream);
       } else {
@@ -58,18 +59,18 @@ struct RowLaunch {
   // For rows of at most Size elements, or of more.
   template <RowAccess Access, int Size>
   static void launch_at_most(const F& form, const RowOperands& operands, cudaStream_t stream) {
-    // The kernel for shifted rows is larger, so there are fewer.
-    constexpr int kNext = Access == RowAccess::kAligned ? 2 * Size : 4 * Size;
+    // A kernel for shifted rows has more instructions, so there are fewer of them.
+    constexpr int kGrowth = Access == RowAccess::kAligned ? 2 : 4;
     if constexpr (Size < kRowTile) {
-      if (operands.n > Size)
-        return launch_at_most < Access, kNext<kRowTile ? kNext : kRowTile>(form, operands, stream);
+      constexpr int kNext = std::min(kGrowth * Size, kRowTile);
+      if (operands.n > Size) return launch_at_most<Access, kNext>(form, operands, stream);
     }
     constexpr int kCount = elements_of_thread(kRowWidth<F, Access>, Size);
     launch_short<Access, Size / kCount, kCount>(form, operands, stream);
   }
 
-  // A thread has four packets, unless that is too few for a warp: fewer threads take fewer
-  // shuffles. If that leaves fewer threads than packets, a thread has two.
+  // A thread has four packets, because fewer threads take fewer shuffles. It has more if a warp
+  // could not hold the row otherwise, and fewer if there would be fewer threads than packets.
   static constexpr int elements_of_thread(int width, int size) {
     int packets = 4;
     while (packets * width * kWarp < size) packets *= 2;

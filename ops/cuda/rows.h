@@ -15,8 +15,12 @@ using RowKernel = cudaError_t (*)(const Parameters& parameters, const RowOperand
 // row_families().
 FASTACT_OPS_API RowKernel find_row_kernel(int family, const KernelId& id);
 
-// Returns true if the current device has clusters of blocks, and this kernel, which needs them, was
-// compiled for a compute capability that has them. FASTACT_CUDA_CLUSTERS=off makes it return false.
+// Returns false for "off", and true for "auto", "" and null. Throws std::invalid_argument for any
+// other value of FASTACT_CUDA_CLUSTERS.
+bool parse_clusters(const char* name);
+
+// Returns true if FASTACT_CUDA_CLUSTERS allows clusters of blocks, the current device has them, and
+// this kernel, which needs them, was compiled for a compute capability that has them.
 bool has_clusters(const void* kernel);
 
 }  // namespace fastact::cuda

@@ -80,8 +80,8 @@ void by_input_dtype(Call& call) {
   }
 }
 
-// Converts the input if the argument half_to_float is true. Only ATen's kernels for a GPU support
-// this, and only for float16.
+// Converts the input if the argument half_to_float is true, which is the call's only flag. Only
+// ATen's kernels for a GPU support this, and only for float16.
 void by_half_to_float(Call& call) {
   if (!std::exchange(call.parameters.from_result, false)) return;
   const at::Tensor& self = *call.tensors[0];

@@ -34,12 +34,14 @@ def kinds_of_rows(n, dtype=torch.float32, seed=0):
 
 
 def rows_far_from_zero(n, dtype):
-    """Returns rows around the largest numbers whose exponentials are computed without moving the
-    row first, and rows that are moved (ops/math/exponential.h)."""
+    """Returns rows on both sides of the distance from which ops/math/row_exponential.h moves a row,
+    and rows so far away that it has to."""
     generator = torch.Generator().manual_seed(n)
     normal = torch.randn(n, generator=generator, dtype=torch.float64)
+    centers = [-2050, -260, -250, 250, 260, 2050]
+    if dtype != torch.float16:
+        centers += [-3e6, 3e6, 1e15]
     huge = 1e4 if dtype == torch.float16 else 1e30
-    centers = (-2050, -260, -250, 250, 260, 2050)
     rows = {center: center + normal * 3 for center in centers} | {"huge": normal * huge}
     return {kind: row.to(dtype) for kind, row in rows.items()}
 

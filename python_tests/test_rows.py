@@ -91,6 +91,7 @@ def test_bits_depend_on_the_row_alone(name, n, dtype, device):
     many = x.repeat(40, 1)
     repeated = op(many, 1)
     assert_same_bits(repeated, expected.repeat(40, 1))
+    assert_same_bits(backward(g.repeat(40, 1), repeated, 1), gradient.repeat(40, 1))
     torch.set_num_threads(1)
     try:
         assert_same_bits(op(many, -1), repeated)

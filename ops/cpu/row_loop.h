@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "ops/cpu/row_panels.h"
 #include "ops/cpu/row_parts.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/short_rows.h"
@@ -35,6 +36,14 @@ class RowLoopOf {
  public:
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
                   int64_t n, int64_t rows) {
+    using Panels = RowPanels<F, Element, kInputs>;
+    if (n <= Panels::kLongest && rows >= kPanelRows) {
+      const int64_t in_panels = rows - rows % kPanelRows;
+      Panels::run(parameters, data, strides, n, in_panels);
+      char* rest[1 + kInputs];
+      for (int i = 0; i <= kInputs; ++i) rest[i] = data[i] + in_panels * strides[i];
+      return run(parameters, rest, strides, n, rows - in_panels);
+    }
     if (kShortestRow <= n && n <= kShortRow)
       return run_short_rows<F, Element, kInputs>(parameters, data, strides, n, rows);
     constexpr int kBuffers = kConverts ? kInputs : (kReplaces && !std::is_same_v<T, Element>);

@@ -23,6 +23,8 @@
 //     // Takes the results of reduction R: sums, or a maximum as the first one.
 //     template <int R> void finish(const Sum* totals);
 //     auto evaluate(T first, T... others) const;  // as in form.h
+//     // Calls visit(number) for each number that finish() sets. All are of type T.
+//     template <class Visit> void each_number(const Visit& visit);
 //   };
 //
 // Sums have the order of ops/math/row_order.h. Results depend on the row alone, because a form

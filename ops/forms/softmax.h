@@ -71,6 +71,13 @@ struct SoftmaxValue : SoftmaxSums<Element> {
 
   FASTACT_INLINE T evaluate(T e) const { return fma(e, inverse.high, e * inverse.low); }
 
+  template <class Visit>
+  FASTACT_INLINE void each_number(const Visit& visit) {
+    this->exponential.each_number(visit);
+    visit(inverse.high);
+    visit(inverse.low);
+  }
+
   Sum inverse = Sum(T{0});
 };
 
@@ -115,6 +122,14 @@ struct LogSoftmaxValue : SoftmaxSums<Element> {
 
   FASTACT_INLINE T evaluate(T x) const { return (x - offset) - offset_low; }
 
+  template <class Visit>
+  FASTACT_INLINE void each_number(const Visit& visit) {
+    this->exponential.each_number(visit);
+    visit(max);
+    visit(offset);
+    visit(offset_low);
+  }
+
   T max = T{0};
   // max + log(sum)
   T offset = T{0};
@@ -135,6 +150,11 @@ struct SoftmaxGradientSum {
   template <int R>
   FASTACT_INLINE void finish(const Sum* totals) {
     sum = totals[0];
+  }
+
+  template <class Visit>
+  FASTACT_INLINE void each_number(const Visit& visit) {
+    visit(sum);
   }
 
   T sum = T{0};

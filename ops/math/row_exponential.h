@@ -55,6 +55,14 @@ class RowExponential {
     return RowSum<T>(high, (linear - high) + tail);
   }
 
+  // Calls visit(number) for each number that depends on the row.
+  template <class Visit>
+  FASTACT_INLINE void each_number(const Visit& visit) {
+    visit(origin_);
+    visit(k_);
+    visit(shifter_);
+  }
+
  private:
   // At least twice the distance at which the exponential is 0.
   static constexpr T kFar = static_cast<T>(kIsFloat ? 0x1p8 : 0x1p11);

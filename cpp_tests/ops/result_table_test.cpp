@@ -1,12 +1,11 @@
-// Long calls of 16-bit forms look their results up (ops/cpu/result_table.h), short calls compute
-// them. Both give the same bits.
+// Long calls of 16-bit forms look their results or their derivatives up (ops/cpu/result_table.h),
+// short calls compute them. Both give the same bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 #include <random>
 #include <vector>
 
@@ -18,21 +17,35 @@ namespace {
 
 constexpr int64_t kElements = 1 << 16;
 
-std::vector<char> every_element() {
+// Returns every element, in an order that depends on the factor, an odd number.
+std::vector<char> every_element(unsigned factor) {
   std::vector<uint16_t> bits(kElements);
-  std::iota(bits.begin(), bits.end(), 0);
+  for (unsigned i = 0; i < kElements; ++i) bits[i] = static_cast<uint16_t>(factor * i);
   const auto* const first = reinterpret_cast<const char*>(bits.data());
   return {first, first + 2 * kElements};
 }
 
-// Returns the results of every element, computed in parts of this size, in place.
-std::vector<char> results(const KernelCase& kernel, cpu::InstructionSet set, int64_t part) {
-  std::vector<char> elements = every_element();
+// Returns the results for every x, computed in parts of this size. The output is the memory of an
+// input: x, or the gradient, if there is one.
+std::vector<char> results(const KernelCase& kernel, cpu::InstructionSet set, int64_t part,
+                          bool replaces_gradient = false) {
+  const bool has_gradient = kernel.id.order == 1;
+  std::vector<char> gradients = every_element(40503);
+  std::vector<char> elements = every_element(1);
   for (int64_t start = 0; start < kElements; start += part) {
-    char* const at = elements.data() + 2 * start;
-    run_dense(kernel, set, std::array<char*, 2>{at, at}, std::min(part, kElements - start));
+    char* const g = gradients.data() + 2 * start;
+    char* const x = elements.data() + 2 * start;
+    std::vector<char*> operands = {replaces_gradient ? g : x, x};
+    if (has_gradient) operands.insert(operands.begin() + 1, g);
+    run_dense(kernel, set, operands, std::min(part, kElements - start));
   }
-  return elements;
+  return replaces_gradient ? gradients : elements;
+}
+
+std::vector<KernelCase> looked_up_kernels() {
+  return kernels_where([](const DerivativeId& id) {
+    return id.order <= 1 && !id.from_result && format_of(id.dtype).bytes == 2;
+  });
 }
 
 class ResultTableTest : public ::testing::TestWithParam<KernelCase> {};
@@ -42,6 +55,9 @@ TEST_P(ResultTableTest, LongCallsGiveTheBitsOfShortCalls) {
     const std::vector<char> expected = results(GetParam(), set, 1024);
     EXPECT_EQ(results(GetParam(), set, kElements), expected) << cpu::name_of(set);
     EXPECT_EQ(results(GetParam(), set, kElements - 1), expected) << cpu::name_of(set);
+    if (GetParam().id.order == 1) {
+      EXPECT_EQ(results(GetParam(), set, kElements, true), expected) << cpu::name_of(set);
+    }
   }
 }
 
@@ -62,10 +78,7 @@ TEST_P(ResultTableTest, EachSetOfParametersHasItsOwnResults) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, ResultTableTest,
-                         ::testing::ValuesIn(kernels_where([](const DerivativeId& id) {
-                           return id.order == 0 && format_of(id.dtype).bytes == 2;
-                         })),
+INSTANTIATE_TEST_SUITE_P(Kernels, ResultTableTest, ::testing::ValuesIn(looked_up_kernels()),
                          KernelCaseName());
 
 // A table is made at first use, so this test starts a new process.
@@ -74,9 +87,7 @@ TEST(ResultTableDeathTest, FirstUseOnSeveralThreads) {
   const auto first_use = [] {
     const cpu::InstructionSet set = cpu::available_instruction_sets().back();
     int different = 0;
-    for (const KernelCase& kernel : kernels_where([](const DerivativeId& id) {
-           return id.order == 0 && format_of(id.dtype).bytes == 2;
-         })) {
+    for (const KernelCase& kernel : looked_up_kernels()) {
       std::array<std::vector<char>, 4> found;
       on_threads(static_cast<int>(found.size()),
                  [&](int thread) { found[thread] = results(kernel, set, kElements); });

@@ -11,6 +11,12 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
+// The last step of a form with factors.
+template <class Element>
+struct FactorProduct {
+  FASTACT_INLINE auto evaluate(float g, float factor) const { return product<Element>(factor, g); }
+};
+
 template <class F>
 struct Loop {
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
@@ -34,19 +40,40 @@ struct Loop {
   }
 
  private:
-  // The form, and its results if n elements are looked up.
+  // An entry of the form's table, if it has one.
+  using Entry = std::conditional_t<IsLookedUp<F>, uint16_t, float>;
+
+  // The form, and its table if n elements are looked up.
   struct Prepared {
     Prepared(const Parameters& parameters, [[maybe_unused]] int64_t n) : form(parameters.values) {
-      if constexpr (IsLookedUp<F>) {
-        static constinit ResultTables tables = {};
-        if (n >= kLookedUpElements)
-          results = find_results(tables, parameters, {&compute, this, kSizesOf<F>});
+      if constexpr (IsLookedUp<F> || HasFactors<F>) {
+        static constinit ResultTables<Entry> tables = {};
+        if (n >= kLookedUpElements) entries = find_entries(tables, parameters, &fill, this);
       }
     }
 
     F form;
-    const uint16_t* results = nullptr;
+    const Entry* entries = nullptr;
   };
+
+  static void fill(const void* erased, Entry* entries) {
+    if constexpr (IsLookedUp<F>) {
+      constexpr int kSize = ResultTable<Entry>::kSize;
+      for (int i = 0; i < kSize; ++i) entries[i] = static_cast<uint16_t>(i);
+      auto* const data = reinterpret_cast<char*>(entries);
+      char* const operands[] = {data, data};
+      compute(erased, operands, kSize, Pace::kAtOnce);
+    } else {
+      fill_factors(static_cast<const Prepared*>(erased)->form, entries, typename F::Outputs{});
+    }
+  }
+
+  template <class Element>
+  static FASTACT_INLINE void fill_factors(const F form, float* entries, Elements<Element>) {
+    FASTACT_INDEPENDENT_ITERATIONS
+    for (int i = 0; i < ResultTable<float>::kSize; ++i)
+      entries[i] = form.factor(widen(Element{static_cast<uint16_t>(i)}));
+  }
 
   template <class... E>
   static constexpr bool kHasHalves =
@@ -90,7 +117,12 @@ struct Loop {
                                    int64_t start, int64_t n, Elements<Output>, Elements<Inputs...>,
                                    std::index_sequence<0>, std::index_sequence<I...>) {
     if constexpr (IsLookedUp<F>) {
-      if (prepared.results != nullptr) return look_up(prepared.results, to, data[1] + start, n);
+      if (prepared.entries != nullptr) return look_up(prepared.entries, to, data[1] + start, n);
+    } else if constexpr (HasFactors<F>) {
+      if (prepared.entries != nullptr) {
+        return multiply(prepared.entries, reinterpret_cast<Output*>(to), n,
+                        reinterpret_cast<const Inputs*>(data[1 + I] + start)...);
+      }
     }
     dense_into(prepared.form, reinterpret_cast<Output*>(to), n,
                reinterpret_cast<const Inputs*>(data[1 + I] + start)...);
@@ -103,6 +135,24 @@ struct Loop {
                                    std::index_sequence<I...>) {
     dense_elements(prepared.form, tuple_of(reinterpret_cast<Outputs*>(data[J])...), n,
                    reinterpret_cast<const Inputs*>(data[sizeof...(J) + I])...);
+  }
+
+  // Multiplies each g by the factor of its x. `out` may be the memory of an input.
+  template <class Element>
+  static FASTACT_INLINE void multiply(const float* factors, Element* out, int64_t n,
+                                      const Element* g, const Element* x) {
+    constexpr int64_t kTogether = 256;
+    for (int64_t start = 0; start < n; start += kTogether) {
+      const int64_t count = n - start < kTogether ? n - start : kTogether;
+      alignas(kCacheLine) float looked_up[kTogether];
+      for (int64_t i = 0; i < count; ++i) looked_up[i] = factors[x[start + i].bits];
+      if constexpr (std::is_same_v<Element, Float16>) {
+        dense_halves(FactorProduct<Element>(), out + start, count, g + start, looked_up);
+      } else {
+        dense_elements(FactorProduct<Element>(), Tuple<Element*>{out + start}, count, g + start,
+                       static_cast<const float*>(looked_up));
+      }
+    }
   }
 
   // Computes one output with the loop that suits the types of the output and the inputs.

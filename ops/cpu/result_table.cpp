@@ -13,32 +13,30 @@ bool are_identical(const Parameters& a, const Parameters& b) {
   return true;
 }
 
-std::unique_ptr<ResultTable> make_table(const Parameters& parameters, const DenseKernel& kernel) {
-  auto table = std::make_unique<ResultTable>();
-  table->parameters = parameters;
-  for (int i = 0; i < ResultTable::kSize; ++i) table->results[i] = static_cast<uint16_t>(i);
-  auto* const data = reinterpret_cast<char*>(table->results);
-  char* const operands[] = {data, data};
-  kernel.compute(kernel.form, operands, ResultTable::kSize, Pace::kAtOnce);
-  return table;
-}
-
 }  // namespace
 
-const uint16_t* find_results(ResultTables& tables, const Parameters& parameters,
-                             const DenseKernel& kernel) {
-  for (std::atomic<const ResultTable*>& slot : tables) {
-    const ResultTable* found = slot.load(std::memory_order_acquire);
+template <class Entry>
+const Entry* find_entries(ResultTables<Entry>& tables, const Parameters& parameters,
+                          void (*fill)(const void* form, Entry* entries), const void* form) {
+  for (std::atomic<const ResultTable<Entry>*>& slot : tables) {
+    const ResultTable<Entry>* found = slot.load(std::memory_order_acquire);
     if (found == nullptr) {
-      std::unique_ptr<ResultTable> made = make_table(parameters, kernel);
+      auto made = std::make_unique_for_overwrite<ResultTable<Entry>>();
+      made->parameters = parameters;
+      fill(form, made->entries);
       // If another thread was faster, its table is `found`.
       if (slot.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel))
         found = made.release();
     }
-    if (are_identical(found->parameters, parameters)) return found->results;
+    if (are_identical(found->parameters, parameters)) return found->entries;
   }
   return nullptr;
 }
+
+template const uint16_t* find_entries(ResultTables<uint16_t>&, const Parameters&,
+                                      void (*)(const void*, uint16_t*), const void*);
+template const float* find_entries(ResultTables<float>&, const Parameters&,
+                                   void (*)(const void*, float*), const void*);
 
 void look_up(const uint16_t* results, char* to, const char* from, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {

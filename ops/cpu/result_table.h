@@ -1,9 +1,12 @@
-// Tables of the results of a 16-bit form with one input. A look-up takes the same time for every
-// function, and less than a formula with an exponential and a division: GELU, bfloat16, AVX2: 0.39
-// instead of 0.80 ns an element (Zen 3). The formula makes the table, so the bits are the same.
+// Tables for all 65,536 inputs of a 16-bit type: the results of a form with one input, or the
+// factors of a form that multiplies a gradient by a function of x. A look-up takes the same time
+// for every function, and less than a formula with an exponential and a division: GELU, bfloat16,
+// AVX2: 0.39 instead of 0.80 ns an element (Zen 3). The formula makes the table, so the bits are
+// the same.
 //
-// A form has at most kTables tables of 128 KiB, one for each set of parameters. They are made at
-// first use and kept until the process ends. Calls with further parameters use the formula.
+// A form has at most kTables tables of 128 KiB (results) or 256 KiB (factors, which are float), one
+// for each set of parameters. They are made at first use and kept until the process ends. Calls
+// with further parameters use the formula.
 #pragma once
 
 #include <atomic>
@@ -18,19 +21,23 @@ inline constexpr int kTables = 4;
 // In shorter calls, or shares of a thread, the time to bring the table into the cache counts.
 inline constexpr int64_t kLookedUpElements = int64_t{1} << 15;
 
+template <class Entry>
 struct ResultTable {
   static constexpr int kSize = 1 << 16;
 
   Parameters parameters;
-  uint16_t results[kSize];  // by the bits of the input
+  Entry entries[kSize];  // by the bits of the input
 };
 
-using ResultTables = std::atomic<const ResultTable*>[kTables];
+template <class Entry>
+using ResultTables = std::atomic<const ResultTable<Entry>*>[kTables];
 
-// Returns the results for these parameters, computed by `kernel` if there is no such table yet.
-// Returns null if there are kTables tables for other parameters.
-const uint16_t* find_results(ResultTables& tables, const Parameters& parameters,
-                             const DenseKernel& kernel);
+// Returns the entries for these parameters. If there is no such table yet, fill(form, entries)
+// computes them. Returns null if there are kTables tables for other parameters. Entry is uint16_t
+// or float.
+template <class Entry>
+const Entry* find_entries(ResultTables<Entry>& tables, const Parameters& parameters,
+                          void (*fill)(const void* form, Entry* entries), const void* form);
 
 // Looks up n results. `to` and `from` may be the same memory.
 void look_up(const uint16_t* results, char* to, const char* from, int64_t n);

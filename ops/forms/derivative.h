@@ -138,6 +138,8 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
   static constexpr int kOrder = Order;
   static constexpr bool kFromResult = FromResult;
   static constexpr bool kIsLookedUp = Order == 0 && kIs16Bit<Element> && A::kTraits.is_costly;
+  static constexpr bool kHasFactors = Order == 1 && !FromResult && kIs16Bit<Element> &&
+                                      A::kTraits.is_costly && A::kTraits.saves == Saves::kInput;
   static constexpr bool kInSegments = !FromResult && has_segments<A, Element, Order>();
   static constexpr bool kHasFastForm =
       (Order <= A::kTraits.last_division && !std::is_same_v<Element, double> && !kInSegments) ||
@@ -150,6 +152,13 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
   FASTACT_INLINE auto evaluate(T g1, T g2, T x) const { return times_gradients(x, g1, g2); }
   FASTACT_INLINE auto evaluate(T g1, T g2, T g3, T x) const {
     return times_gradients(x, g1, g2, g3);
+  }
+
+  FASTACT_INLINE float factor(T x) const
+    requires(kHasFactors)
+  {
+    static_assert(!HasBackward<A, Element, Order>);
+    return derivative_at<Element, Order, FromResult>(act, x);
   }
 
   FASTACT_INLINE uint32_t segment(T x) const { return segment_of<Order>(act, x); }

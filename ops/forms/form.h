@@ -143,6 +143,11 @@ concept HasDefaultForm = requires(const double* parameters) {
 template <class F>
 concept IsLookedUp = requires { requires F::kIsLookedUp; };
 
+// A form with the inputs g and x, whose result is product<Element>(factor(x), g), where factor()
+// returns a float. A CPU looks the factors up in a table.
+template <class F>
+concept HasFactors = requires { requires F::kHasFactors; };
+
 // A form whose first input is a word of random bits. The engines compute it from a seed and the
 // element's index: word i % 4 of philox(seed, i / 4) (ops/math/philox.h).
 template <class F>

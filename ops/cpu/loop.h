@@ -58,11 +58,11 @@ struct Loop {
 
   static void fill(const void* erased, Entry* entries) {
     if constexpr (IsLookedUp<F>) {
-      constexpr int kSize = ResultTable<Entry>::kSize;
-      for (int i = 0; i < kSize; ++i) entries[i] = static_cast<uint16_t>(i);
+      constexpr int kEntries = ResultTable<Entry>::kSize;
+      for (int i = 0; i < kEntries; ++i) entries[i] = static_cast<uint16_t>(i);
       auto* const data = reinterpret_cast<char*>(entries);
       char* const operands[] = {data, data};
-      compute(erased, operands, kSize, Pace::kAtOnce);
+      compute(erased, operands, kEntries, Pace::kAtOnce);
     } else {
       fill_factors(static_cast<const Prepared*>(erased)->form, entries, typename F::Outputs{});
     }

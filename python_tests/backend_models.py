@@ -333,7 +333,14 @@ def shape_in_place(m, x):
 
 
 def left(m, x):
-    return F.glu(x, -1) + F.rrelu(x)[:, :4] + F.softmax(x, -1)[:, :4]
+    return F.glu(x, -1) + F.rrelu(x)[:, :4]
+
+
+def rows(m, x):
+    y = m.linear(x)
+    y = F.softmax(y, 1) + y.softmax(0) + F.log_softmax(y, -1, dtype=torch.float64).float()
+    y = y + F.softmin(y, 1)
+    return y * torch.log_softmax(x, 0)
 
 
 IMAGE = {"shape": (2, 8, 3, 4), "tolerance": 1e-4}
@@ -398,6 +405,7 @@ CASES = {
     "squeeze": Case(squeeze, ("fused_selu (batch norm)", "sigmoid"), **IMAGE | INFERENCE),
     "every name": Case(every_name),
     "prelu": Case(prelus, ("prelu",) * 4),
+    "rows": Case(rows, ("log_softmax",) * 2 + ("softmax",) * 2),
     "a shape changes in place": Case(shape_in_place, ()),
     "made in the graph": Case(lambda m, x: F.mish(m.linear(x)) + torch.tensor(2.0), ("mish",)),
     "left": Case(left, ()),

@@ -82,6 +82,28 @@ def test_every_activation_is_renamed(dtype):
             assert_same_bits(found, wanted)
 
 
+class Rows(nn.Module):
+    def forward(self, x):
+        in_float = F.softmax(x, -1, dtype=torch.float32)
+        return F.softmax(x, 1), x.log_softmax(0), in_float, F.softmin(x, 1)
+
+
+@pytest.mark.parametrize("decomposes", (False, True))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_rows_are_renamed(dtype, decomposes):
+    x, ours = values(7, 5, dtype=dtype), torch.ops.fastact
+    program = export(Rows(), x)
+    if decomposes:
+        program = program.run_decompositions()
+    new = fastact.convert(program)
+    assert names(new) == ["softmax", "softmax", "log_softmax", "softmax"]
+    in_float = ours.softmax(x, -1, torch.float32)
+    expected = (ours.softmax(x, 1), ours.log_softmax(x, 0), in_float, ours.softmax(-x, 1))
+    for found, theirs, wanted in zip(new.module()(x), program.module()(x), expected, strict=True):
+        assert found.dtype == theirs.dtype
+        assert_same_bits(found, wanted)
+
+
 @pytest.mark.parametrize("strict", (False, True))
 def test_a_network(strict):
     """Converts a network that was saved, loaded or decomposed. The original does not change."""

@@ -417,3 +417,22 @@ def test_functions_and_modules(name, device):
     assert isinstance(module, original) and repr(module) == repr(original(dim=1))
     assert_same_bits(module(x), expected)
     assert_same_bits(torch.jit.script(module)(x), expected)
+
+
+def test_softmin_and_softmax_2d(device):
+    x = torch.randn(2, 3, 4, 5, device=device)
+    assert_same_bits(package.functional.softmin(x, 1), fastact.softmax(-x, 1))
+    half = package.functional.softmin(x.half(), -1, dtype=torch.float32)
+    assert_same_bits(half, fastact.softmax(-x.half(), -1, torch.float32))
+    torch.testing.assert_close(package.nn.Softmin(2)(x), torch.nn.Softmin(2)(x))
+    module = package.nn.Softmax2d()
+    for image in (x, x[0]):
+        assert_same_bits(module(image), fastact.softmax(image, -3))
+        torch.testing.assert_close(module(image), torch.nn.Softmax2d()(image))
+    with pytest.raises(ValueError) as caught:
+        module(x[0, 0])
+    message = "fastact.nn.Softmax2d: expected input to be 3D or 4D, but got torch.Size([4, 5])"
+    assert first_line(caught.value) == message
+    model = torch.nn.Sequential(torch.nn.Softmin(1), torch.nn.Softmax2d())
+    report = package.replace_(model)
+    assert report.replaced == {"0": "fastact.nn.Softmin", "1": "fastact.nn.Softmax2d"}

@@ -1,6 +1,6 @@
 """The row operators in the Python package: functions and modules with PyTorch's signatures."""
 
-FUNCTION = '''_{name} = torch.ops.fastact.{name}
+FUNCTION = '''_{name} = torch.ops.fastact.{operator}
 
 
 def {name}(
@@ -19,14 +19,14 @@ def {name}(
         float32, float64, bfloat16, float16; CPU and CUDA; differentiable to any order. 16-bit types
         compute in float32 and are rounded once.
     Special values:
-        {special}; NaN if a row is -infinity alone, or has +infinity or NaN.
+        {special}
     Raises:
         IndexError: there is no such dimension.
         NotImplementedError: `dtype`, or else the tensor's type, is none of these types.
     """
     if dim is None:
         dim = _get_softmax_dim("{name}", input.dim(), _stacklevel)
-    return _{name}(input, dim, dtype)
+    return _{name}({argument}, dim, dtype)
 '''
 
 MODULE = '''class {module}(torch.nn.{module}):
@@ -36,23 +36,47 @@ MODULE = '''class {module}(torch.nn.{module}):
         return functional.{name}(input, self.dim, _stacklevel=5)
 '''
 
+SOFTMAX_2D = '''class Softmax2d(torch.nn.Softmax2d):
+    """Replaces torch.nn.Softmax2d. See functional.softmax()."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() not in (3, 4):
+            raise ValueError(
+                f"fastact.nn.Softmax2d: expected input to be 3D or 4D, but got {{input.shape}}"
+            )
+        return functional.softmax(input, -3, _stacklevel=5)
+'''
+
+_OF_NAN = "NaN if a row is -infinity alone, or has +infinity or NaN."
 ROWS = (
     {
         "name": "softmax",
         "module": "Softmax",
+        "operator": "softmax",
+        "argument": "input",
         "definition": "e^(x - max) / sum(e^(x - max))",
-        "special": "0 for -infinity",
+        "special": f"0 for -infinity; {_OF_NAN}",
+    },
+    {
+        "name": "softmin",
+        "module": "Softmin",
+        "operator": "softmax",
+        "argument": "-input",
+        "definition": "Softmax of -x",
+        "special": "0 for +infinity; NaN if a row is +infinity alone, or has -infinity or NaN.",
     },
     {
         "name": "log_softmax",
         "module": "LogSoftmax",
+        "operator": "log_softmax",
+        "argument": "input",
         "definition": "The logarithm of softmax, x - max - log(sum(e^(x - max))),",
-        "special": "-infinity for -infinity",
+        "special": f"-infinity for -infinity; {_OF_NAN}",
     },
 )
 
 FUNCTIONS = [row["name"] for row in ROWS]
-MODULES = [row["module"] for row in ROWS]
+MODULES = [*(row["module"] for row in ROWS), "Softmax2d"]
 
 
 def row_functions() -> list[str]:
@@ -60,4 +84,4 @@ def row_functions() -> list[str]:
 
 
 def row_modules() -> list[str]:
-    return [MODULE.format(**row) for row in ROWS]
+    return [*(MODULE.format(**row) for row in ROWS), SOFTMAX_2D.format()]

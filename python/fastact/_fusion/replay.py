@@ -250,6 +250,15 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def _split_softmin(graph: fx.Graph) -> None:
+    """Makes each softmin the softmax of -x, which it calls."""
+    for node in graph.find_nodes(op="call_function", target=F.softmin):
+        with graph.inserting_before(node):
+            negative = graph.call_function(torch.neg, node.args[:1])
+        negative.meta = {k: v for k, v in node.meta.items() if k not in ("example_value", "val")}
+        node.target, node.args = F.softmax, (negative, *node.args[1:])
+
+
 def replay(
     module: fx.GraphModule, inputs: Iterable[object] = (), keeps_output: bool = False
 ) -> Facts:
@@ -261,6 +270,7 @@ def replay(
     nodes that return the results stay the same, because an ExportedProgram names them. Raises the
     errors of nodes, and NotImplementedError for a graph that cannot be analysed.
     """
+    _split_softmin(module.graph)
     placeholders = module.graph.find_nodes(op="placeholder")
     inputs = [
         value if isinstance(value, FakeTensor) else _known_value(node, value)

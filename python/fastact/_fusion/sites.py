@@ -83,7 +83,7 @@ class Site:
         x, result = tensors[0], facts[self.last].value
         if why := self.call.why_unfit(tensors):
             return why
-        if result.dtype != x.dtype:
+        if result.dtype != (self.call.dtype or x.dtype):
             return "its result has a different type, as under autocast"
         if self.operator is None:
             return f"FastAct has no {'fused' if self.is_fused else 'in-place'} form of it"
@@ -181,7 +181,7 @@ def activations(node: fx.Node, facts: Facts) -> Iterator[Site]:
                 yield Site(Call(name, (values["x"],)), nodes, operator(name))
     call = facts.call(node) if isinstance(facts[node].value, torch.Tensor) else None
     found = _aten.stand_in(call.op, (), call.arguments) if call is not None else None
-    if found is None or found.name not in (*ACTIVATIONS, "prelu", "_prelu"):
+    if found is None or found.name not in (*ACTIVATIONS, *_aten.ROWS, "prelu", "_prelu"):
         return
     if all(isinstance(x, fx.Node) for x in found.tensors):
         name = f"{found.name}_" if call.is_in_place else found.name

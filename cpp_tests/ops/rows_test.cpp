@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "cpp_tests/threads.h"
 #include "ops/catalogue.h"
 #include "ops/forms/softmax.h"
 #if FASTACT_HAS_CUDA
@@ -143,25 +144,48 @@ std::string bytes_of(const std::vector<Element>& row) {
   return bytes;
 }
 
+// Computes rows with gaps between them, and with the output in memory of its own or of an input.
 template <class Element, int Index>
-void expect_order(cpu::InstructionSet set) {
+void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed) {
   using F = SoftmaxForms::Form<Element, Index>;
+  constexpr int kInputs = F::Inputs::kCount;
   const cpu::RowKernel kernel = cpu::find_row_kernel(0, {Index, kTypeOf<Element>}, set);
   ASSERT_NE(kernel, nullptr);
-  for (const int n : kLengths) {
-    for (unsigned seed = 0; seed < 5; ++seed) {
-      std::vector<std::vector<Element>> inputs = {row_of<Element>(n, seed)};
-      if (F::Inputs::kCount == 2) inputs.push_back(row_of<Element>(n, seed + 10));
-      const std::vector<Element> expected = Reference<F, Element>(inputs).run();
-      std::vector<Element> actual(static_cast<size_t>(n));
-      char* data[kMaxOperands] = {reinterpret_cast<char*>(actual.data())};
-      for (size_t i = 0; i < inputs.size(); ++i)
-        data[1 + i] = reinterpret_cast<char*>(inputs[i].data());
-      const int64_t strides[kMaxOperands] = {};
-      kernel(Parameters{}, data, strides, n, 1);
-      ASSERT_EQ(bytes_of(actual), bytes_of(expected))
-          << cpu::name_of(set) << ", form " << Index << ", n " << n << ", row " << seed;
+  const auto stride = static_cast<size_t>(n) + 3;
+  std::vector<std::vector<Element>> inputs;
+  for (unsigned i = 0; i < kInputs; ++i)
+    inputs.push_back(row_of<Element>(static_cast<int>(stride) * rows, seed + 10 * i));
+  for (int output = 0; output <= kInputs; ++output) {
+    std::vector<std::vector<Element>> operands = inputs;
+    operands.insert(operands.begin(), std::vector<Element>(stride * static_cast<size_t>(rows)));
+    char* data[kMaxOperands];
+    int64_t strides[kMaxOperands];
+    for (size_t i = 0; i < operands.size(); ++i) {
+      data[i] = reinterpret_cast<char*>(operands[i].data());
+      strides[i] = static_cast<int64_t>(stride * sizeof(Element));
     }
+    data[0] = data[output];
+    kernel(Parameters{}, data, strides, n, rows, nullptr);
+    for (int row = 0; row < rows; ++row) {
+      const auto row_in = [&](const std::vector<Element>& all) {
+        const auto first = all.begin() + static_cast<int64_t>(stride) * row;
+        return std::vector<Element>(first, first + n);
+      };
+      std::vector<std::vector<Element>> own;
+      for (const auto& input : inputs) own.push_back(row_in(input));
+      ASSERT_EQ(bytes_of(row_in(operands[static_cast<size_t>(output)])),
+                bytes_of(Reference<F, Element>(own).run()))
+          << cpu::name_of(set) << ", form " << Index << ", n " << n << ", row " << row << " of "
+          << rows << ", seed " << seed << ", output " << output;
+    }
+  }
+}
+
+template <class Element, int Index>
+void expect_order(cpu::InstructionSet set) {
+  for (const int n : kLengths) {
+    for (unsigned seed = 0; seed < 5; ++seed) expect_order<Element, Index>(set, n, 1, seed);
+    if (n <= 300) expect_order<Element, Index>(set, n, 35, 5);
   }
 }
 
@@ -178,6 +202,50 @@ TEST(RowsTest, Float32HasTheOrderOnEveryInstructionSet) { expect_order_of_all<fl
 TEST(RowsTest, Float64HasTheOrderOnEveryInstructionSet) { expect_order_of_all<double>(); }
 TEST(RowsTest, BFloat16HasTheOrderOnEveryInstructionSet) { expect_order_of_all<BFloat16>(); }
 TEST(RowsTest, Float16HasTheOrderOnEveryInstructionSet) { expect_order_of_all<Float16>(); }
+
+// Four threads share a row.
+void on_four_threads(int64_t count, void (*task)(void*, int64_t), void* state) {
+  on_threads(4, [&](int thread) {
+    for (int64_t i = thread; i < count; i += 4) task(state, i);
+  });
+}
+
+template <class Element, int Index>
+void expect_same_if_shared(cpu::InstructionSet set) {
+  using F = SoftmaxForms::Form<Element, Index>;
+  const cpu::RowKernel kernel = cpu::find_row_kernel(0, {Index, kTypeOf<Element>}, set);
+  for (const int64_t n : {cpu::kRowPart + 1, 3 * cpu::kRowPart, 5 * cpu::kRowPart + 1023}) {
+    const auto size = static_cast<size_t>(n);
+    std::vector<Element> first = row_of<Element>(static_cast<int>(n), 1);
+    std::vector<Element> second = row_of<Element>(static_cast<int>(n), 2);
+    std::vector<Element> expected(size);
+    const int64_t strides[kMaxOperands] = {};
+    char* data[kMaxOperands] = {reinterpret_cast<char*>(expected.data()),
+                                reinterpret_cast<char*>(first.data()),
+                                reinterpret_cast<char*>(second.data())};
+    kernel(Parameters{}, data, strides, n, 1, nullptr);
+    std::vector<Element> actual(size);
+    data[0] = reinterpret_cast<char*>(actual.data());
+    kernel(Parameters{}, data, strides, n, 1, &on_four_threads);
+    ASSERT_EQ(bytes_of(actual), bytes_of(expected))
+        << cpu::name_of(set) << ' ' << Index << ' ' << n;
+    data[0] = data[F::Inputs::kCount];  // in place
+    kernel(Parameters{}, data, strides, n, 1, &on_four_threads);
+    const auto& in_place = F::Inputs::kCount == 1 ? first : second;
+    ASSERT_EQ(bytes_of(in_place), bytes_of(expected)) << cpu::name_of(set) << ' ' << Index;
+  }
+}
+
+TEST(RowsTest, ThreadsThatShareARowChangeNoBit) {
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    [&]<int... Index>(std::integer_sequence<int, Index...>) {
+      (expect_same_if_shared<float, Index>(set), ...);
+      (expect_same_if_shared<double, Index>(set), ...);
+      (expect_same_if_shared<BFloat16, Index>(set), ...);
+      (expect_same_if_shared<Float16, Index>(set), ...);
+    }(std::make_integer_sequence<int, SoftmaxForms::kCount>{});
+  }
+}
 
 TEST(RowsTest, TheTreeOfTilesIsTheTreeOverAllOfThem) {
   const std::vector<float> all = row_of<float>(300, 1);

@@ -55,7 +55,7 @@ struct Traits {
   // f(0) is 0, but the 16-bit formula returns a tiny number that breaks ties near 0. Rounding to 16
   // bits removes it. If the rounding comes later, without_tie() in ops/forms/fused.h removes it.
   bool breaks_ties_at_zero = false;
-  // On a CPU, the 16-bit formula of f takes longer than a look-up in a table of all results
+  // On a CPU, the 16-bit formulas of f and f' take longer than a look-up in a table
   // (ops/cpu/result_table.h).
   bool is_costly = false;
 };

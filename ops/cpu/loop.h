@@ -11,7 +11,7 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// The last step of a form with factors.
+// Multiplies a gradient by a factor from the table.
 template <class Element>
 struct FactorProduct {
   FASTACT_INLINE auto evaluate(float g, float factor) const { return product<Element>(factor, g); }
@@ -141,10 +141,10 @@ struct Loop {
   template <class Element>
   static FASTACT_INLINE void multiply(const float* factors, Element* out, int64_t n,
                                       const Element* g, const Element* x) {
-    constexpr int64_t kTogether = 256;
-    for (int64_t start = 0; start < n; start += kTogether) {
-      const int64_t count = n - start < kTogether ? n - start : kTogether;
-      alignas(kCacheLine) float looked_up[kTogether];
+    constexpr int64_t kFactorBlock = 256;
+    for (int64_t start = 0; start < n; start += kFactorBlock) {
+      const int64_t count = n - start < kFactorBlock ? n - start : kFactorBlock;
+      alignas(kCacheLine) float looked_up[kFactorBlock];
       for (int64_t i = 0; i < count; ++i) looked_up[i] = factors[x[start + i].bits];
       if constexpr (std::is_same_v<Element, Float16>) {
         dense_halves(FactorProduct<Element>(), out + start, count, g + start, looked_up);

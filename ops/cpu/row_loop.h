@@ -9,6 +9,7 @@
 #include "ops/cpu/row_parts.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/short_rows.h"
+#include "ops/floating_point.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
@@ -33,52 +34,128 @@ class RowLoopOf {
     int64_t n;
   };
 
+  using Buffers = RowBuffers<T, kConverts ? kInputs : (kReplaces && !std::is_same_v<T, Element>)>;
+
  public:
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
-                  int64_t n, int64_t rows) {
+                  int64_t n, int64_t rows, Parallel parallel) {
     using Panels = RowPanels<F, Element, kInputs>;
     if (n <= Panels::kLongest && rows >= kPanelRows) {
       const int64_t in_panels = rows - rows % kPanelRows;
       Panels::run(parameters, data, strides, n, in_panels);
       char* rest[1 + kInputs];
       for (int i = 0; i <= kInputs; ++i) rest[i] = data[i] + in_panels * strides[i];
-      return run(parameters, rest, strides, n, rows - in_panels);
+      return run(parameters, rest, strides, n, rows - in_panels, parallel);
     }
-    if (kShortestRow <= n && n <= kShortRow)
+    if (kShortestFixedRow <= n && n <= kLongestFixedRow)
       return run_short_rows<F, Element, kInputs>(parameters, data, strides, n, rows);
-    constexpr int kBuffers = kConverts ? kInputs : (kReplaces && !std::is_same_v<T, Element>);
-    RowBuffers<T, kBuffers> buffers(n);
+    Buffers buffers(n);
     for (int64_t r = 0; r < rows; ++r) {
-      auto* const out = reinterpret_cast<Element*>(data[0] + r * strides[0]);
-      const auto input = [&](int i) {
-        return reinterpret_cast<const Element*>(data[1 + i] + r * strides[1 + i]);
-      };
-      Row row;
-      row.n = n;
-      if constexpr (kConverts) {
-        for (int i = 0; i < kInputs; ++i) {
-          widen_row(input(i), buffers[i], n);
-          row.inputs[i] = buffers[i];
-        }
-        row.out = buffers[0];
-        row.kept = buffers[0];
-      } else {
-        for (int i = 0; i < kInputs; ++i) row.inputs[i] = input(i);
-        row.out = out;
-        if constexpr (std::is_same_v<T, Element>) {
-          row.kept = out;
-        } else {
-          row.kept = buffers[0];
-        }
-      }
+      char* operands[1 + kInputs];
+      for (int i = 0; i <= kInputs; ++i) operands[i] = data[i] + r * strides[i];
       F form(parameters.values);
-      reduce<0>(form, row);
-      write(form, row);
-      if constexpr (kConverts) narrow_row(row.out, out, n);
+      if (parallel != nullptr && n > kRowPart) {
+        run_shared(form, operands, n, buffers, parallel);
+      } else {
+        convert(operands, 0, n, buffers);
+        const Row row = part_of(operands, 0, n, buffers);
+        reduce<0>(form, row);
+        write(form, row, operands, 0);
+      }
     }
   }
 
  private:
+  // Elements [start, start + n).
+  static Row part_of(char* const* operands, int64_t start, int64_t n, Buffers& buffers) {
+    Row row = {};
+    row.n = n;
+    if constexpr (kConverts) {
+      row.out = buffers[0] + start;
+      for (int i = 0; i < kInputs; ++i) row.inputs[i] = buffers[i] + start;
+    } else {
+      row.out = reinterpret_cast<Element*>(operands[0]) + start;
+      for (int i = 0; i < kInputs; ++i)
+        row.inputs[i] = reinterpret_cast<const Element*>(operands[1 + i]) + start;
+    }
+    if constexpr (std::is_same_v<T, Source>) {
+      row.kept = row.out;
+    } else if constexpr (kReplaces) {
+      row.kept = buffers[0] + start;
+    }
+    return row;
+  }
+
+  static void convert(char* const* operands, int64_t start, int64_t n, Buffers& buffers) {
+    if constexpr (kConverts) {
+      for (int i = 0; i < kInputs; ++i)
+        widen_row(reinterpret_cast<const Element*>(operands[1 + i]) + start, buffers[i] + start, n);
+    }
+  }
+
+  static void write(const F& form, const Row& row, char* const* operands, int64_t start) {
+    write(form, row);
+    if constexpr (kConverts)
+      narrow_row(row.out, reinterpret_cast<Element*>(operands[0]) + start, row.n);
+  }
+
+  // Several threads compute the parts of a row.
+  static void run_shared(F& form, char* const* operands, int64_t n, Buffers& buffers,
+                         Parallel parallel) {
+    const int64_t parts = (n + kRowPart - 1) / kRowPart;
+    const auto size = [n](int64_t i) {
+      return n - i * kRowPart < kRowPart ? n - i * kRowPart : kRowPart;
+    };
+    const auto part = [&](int64_t i) { return part_of(operands, i * kRowPart, size(i), buffers); };
+    if constexpr (kConverts) {
+      share(parallel, parts, [&](int64_t i) { convert(operands, i * kRowPart, size(i), buffers); });
+    }
+    Totals totals(parts);
+    reduce_shared<0>(form, part, parts, totals, parallel);
+    share(parallel, parts, [&](int64_t i) { write(form, part(i), operands, i * kRowPart); });
+  }
+
+  template <class Task>
+  static void share(Parallel parallel, int64_t parts, Task task) {
+    const auto run_task = [](void* state, int64_t i) {
+      const DefaultFloatingPoint scope;
+      (*static_cast<Task*>(state))(i);
+    };
+    parallel(parts, run_task, &task);
+  }
+
+  // By part: the two numbers of each sum, or a maximum.
+  using Totals = RowBuffers<T, 2 * kMaxSums>;
+
+  template <int R, class PartOf>
+  static void reduce_shared(F& form, const PartOf& part, int64_t parts, Totals& totals,
+                            Parallel parallel) {
+    if constexpr (R < kNumReductions<F>) {
+      constexpr int kSums = kSumsOf<F, R>;
+      share(parallel, parts, [&](int64_t i) {
+        Sum sums[kMaxSums];
+        results_of<R>(form, part(i), sums);
+        for (int s = 0; s < kSums; ++s)
+          store_sum(sums[s], &totals[2 * s][i], &totals[2 * s + 1][i]);
+      });
+      Sum results[kMaxSums];
+      for (int s = 0; s < kSums; ++s) {
+        if constexpr (F::kReductions[R] == Reduction::kMaximum) {
+          T maximum = totals[0][0];
+          for (int64_t i = 1; i < parts; ++i) maximum = larger(totals[0][i], maximum);
+          results[0] = Sum(maximum);
+        } else {
+          TileTree<Sum> tree;
+          for (int64_t i = 0; i < parts; ++i)
+            tree.add(stored_sum<Sum>(totals[2 * s][i], totals[2 * s + 1][i]));
+          results[s] = tree.total();
+        }
+      }
+      form.template finish<R>(results);
+      reduce_shared<R + 1>(form, part, parts, totals, parallel);
+    }
+  }
+
   // Returns the first value of element i before reduction R.
   template <int R>
   static FASTACT_INLINE T first_value(const Row& row, int64_t i) {
@@ -103,19 +180,22 @@ class RowLoopOf {
   template <int R>
   static void reduce(F& form, const Row& row) {
     if constexpr (R < kNumReductions<F>) {
-      if constexpr (F::kReductions[R] == Reduction::kMaximum) {
-        const Sum maximum(maximum_of<R>(row));
-        form.template finish<R>(&maximum);
-      } else {
-        Sum sums[kMaxSums];
-        if (row.n <= kRowTile) {
-          add_tile<R>(form, row, 0, sums);
-        } else {
-          add_tiles<R>(form, row, sums);
-        }
-        form.template finish<R>(sums);
-      }
+      Sum results[kMaxSums];
+      results_of<R>(form, row, results);
+      form.template finish<R>(results);
       reduce<R + 1>(form, row);
+    }
+  }
+
+  // Computes the results of reduction R.
+  template <int R>
+  static void results_of(const F& form, const Row& row, Sum* results) {
+    if constexpr (F::kReductions[R] == Reduction::kMaximum) {
+      results[0] = Sum(maximum_of<R>(row));
+    } else if (row.n <= kRowTile) {
+      add_tile<R>(form, row, 0, results);
+    } else {
+      add_tiles<R>(form, row, results);
     }
   }
 
@@ -182,7 +262,7 @@ class RowLoopOf {
         for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
       }
     }
-    if (n < kShortestRow) {
+    if (n < kShortestFixedRow) {
       add_lanes<F, R, 32>(lanes, totals);
     } else {
       add_lanes<F, R, kRowLanes>(lanes, totals);

@@ -31,6 +31,16 @@ FASTACT_INLINE void store_sum(RowSum<T> sum, T* to, T* to_low) {
   *to_low = sum.low;
 }
 
+// Returns what store_sum() stored.
+template <class Sum, class T>
+FASTACT_INLINE Sum stored_sum(T high, [[maybe_unused]] T low) {
+  if constexpr (std::is_same_v<Sum, T>) {
+    return high;
+  } else {
+    return Sum(high, low);
+  }
+}
+
 // Adds the first `Count` lanes of a tile by the tree, where all further lanes are +0. `Count` is a
 // power of two.
 template <class Sum, int Count, bool HasLow = false, class T>

@@ -29,7 +29,8 @@ void copy_block(int64_t size, const char* from, int64_t from_element, int64_t fr
 
 class Rows {
  public:
-  explicit Rows(const RowsCall& call) : call_(call), operands_(call.operands) {
+  Rows(const RowsCall& call, Parallel parallel)
+      : call_(call), operands_(call.operands), parallel_(parallel) {
     for (int i = 0; i < operands_.count; ++i) {
       if (!is_gathered(i)) continue;
       buffers_[i] =
@@ -74,7 +75,7 @@ class Rows {
       data[i] = buffers_[i].get();
       strides[i] = buffer_stride();
     }
-    call_.kernel(call_.parameters, data, strides, operands_.n, count);
+    call_.kernel(call_.parameters, data, strides, operands_.n, count, parallel_);
     if (buffers_[0] != nullptr) {
       const RowOperand& out = operands_.operands[0];
       copy_block(size, buffers_[0].get(), size, buffer_stride(), address(0, outer, inner),
@@ -84,14 +85,15 @@ class Rows {
 
   const RowsCall& call_;
   const RowOperands& operands_;
+  Parallel parallel_;
   std::unique_ptr<char[]> buffers_[kMaxOperands];
   bool is_any_gathered_ = false;
 };
 
 }  // namespace
 
-void run_rows(const RowsCall& call, int64_t first, int64_t count) {
-  const Rows rows(call);
+void run_rows(const RowsCall& call, int64_t first, int64_t count, Parallel parallel) {
+  const Rows rows(call, parallel);
   const int64_t inner = call.operands.inner;
   for (int64_t row = first; row < first + count;) {
     const int64_t together = std::min(inner - row % inner, first + count - row);

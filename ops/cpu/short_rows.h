@@ -1,6 +1,5 @@
-// Rows of kShortestRow to kShortRow elements that row_panels.h does not compute, in loops of fixed
-// length, which the compiler unrolls. Softmax of 128 float32 takes 0.76 instead of 1.09 ns per
-// element (Ice Lake, AVX-512). Rows of 32 elements would take longer: 3.2 instead of 1.8 ns.
+// Rows of kShortestFixedRow to kLongestFixedRow elements that row_panels.h does not compute, in
+// loops of fixed length, which the compiler unrolls: docs/dev/tuning.md.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +8,8 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-inline constexpr int kShortestRow = 33;
-inline constexpr int kShortRow = 256;
+inline constexpr int kShortestFixedRow = 33;
+inline constexpr int kLongestFixedRow = 256;
 
 // Computes rows of at most `Size` elements, which is a power of two. Elements beyond the end have
 // the values that change no result.
@@ -134,7 +133,7 @@ void run_short_rows(const Parameters& parameters, char* const* data, const int64
                     int64_t n, int64_t rows) {
   const auto run = n <= 64    ? &ShortRows<F, Element, Inputs, 64>::run
                    : n <= 128 ? &ShortRows<F, Element, Inputs, 128>::run
-                              : &ShortRows<F, Element, Inputs, kShortRow>::run;
+                              : &ShortRows<F, Element, Inputs, kLongestFixedRow>::run;
   run(parameters, data, strides, n, rows);
 }
 

@@ -139,7 +139,8 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
   static constexpr bool kFromResult = FromResult;
   static constexpr bool kIsLookedUp = Order == 0 && kIs16Bit<Element> && A::kTraits.is_costly;
   static constexpr bool kHasFactors = Order == 1 && !FromResult && kIs16Bit<Element> &&
-                                      A::kTraits.is_costly && A::kTraits.saves == Saves::kInput;
+                                      A::kTraits.is_costly && A::kTraits.saves == Saves::kInput &&
+                                      !HasBackward<A, Element, Order>;
   static constexpr bool kInSegments = !FromResult && has_segments<A, Element, Order>();
   static constexpr bool kHasFastForm =
       (Order <= A::kTraits.last_division && !std::is_same_v<Element, double> && !kInSegments) ||
@@ -157,7 +158,6 @@ struct Derivative : DefaultDerivative<A, Element, Order, FromResult>,
   FASTACT_INLINE float factor(T x) const
     requires(kHasFactors)
   {
-    static_assert(!HasBackward<A, Element, Order>);
     return derivative_at<Element, Order, FromResult>(act, x);
   }
 

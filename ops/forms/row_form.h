@@ -23,7 +23,7 @@
 //     // Takes the results of reduction R: sums, or a maximum as the first one.
 //     template <int R> void finish(const Sum* totals);
 //     auto evaluate(T first, T... others) const;  // as in form.h
-//     // Calls visit(number) for each number that finish() sets. All are of type T.
+//     // Calls visit(member) for each member that finish() sets. All are of type T.
 //     template <class Visit> void each_number(const Visit& visit);
 //   };
 //

@@ -55,7 +55,7 @@ class RowExponential {
     return RowSum<T>(high, (linear - high) + tail);
   }
 
-  // Calls visit(number) for each number that depends on the row.
+  // Calls visit(member) for each member. All depend on the row.
   template <class Visit>
   FASTACT_INLINE void each_number(const Visit& visit) {
     visit(origin_);

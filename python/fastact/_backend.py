@@ -27,7 +27,7 @@ def fastact_backend(
 
     options:
         fuse: whether operators around an activation are fused with it. True by default.
-        rename: whether activations that are not fused are replaced. True by default.
+        rename: whether other activations, and softmax, are replaced. True by default.
         report: a fastact.Report, to which the graph's changes are added.
 
     Raises ValueError for any other option, and for a mode, because nothing is compiled.

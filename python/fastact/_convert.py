@@ -19,9 +19,10 @@ def convert(
     """Returns a copy of a program that calls FastAct's operators by name. The program's own graph
     does not change. An exported program and its copy share parameters and buffers.
 
-    In a `torch.export.ExportedProgram`, FastAct's activations replace ATen's. Batch norm at
-    inference, bias, residual sums, gates and the clamped SwiGLU are fused with them where that is
-    faster. An activation that `run_decompositions()` has decomposed is not recognized.
+    In a `torch.export.ExportedProgram`, FastAct's activations and softmax replace ATen's. Batch
+    norm at inference, bias, residual sums, gates and the clamped SwiGLU are fused with activations
+    where that is faster. An activation that `run_decompositions()` has decomposed is not
+    recognized.
 
     In a `torch.jit.ScriptModule` in inference mode, operators around an activation are fused with
     it. The copy is frozen. `sample` contains the arguments of a call. Without a sample, shapes are

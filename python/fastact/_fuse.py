@@ -19,7 +19,7 @@ _COMPILED, _BEFORE = "_compiled_call_impl", "_fastact_before"
 
 
 def fuse_(model: torch.nn.Module, sample=None) -> Report:
-    """Replaces a model's activations with FastAct's operators, fused with their neighbours.
+    """Replaces a model's activations, fused with their neighbours, and softmax.
 
     Compiles the model in place, like `model.compile(backend="fastact")`: TorchDynamo captures the
     model when it is called, and checks its guards at each call. Eager kernels compute the captured

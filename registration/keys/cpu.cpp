@@ -263,8 +263,10 @@ struct Cpu {
     const int64_t panels = std::max(int64_t{1}, kPartElements / (operands.n * cpu::kRowPanel));
     const int64_t part = panels * cpu::kRowPanel;
     const int64_t parts = (rows + part - 1) / part;
-    // A batch of few long rows has a part for each row.
-    if (parts < at::get_num_threads()) {
+    if (rows < at::get_num_threads() && operands.n >= cpu::kLeastShared) {
+      cpu::run_rows(call, 0, rows, &run_in_parallel);
+    } else if (parts < at::get_num_threads() && part == cpu::kRowPanel) {
+      // A part for each long row.
       in_parallel(rows, operands.n, [&](int64_t row) { cpu::run_rows(call, row, 1); });
     } else {
       in_parallel(parts, part * operands.n, [&](int64_t i) {
@@ -274,6 +276,10 @@ struct Cpu {
   }
 
  private:
+  static void run_in_parallel(int64_t count, void (*task)(void*, int64_t), void* state) {
+    in_parallel(count, cpu::kRowPart, [&](int64_t i) { task(state, i); });
+  }
+
   static cpu::Kernel find_kernel(const Operator& op, const KernelId& id) {
     return cpu::find_kernel(op.family, id, selected_instruction_set());
   }

@@ -42,12 +42,13 @@ SOFTMAX_2D = '''class Softmax2d(torch.nn.Softmax2d):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() not in (3, 4):
             raise ValueError(
-                f"fastact.nn.Softmax2d: expected input to be 3D or 4D, but got {{input.shape}}"
+                f"fastact.nn.Softmax2d: expected input to be 3-D or 4-D, but got {input.dim()}-D"
             )
         return functional.softmax(input, -3, _stacklevel=5)
 '''
 
-_OF_NAN = "NaN if a row is -infinity alone, or has +infinity or NaN."
+_OF_NAN = "NaN if a row is -infinity alone, or contains +infinity or NaN."
+_OF_NAN_OF_MINUS_X = "NaN if a row is +infinity alone, or contains -infinity or NaN."
 ROWS = (
     {
         "name": "softmax",
@@ -63,7 +64,7 @@ ROWS = (
         "operator": "softmax",
         "argument": "-input",
         "definition": "Softmax of -x",
-        "special": "0 for +infinity; NaN if a row is +infinity alone, or has -infinity or NaN.",
+        "special": f"0 for +infinity; {_OF_NAN_OF_MINUS_X}",
     },
     {
         "name": "log_softmax",
@@ -84,4 +85,4 @@ def row_functions() -> list[str]:
 
 
 def row_modules() -> list[str]:
-    return [*(MODULE.format(**row) for row in ROWS), SOFTMAX_2D.format()]
+    return [*(MODULE.format(**row) for row in ROWS), SOFTMAX_2D]

@@ -121,8 +121,20 @@ class _Recorder(TorchDispatchMode):
         return op(*args, **kwargs)
 
 
+def _split_softmin(graph: fx.Graph) -> None:
+    """Rewrites F.softmin(x) as F.softmax(-x)."""
+    for node in graph.find_nodes(op="call_function", target=F.softmin):
+        x = node.args[0] if node.args else node.kwargs["input"]
+        with graph.inserting_before(node):
+            negative = graph.call_function(torch.neg, (x,))
+        negative.meta = {k: v for k, v in node.meta.items() if k not in ("example_value", "val")}
+        node.target, node.args = F.softmax, (negative, *node.args[1:])
+        node.kwargs = {name: value for name, value in node.kwargs.items() if name != "input"}
+
+
 class _Replay(fx.Interpreter):
     def __init__(self, facts: Facts, regions: Iterator[int], is_body=False, keeps_output=False):
+        _split_softmin(facts.module.graph)
         super().__init__(facts.module, garbage_collect_values=False)
         self.facts, self.regions = facts, regions
         self.is_body, self.keeps_output = is_body, keeps_output
@@ -250,15 +262,6 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-def _split_softmin(graph: fx.Graph) -> None:
-    """Makes each softmin the softmax of -x, which it calls."""
-    for node in graph.find_nodes(op="call_function", target=F.softmin):
-        with graph.inserting_before(node):
-            negative = graph.call_function(torch.neg, node.args[:1])
-        negative.meta = {k: v for k, v in node.meta.items() if k not in ("example_value", "val")}
-        node.target, node.args = F.softmax, (negative, *node.args[1:])
-
-
 def replay(
     module: fx.GraphModule, inputs: Iterable[object] = (), keeps_output: bool = False
 ) -> Facts:
@@ -270,7 +273,6 @@ def replay(
     nodes that return the results stay the same, because an ExportedProgram names them. Raises the
     errors of nodes, and NotImplementedError for a graph that cannot be analysed.
     """
-    _split_softmin(module.graph)
     placeholders = module.graph.find_nodes(op="placeholder")
     inputs = [
         value if isinstance(value, FakeTensor) else _known_value(node, value)

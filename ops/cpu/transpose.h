@@ -1,4 +1,4 @@
-// Transposes squares of numbers. Compiled once for each instruction set.
+// Transposes small matrices in vector registers. Compiled once for each instruction set.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// kSize x kSize numbers in vector registers, where they are transposed.
+// A matrix of kSize x kSize elements, which fills vector registers.
 template <class T>
-class Square {
+class TransposeTile {
 #if defined(__AVX512F__)
   static constexpr int kBytes = 64;
 #elif defined(__AVX2__)
@@ -23,7 +23,7 @@ class Square {
  public:
   static constexpr int kSize = kBytes / static_cast<int>(sizeof(T));
 
-  // Transposes aligned rows of numbers. The strides, in numbers, are multiples of kSize.
+  // The rows are aligned to vectors. The strides are in elements.
   static FASTACT_INLINE void transpose(const T* from, int64_t from_stride, T* to,
                                        int64_t to_stride) {
     transpose(from, from_stride, to, to_stride, Indices{});
@@ -31,17 +31,17 @@ class Square {
 
  private:
   using Indices = std::make_integer_sequence<int, kSize>;
-  // The numbers in 128 bits. A shuffle within these is one instruction.
+  // The elements in a lane of 128 bits. A shuffle within lanes is one instruction.
   static constexpr int kLane = 16 / static_cast<int>(sizeof(T));
   static constexpr int kLanes = kSize / kLane;
 
   template <int... I>
   static FASTACT_INLINE void transpose(const T* from, int64_t from_stride, T* to, int64_t to_stride,
                                        std::integer_sequence<int, I...> indices) {
-    Square square;
-    ((square.rows_[I] = *reinterpret_cast<const Vector*>(from + I * from_stride)), ...);
-    square.template exchange<1>(indices);
-    ((*reinterpret_cast<Vector*>(to + I * to_stride) = square.rows_[place_of(I)]), ...);
+    TransposeTile tile;
+    ((tile.rows_[I] = *reinterpret_cast<const Vector*>(from + I * from_stride)), ...);
+    tile.template exchange<1>(indices);
+    ((*reinterpret_cast<Vector*>(to + I * to_stride) = tile.rows_[place_of(I)]), ...);
   }
 
   // The row in which the exchanges leave a column.
@@ -79,9 +79,9 @@ class Square {
     const int lane = j / kLane;
     const int k = j % kLane;
     if constexpr (Distance < kLane) {
-      // Half of each lane, in turns of Distance elements.
-      const int turn = k / Distance;
-      return turn % 2 * kSize + lane * kLane + Half * (kLane / 2) + turn / 2 * Distance +
+      // Interleaves groups of Distance elements from half of each lane.
+      const int group = k / Distance;
+      return group % 2 * kSize + lane * kLane + Half * (kLane / 2) + group / 2 * Distance +
              k % Distance;
     } else {
       // The even or the odd lanes.

@@ -30,7 +30,8 @@ INTRODUCTION = [
     "spread is the range from the 10th to the 90th percentile. Differences of up to "
     f"{100 * EQUAL:g} % count as equal. GPU "
     "times are taken between two CUDA events, with no operand in the L2 cache. CPU runs use a warm "
-    "cache. `python -m fastact bench` compares the speed on your machine in a minute.",
+    "cache. `python -m fastact bench` compares the speed on your machine in a minute. Softmax and "
+    "log-softmax are on [a page of their own](reference/rows.md#speed).",
     "",
 ]
 CLOSING = f"`{COMMAND}` writes this page and its figures from the JSON files that are linked above."
@@ -194,7 +195,7 @@ def operators(found: stored.Stored) -> list[str]:
         "",
         "The figures show all activations except `prelu`. Counts compare medians at one size, on "
         "CPUs with one thread, and include differences smaller than the spread. The [losses "
-        "table](#losses) leaves those out, but covers more sizes and thread counts, so its numbers "
+        "table](#losses) omits those, and adds sizes and thread counts, so the numbers of losses "
         "differ. PyTorch computes `softsign`, `tanhshrink`, `quick_gelu` and `squared_relu` with "
         "several kernels, hence the large ratios." + forward_passes(found),
         "",
@@ -252,7 +253,7 @@ def operators_of(kind: str, name: str, result: dict) -> list[str]:
     command = command_of(result)
     info = where["build_info"]
     machine = f"{where['name']}, CUDA {where['cuda']}" if where["device"] == "cuda" else (
-        f"{where['name']}, a machine of {where['cores']} threads, measured with one thread"
+        f"{where['name']}, a machine of {where['cores']} threads; the counts are for one thread"
     )  # fmt: skip
     if where["isa"] == "avx2":
         machine += "; FastAct, PyTorch, MKL and oneDNN restricted to AVX2"
@@ -339,9 +340,9 @@ def losses(found: stored.Stored) -> list[str]:
         f"{100 * EQUAL:g} % and by more than the spread, in {' and '.join(dtypes)}. It does not "
         "cover [compiled code](#torchcompile). Each entry is the smallest ratio measured "
         f"({extents(found, kinds)}). In most cases, PyTorch does less work at the price of a "
-        "larger error (last column). The gradient of `hardswish` is so cheap that the extra step "
-        "which gives all NaNs the same bits takes a noticeable part of its time. Where PyTorch's "
-        "error is small, as for `tanh`, FastAct's formula needs more instructions.",
+        "larger error (last column). Where PyTorch's error is small, as for `tanh`, FastAct's "
+        "formula needs more instructions. PyTorch's gradient of `log_sigmoid` on a CPU reads a "
+        "stored exponential. The figures also show slower cases within the spread.",
         "",
     ]
     if not keys:

@@ -50,8 +50,8 @@ def bits(docs: Path) -> tuple[str, str] | None:
         f"On [{machines}](docs/digests.md), we computed {inputs} "
         f"({newest['results'] / 1e9:.1f} billion results on each) and hashed the results in "
         f"{newest['digests']:,} groups. All hashes agree. `python -m fastact verify` compares "
-        f"{verified_digests():,} hashes on your machine, those of activations without random "
-        "parameters and those of softmax and log-softmax.",
+        f"{verified_digests():,} hashes on your machine: those of these groups without random "
+        "parameters, and those of softmax and log-softmax.",
     )
 
 
@@ -79,8 +79,8 @@ def accurate() -> tuple[str, str]:
     rounded = f"misrounded {small} times" if small else "correctly rounded"
     return (
         "Accurate",
-        f"16-bit values are {rounded}. float32 values are within {value:.2f} ULP for all 4.3 "
-        f"billion inputs. PyTorch's float32 GELU is off by {gelu / 1e6:.0f} million ULP in its "
+        f"With default parameters, 16-bit activations are {rounded}, and float32 activations are "
+        f"within {value:.2f} ULP for all 4.3 billion inputs. PyTorch's float32 GELU is off by {gelu / 1e6:.0f} million ULP in its "
         "negative tail: it returns 0 instead of a number below 1e-6 in magnitude "
         "([proof](docs/accuracy.md)).",
     )
@@ -93,6 +93,7 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     cells = plots.shown_cells(result)
     elements = cells[0]["elements"]
     smaller = [cell for cell in result["cells"] if cell["elements"] < elements]
+    lost = len(worst_losses(smaller))
     faster, slower = faster_and_slower(cells)
     counts = f"faster in {faster}" + (f", slower in {slower}" if slower else "")
     counts += f" and equally fast in {len(cells) - faster - slower}"
@@ -109,9 +110,9 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         f"gradients of {size_name(elements)} elements run at {min(copies):.2f} to "
         f"{max(copies):.2f} of a memory copy's speed ({listed(list(plots.DTYPES))}). Of "
         f"{len(cells)} cases ({len({cell['op'] for cell in cells})} activations, "
-        f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))}), FastAct is {counts}. At "
-        f"smaller sizes, it is slower in [{len(worst_losses(smaller))} of "
-        "them](docs/performance.md#losses). With `fastact.fuse_(model)`, bfloat16 inference on an "
+        f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))}), FastAct is {counts}. "
+        f"[{lost} {'case' if lost == 1 else 'cases'}](docs/performance.md#losses) "
+        f"{'is' if lost == 1 else 'are'} slower at a smaller size. With `fastact.fuse_(model)`, bfloat16 inference on an "
         f"{found.networks['gpu']['machine']} runs at {listed(gains)} times the speed of eager "
         "PyTorch, mostly because batch norms are fused. Folding the batch norms into the "
         "convolutions may be as fast; we did not measure it ([all "

@@ -21,7 +21,7 @@ from _timing import Contestant, CpuClock, CudaClock, in_turn  # noqa: E402
 from support import library_path  # noqa: E402
 from turns import print_head, print_line  # noqa: E402
 
-ROWS = (32, 128, 1001, 1024, 4095, 4096, 16384, 50257, 128256)
+ROWS = (32, 64, 128, 1001, 1024, 4095, 4096, 16384, 50257, 128256)
 # Name: PyTorch's operator, and whether it is a gradient.
 OPERATORS = {
     "softmax": (torch.softmax, False),

@@ -253,7 +253,7 @@ def operators_of(kind: str, name: str, result: dict) -> list[str]:
     command = command_of(result)
     info = where["build_info"]
     machine = f"{where['name']}, CUDA {where['cuda']}" if where["device"] == "cuda" else (
-        f"{where['name']}, a machine of {where['cores']} threads; the counts are for one thread"
+        f"{where['name']} with {where['cores']} threads (the counts: one thread)"
     )  # fmt: skip
     if where["isa"] == "avx2":
         machine += "; FastAct, PyTorch, MKL and oneDNN restricted to AVX2"
@@ -337,8 +337,8 @@ def losses(found: stored.Stored) -> list[str]:
         "## Losses",
         "",
         f"The table lists each operator that is slower than PyTorch's by more than "
-        f"{100 * EQUAL:g} % and by more than the spread, in {' and '.join(dtypes)}. It does not "
-        "cover [compiled code](#torchcompile). Each entry is the smallest ratio measured "
+        f"{100 * EQUAL:g} % and by more than the spread, in {' and '.join(dtypes)}. Each "
+        "entry is the smallest ratio measured "
         f"({extents(found, kinds)}). In most cases, PyTorch does less work at the price of a "
         "larger error (last column). Where PyTorch's error is small, as for `tanh`, FastAct's "
         "formula needs more instructions. PyTorch's gradient of `log_sigmoid` on a CPU reads a "
@@ -371,23 +371,32 @@ def losses(found: stored.Stored) -> list[str]:
 # ---- torch.compile, and the cost of a call
 
 
+def cells_of(result: dict) -> str:
+    """Returns the options of benchmarks/compiled.py that choose the result's cells."""
+    chosen = [f"--neighbour {name}" for name in result["neighbours"]]
+    chosen += [f"--dtype {dtype}" for dtype in sorted({row["dtype"] for row in result["rows"]})]
+    return " ".join(chosen)
+
+
 def compiled(found: stored.Stored) -> list[str]:
     if not found.compiled:
         return []
+    cells = cells_of(next(iter(found.compiled.values())))
     lines = [
         "## torch.compile",
         "",
         "Inductor compiles four expressions with an activation f: `residual` is f(a) + b, `gate` "
         "is f(a) * b, `sum` is the sum of each row of f(a), and `alone` is f(a). Inductor inlines "
         "FastAct's formulas into its kernels, except in `alone` on a GPU, where it calls FastAct's "
-        "kernel.",
+        "kernel. The ratios compare compiled code with PyTorch's and with FastAct's activation. "
+        f"Command: `python benchmarks/compiled.py {cells}`, and these options:",
         "",
     ]
     for kind, result in found.compiled.items():
         rows, where = result["rows"], result["machine"]
-        chosen = [f"--neighbour {name}" for name in result["neighbours"]]
-        chosen += [f"--dtype {dtype}" for dtype in dict.fromkeys(row["dtype"] for row in rows)]
+        chosen = [f"--device {where['device']}"]
         chosen += [f"--isa {where['isa']}"] if where["isa"] else []
+        chosen += [] if cells_of(result) == cells else [cells_of(result)]
         ratios = [row["ratio"] for row in rows]
         ends = [
             f"{row['ratio']:.2f} (`{row['op']}` {row['dtype']}, {row['neighbour']})"
@@ -395,12 +404,10 @@ def compiled(found: stored.Stored) -> list[str]:
         ]
         lines += [
             f"- {KINDS.get(kind, kind)}: {where['name']}, torch {where['torch']}, {where['date']}; "
-            f"{size_name(result['elements'])} elements. Time with PyTorch's activation divided by "
-            "time with FastAct's, both compiled by Inductor: geometric mean "
+            f"{size_name(result['elements'])} elements: geometric mean "
             f"{geometric_mean(ratios):.2f}, from {ends[0]} to {ends[1]}: "
-            f"[plot](performance/compiled-{kind}.svg), [data](performance/compiled-{kind}.json). "
-            f"Command: `python benchmarks/compiled.py --device {where['device']} "
-            f"{' '.join(chosen)}`."
+            f"[plot](performance/compiled-{kind}.svg), [data](performance/compiled-{kind}.json), "
+            f"`{' '.join(chosen)}`."
         ]
     lines.append("")
     return lines

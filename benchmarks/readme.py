@@ -80,7 +80,8 @@ def accurate() -> tuple[str, str]:
     return (
         "Accurate",
         f"With default parameters, 16-bit activations are {rounded}, and float32 activations are "
-        f"within {value:.2f} ULP for all 4.3 billion inputs. PyTorch's float32 GELU is off by {gelu / 1e6:.0f} million ULP in its "
+        f"within {value:.2f} ULP for all 4.3 billion inputs. PyTorch's float32 GELU is off by "
+        f"{gelu / 1e6:.0f} million ULP in its "
         "negative tail: it returns 0 instead of a number below 1e-6 in magnitude "
         "([proof](docs/accuracy.md)).",
     )
@@ -112,7 +113,8 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         f"{len(cells)} cases ({len({cell['op'] for cell in cells})} activations, "
         f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))}), FastAct is {counts}. "
         f"[{lost} {'case' if lost == 1 else 'cases'}](docs/performance.md#losses) "
-        f"{'is' if lost == 1 else 'are'} slower at a smaller size. With `fastact.fuse_(model)`, bfloat16 inference on an "
+        f"{'is' if lost == 1 else 'are'} slower at a smaller size. With "
+        "`fastact.fuse_(model)`, bfloat16 inference on an "
         f"{found.networks['gpu']['machine']} runs at {listed(gains)} times the speed of eager "
         "PyTorch, mostly because batch norms are fused. Folding the batch norms into the "
         "convolutions may be as fast; we did not measure it ([all "

@@ -409,7 +409,7 @@ CASES = {
     "squeeze": Case(squeeze, ("fused_selu (batch norm)", "sigmoid"), **IMAGE | INFERENCE),
     "every name": Case(every_name),
     "prelu": Case(prelus, ("prelu",) * 4),
-    "rows": Case(rows, ("log_softmax",) * 2 + ("softmax",) * 2),
+    "rows": Case(rows, ("log_softmax",) * 2 + ("softmax",) * 3),
     "a shape changes in place": Case(shape_in_place, ()),
     "made in the graph": Case(lambda m, x: F.mish(m.linear(x)) + torch.tensor(2.0), ("mish",)),
     "left": Case(left, ()),

@@ -149,12 +149,12 @@ def test_every_module_can_be_replaced():
     both = [[getattr(n, kind)(*settings.get(kind, ())) for kind in kinds] for n in (nn, fastact.nn)]
     model = nn.ModuleList(both[0] + [both[0][0]])
     fastact.replace_(model)
-    x = torch.randn(3, 4)
+    x = torch.randn(3, 4, 5)
     for replaced, ours in zip(model, both[1]):
         assert type(replaced) is type(ours) and repr(replaced) == repr(ours)
         assert torch.equal(replaced(x), ours(x)), ours
-    # Plus prelu and two row operators, minus three that PyTorch lacks.
-    assert len(kinds) == len(OPERATORS) + 3 - 3
+    # Plus prelu and four modules of row operators, minus three that PyTorch lacks.
+    assert len(kinds) == len(OPERATORS) + 5 - 3
 
 
 def torchrun(processes, *command, code=0):

@@ -50,7 +50,7 @@ OWN = {
 TRY = """
 import torch, fastact
 print(fastact.__version__, torch.__version__, fastact.library_path)
-x = torch.linspace(-4, 4, 101)
+x = torch.linspace(-4, 4, 100).reshape(4, 5, 5)  # Softmax2d takes images
 weight = {"prelu": (torch.tensor(0.25),), "threshold": (0.5, 0.25), "threshold_": (0.5, 0.25)}
 tried = 0
 for name in fastact.functional.__all__:

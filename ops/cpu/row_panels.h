@@ -38,7 +38,7 @@ class PanelForms {
   }
 
  private:
-  static constexpr int kNumbers = sizeof(F) / sizeof(T);
+  static constexpr int kNumbers = sizeof(F) / sizeof(T);  // at most
 
   F initial_;
   alignas(64) T numbers_[kNumbers][kPanelRows];
@@ -254,7 +254,7 @@ class RowPanels {
     }
   }
 
-  // Combines the numbers of a row in columns First to First + Count - 1 by the tree.
+  // Combines a row's values in columns First to First + Count - 1 by the tree.
   template <class S, int First, int Count, class Combine>
   static FASTACT_INLINE S combined(const Column* columns, int row, Combine combine) {
     if constexpr (Count == 1) {
@@ -281,6 +281,7 @@ class RowPanels {
     sums.high.values[row] = sum.high;
     sums.low.values[row] = sum.low;
   }
+
   FASTACT_INLINE void write(const F form, int row) const {
     const T* const first = first_of<kNumReductions<F>>(row);
     const T* const second = elements_[Inputs - 1][row];

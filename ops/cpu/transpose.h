@@ -44,12 +44,13 @@ class TransposeTile {
     ((*reinterpret_cast<Vector*>(to + I * to_stride) = tile.rows_[place_of(I)]), ...);
   }
 
-  // The row in which the exchanges leave a column.
+  // The row in which exchange() leaves a column.
   static constexpr int place_of(int column) {
     return kLane == 4 ? (column & ~3) | (column & 1) << 1 | (column >> 1 & 1) : column;
   }
 
-  // Mixes rows that are Distance apart, then those that are further apart.
+  // Shuffles each two rows whose indices differ by Distance, then by twice Distance, and so on. All
+  // steps together transpose the tile, except that columns end in the rows of place_of().
   template <int Distance, int... I>
   FASTACT_INLINE void exchange(std::integer_sequence<int, I...> indices) {
     if constexpr (Distance < kSize) {
@@ -62,18 +63,18 @@ class TransposeTile {
     if constexpr ((Row & Distance) == 0) {
       const Vector first = rows_[Row];
       const Vector second = rows_[Row + Distance];
-      rows_[Row] = mixed<Distance, 0>(first, second, indices);
-      rows_[Row + Distance] = mixed<Distance, 1>(first, second, indices);
+      rows_[Row] = shuffled<Distance, 0>(first, second, indices);
+      rows_[Row + Distance] = shuffled<Distance, 1>(first, second, indices);
     }
   }
 
   template <int Distance, int Half, int... J>
-  static FASTACT_INLINE Vector mixed(Vector first, Vector second,
+  static FASTACT_INLINE Vector shuffled(Vector first, Vector second,
                                      std::integer_sequence<int, J...>) {
     return __builtin_shufflevector(first, second, source<Distance, Half>(J)...);
   }
 
-  // The index of element j of a mixed row among the elements of both rows.
+  // The index of element j of a shuffled row in the elements of both rows.
   template <int Distance, int Half>
   static constexpr int source(int j) {
     const int lane = j / kLane;

@@ -144,7 +144,7 @@ template <class F>
 concept IsLookedUp = requires { requires F::kIsLookedUp; };
 
 // A form with the inputs g and x, whose result is product<Element>(factor(x), g), where factor()
-// returns a float. A CPU looks the factors up in a table.
+// returns a float. A CPU looks the factors up in a table (ops/cpu/result_table.h).
 template <class F>
 concept HasFactors = requires { requires F::kHasFactors; };
 

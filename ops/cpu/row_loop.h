@@ -124,7 +124,7 @@ class RowLoopOf {
     parallel(parts, run_task, &task);
   }
 
-  // By part: the two numbers of each sum, or a maximum.
+  // Per part: both numbers of each sum, or a maximum.
   using Totals = RowBuffers<T, 2 * kMaxSums>;
 
   template <int R, class PartOf>

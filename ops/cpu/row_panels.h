@@ -146,13 +146,13 @@ class RowPanels {
     }
   }
 
-  // The first values before reduction R.
+  // The row that reduction R reads.
   template <int R>
   FASTACT_INLINE const T* first_of(int row) const {
     return kIsReplacedBefore<F, R> ? kept_.values + row * padded_ : elements_[0][row];
   }
 
-  // Writes the maxima of elements k, k + kPanelBlock, ... to the row's first terms.
+  // Writes the maximum of elements k, k + kPanelBlock, ... to term k of the row.
   template <int R>
   FASTACT_INLINE void largest_of(int row) {
     const T* const from = first_of<R>(row);
@@ -176,8 +176,8 @@ class RowPanels {
     return maxima;
   }
 
-  // Adds the terms of each row by the tree of ops/math/row_order.h. A row has at most one element
-  // for each lane.
+  // Adds the terms of each row by the tree of ops/math/row_order.h. A row has at most kRowLanes
+  // elements.
   template <int R>
   FASTACT_INLINE void add(const PanelForms<F>& forms, SumColumn* totals) {
     constexpr int kSums = kSumsOf<F, R>;

@@ -49,8 +49,8 @@ class TransposeTile {
     return kLane == 4 ? (column & ~3) | (column & 1) << 1 | (column >> 1 & 1) : column;
   }
 
-  // Shuffles each two rows whose indices differ by Distance, then by twice Distance, and so on. All
-  // steps together transpose the tile, except that columns end in the rows of place_of().
+  // Shuffles each pair of rows Distance apart, then twice Distance apart, and so on. Together, the
+  // steps transpose the tile, except that column c ends in row place_of(c).
   template <int Distance, int... I>
   FASTACT_INLINE void exchange(std::integer_sequence<int, I...> indices) {
     if constexpr (Distance < kSize) {
@@ -74,7 +74,7 @@ class TransposeTile {
     return __builtin_shufflevector(first, second, source<Distance, Half>(J)...);
   }
 
-  // The index of element j of a shuffled row in the elements of both rows.
+  // The index of a shuffled row's element j in both rows, one after the other.
   template <int Distance, int Half>
   static constexpr int source(int j) {
     const int lane = j / kLane;

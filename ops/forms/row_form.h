@@ -8,12 +8,12 @@
 //     using Outputs = Elements<Element>;
 //     using Inputs = Elements<Element>;  // one or two
 //     using Sum = T;  // or RowSum<T>
-//     // In order. A maximum is that of the first value; NaN is ignored.
+//     // In this order. A maximum is that of the first values, and ignores NaN.
 //     static constexpr Reduction kReductions[] = {Reduction::kMaximum, Reduction::kSum};
 //     // The reduction that replaces the first value of each element, or -1.
 //     static constexpr int kReplacedBy = 1;
-//     // The first value beyond the end of a row. The others are 0. With these values, accumulate()
-//     // changes no sum.
+//     // What pads the first input beyond the end of a row; 0 pads the others. accumulate() of
+//     // padding changes no sum.
 //     static constexpr T kBeyondEnd = -infinity;
 //
 //     explicit Form(const double* parameters);

@@ -70,7 +70,7 @@ class TransposeTile {
 
   template <int Distance, int Half, int... J>
   static FASTACT_INLINE Vector shuffled(Vector first, Vector second,
-                                     std::integer_sequence<int, J...>) {
+                                        std::integer_sequence<int, J...>) {
     return __builtin_shufflevector(first, second, source<Distance, Half>(J)...);
   }
 

@@ -24,7 +24,7 @@ function(_fastact_generate_digests)
   _fastact_json_members("${text}" activations)
   foreach(activation IN LISTS activations)
     # Skips parameters that Python draws, and row operators, whose inputs only Python generates.
-    if(activation MATCHES "-drawn$|^(log_)?softmax-")
+    if(activation MATCHES "-drawn$|-length=")
       continue()
     endif()
     string(JSON of_activation GET "${text}" "${activation}")

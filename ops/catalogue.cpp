@@ -60,6 +60,11 @@ constexpr Family kRowFamilies[] = {FASTACT_ROW_FORMS(FASTACT_OTHERS)};
 #undef FASTACT_OTHERS
 #undef FASTACT_DERIVATIVES
 
+int index_in(std::span<const Family> families, std::string_view name) {
+  const auto found = std::ranges::find(families, name, &Family::name);
+  return found == families.end() ? -1 : static_cast<int>(found - families.begin());
+}
+
 }  // namespace
 
 std::span<const Activation> activations() { return kActivations; }
@@ -74,9 +79,8 @@ std::string literal(double number) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
-int family_index(std::string_view name) {
-  const auto* const found = std::ranges::find(kFamilies, name, &Family::name);
-  return found == std::end(kFamilies) ? -1 : static_cast<int>(found - kFamilies);
-}
+int family_index(std::string_view name) { return index_in(kFamilies, name); }
+
+int row_family_index(std::string_view name) { return index_in(kRowFamilies, name); }
 
 }  // namespace fastact

@@ -66,7 +66,10 @@
   X(alpha_dropout, AlphaDropoutForms)
 
 // The families of row forms (ops/forms/row_form.h), listed in the same way.
-#define FASTACT_ROW_FORMS(X) X(softmax, SoftmaxForms)
+#define FASTACT_ROW_FORMS(X) \
+  X(softmax, SoftmaxForms)   \
+  X(rms_norm, RmsNormForms)  \
+  X(layer_norm, LayerNormForms)
 
 // Every family of elementwise forms in the order of their indices: first the activations, then the
 // others.
@@ -99,7 +102,9 @@ FASTACT_OPS_API std::span<const Family> row_families();
 // point.
 FASTACT_OPS_API std::string literal(double number);
 
-// Returns the index of the family with this name, or -1 if there is none.
+// Returns the index of the family with this name in families() or row_families(), or -1 if there is
+// none.
 FASTACT_OPS_API int family_index(std::string_view name);
+FASTACT_OPS_API int row_family_index(std::string_view name);
 
 }  // namespace fastact

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <random>
@@ -13,6 +14,8 @@
 
 #include "cpp_tests/threads.h"
 #include "ops/catalogue.h"
+#include "ops/forms/layer_norm.h"
+#include "ops/forms/rms_norm.h"
 #include "ops/forms/softmax.h"
 #if FASTACT_HAS_CUDA
 #include "ops/cuda/rows.h"
@@ -24,6 +27,9 @@ namespace {
 constexpr int kLengths[] = {1,    2,    3,    7,    8,    9,    15,   16,   17,  31,
                             33,   127,  128,  129,  255,  256,  257,  511,  513, 700,
                             1023, 1024, 1025, 1281, 2048, 2049, 3072, 5000, 9217};
+
+// eps of the norms. Softmax has no parameters.
+constexpr Parameters kParameters = {.values = {1e-5}};
 
 // The tree over all sums, with +0 for missing ones.
 template <class Sum>
@@ -49,7 +55,8 @@ class Reference {
   static constexpr int kInputs = F::Inputs::kCount;
 
  public:
-  explicit Reference(const std::vector<std::vector<Element>>& inputs) : form_(nullptr) {
+  explicit Reference(const std::vector<std::vector<Element>>& inputs)
+      : form_(kParameters.values, static_cast<int64_t>(inputs[0].size())) {
     for (const auto& input : inputs) {
       values_.emplace_back();
       for (const Element element : input) values_.back().push_back(widen(element));
@@ -60,11 +67,8 @@ class Reference {
     reduce<0>();
     std::vector<Element> results;
     for (size_t i = 0; i < values_[0].size(); ++i) {
-      if constexpr (kInputs == 1) {
-        results.push_back(round_to<Element>(form_.evaluate(values_[0][i])));
-      } else {
-        results.push_back(round_to<Element>(form_.evaluate(values_[0][i], values_[1][i])));
-      }
+      results.push_back(round_to<Element>(
+          OtherInputs<F>::evaluate(form_, values_[0][i], [&](int k) { return values_[k][i]; })));
     }
     return results;
   }
@@ -97,13 +101,10 @@ class Reference {
 
   template <int R>
   void add(size_t i, size_t lane, std::vector<T> (&lanes)[kMaxSums]) {
-    T sums[kMaxSums] = {lanes[0][lane], lanes[1][lane]};
-    T first;
-    if constexpr (kInputs == 1) {
-      first = form_.template accumulate<R>(sums, values_[0][i]);
-    } else {
-      first = form_.template accumulate<R>(sums, values_[0][i], values_[1][i]);
-    }
+    T sums[kMaxSums];
+    for (int s = 0; s < kMaxSums; ++s) sums[s] = lanes[s][lane];
+    const T first = OtherInputs<F>::template accumulate<R>(form_, sums, values_[0][i],
+                                                           [&](int k) { return values_[k][i]; });
     if constexpr (F::kReplacedBy == R) values_[0][i] = first;
     for (int s = 0; s < kMaxSums; ++s) lanes[s][lane] = sums[s];
   }
@@ -144,18 +145,40 @@ std::string bytes_of(const std::vector<Element>& row) {
   return bytes;
 }
 
-// Computes rows with gaps between them, and with the output in memory of its own or of an input.
-template <class Element, int Index>
-void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed) {
-  using F = SoftmaxForms::Form<Element, Index>;
+template <class Forms>
+cpu::RowKernel kernel_of(const KernelId& id, cpu::InstructionSet set) {
+  const char* const name = std::is_same_v<Forms, RmsNormForms>     ? "rms_norm"
+                           : std::is_same_v<Forms, LayerNormForms> ? "layer_norm"
+                                                                   : "softmax";
+  return cpu::find_row_kernel(row_family_index(name), id, set);
+}
+
+// Calls test(index) for each form of each family.
+template <class Test>
+void for_each_form(const Test& test) {
+  const auto run = [&]<class Forms, int... Index>(std::type_identity<Forms>,
+                                                  std::integer_sequence<int, Index...>) {
+    (test.template operator()<Forms, Index>(), ...);
+  };
+  run(std::type_identity<SoftmaxForms>(), std::make_integer_sequence<int, SoftmaxForms::kCount>());
+  run(std::type_identity<RmsNormForms>(), std::make_integer_sequence<int, RmsNormForms::kCount>());
+  run(std::type_identity<LayerNormForms>(),
+      std::make_integer_sequence<int, LayerNormForms::kCount>());
+}
+
+// Computes rows with gaps between them, and with the output in memory of its own or of an input. If
+// is_shared is true, all rows have the same row of each input after the first one.
+template <class Forms, class Element, int Index>
+void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed, bool is_shared = false) {
+  using F = typename Forms::template Form<Element, Index>;
   constexpr int kInputs = F::Inputs::kCount;
-  const cpu::RowKernel kernel = cpu::find_row_kernel(0, {Index, kTypeOf<Element>}, set);
+  const cpu::RowKernel kernel = kernel_of<Forms>({Index, kTypeOf<Element>}, set);
   ASSERT_NE(kernel, nullptr);
   const auto stride = static_cast<size_t>(n) + 3;
   std::vector<std::vector<Element>> inputs;
   for (unsigned i = 0; i < kInputs; ++i)
     inputs.push_back(row_of<Element>(static_cast<int>(stride) * rows, seed + 10 * i));
-  for (int output = 0; output <= kInputs; ++output) {
+  for (int output = 0; output <= (is_shared ? 1 : kInputs); ++output) {
     std::vector<std::vector<Element>> operands = inputs;
     operands.insert(operands.begin(), std::vector<Element>(stride * static_cast<size_t>(rows)));
     char* data[kMaxOperands];
@@ -165,14 +188,15 @@ void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed) {
       strides[i] = static_cast<int64_t>(stride * sizeof(Element));
     }
     data[0] = data[output];
-    kernel(Parameters{}, data, strides, n, rows, nullptr);
+    if (is_shared) std::fill(strides + 2, strides + 1 + kInputs, 0);
+    kernel(kParameters, data, strides, n, rows, nullptr);
     for (int row = 0; row < rows; ++row) {
-      const auto row_in = [&](const std::vector<Element>& all) {
-        const auto first = all.begin() + static_cast<int64_t>(stride) * row;
+      const auto row_in = [&](const std::vector<Element>& all, bool is_first = false) {
+        const auto first = all.begin() + (is_first ? 0 : static_cast<int64_t>(stride) * row);
         return std::vector<Element>(first, first + n);
       };
       std::vector<std::vector<Element>> own;
-      for (const auto& input : inputs) own.push_back(row_in(input));
+      for (const auto& input : inputs) own.push_back(row_in(input, is_shared && !own.empty()));
       ASSERT_EQ(bytes_of(row_in(operands[static_cast<size_t>(output)])),
                 bytes_of(Reference<F, Element>(own).run()))
           << cpu::name_of(set) << ", form " << Index << ", n " << n << ", row " << row << " of "
@@ -181,21 +205,20 @@ void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed) {
   }
 }
 
-template <class Element, int Index>
+template <class Forms, class Element, int Index>
 void expect_order(cpu::InstructionSet set) {
   for (const int n : kLengths) {
-    for (unsigned seed = 0; seed < 5; ++seed) expect_order<Element, Index>(set, n, 1, seed);
-    if (n <= 300) expect_order<Element, Index>(set, n, 35, 5);
+    for (unsigned seed = 0; seed < 5; ++seed) expect_order<Forms, Element, Index>(set, n, 1, seed);
+    if (n > 300) continue;
+    for (const bool is_shared : {false, true})
+      expect_order<Forms, Element, Index>(set, n, 35, 5, is_shared);
   }
 }
 
 template <class Element>
 void expect_order_of_all() {
-  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
-    [&]<int... Index>(std::integer_sequence<int, Index...>) {
-      (expect_order<Element, Index>(set), ...);
-    }(std::make_integer_sequence<int, SoftmaxForms::kCount>{});
-  }
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets())
+    for_each_form([&]<class Forms, int Index>() { expect_order<Forms, Element, Index>(set); });
 }
 
 TEST(RowsTest, Float32HasTheOrderOnEveryInstructionSet) { expect_order_of_all<float>(); }
@@ -210,40 +233,40 @@ void on_four_threads(int64_t count, void (*task)(void*, int64_t), void* state) {
   });
 }
 
-template <class Element, int Index>
+template <class Forms, class Element, int Index>
 void expect_same_if_shared(cpu::InstructionSet set) {
-  using F = SoftmaxForms::Form<Element, Index>;
-  const cpu::RowKernel kernel = cpu::find_row_kernel(0, {Index, kTypeOf<Element>}, set);
+  using F = typename Forms::template Form<Element, Index>;
+  const cpu::RowKernel kernel = kernel_of<Forms>({Index, kTypeOf<Element>}, set);
   for (const int64_t n : {cpu::kRowPart + 1, 3 * cpu::kRowPart, 5 * cpu::kRowPart + 1023}) {
     const auto size = static_cast<size_t>(n);
-    std::vector<Element> first = row_of<Element>(static_cast<int>(n), 1);
-    std::vector<Element> second = row_of<Element>(static_cast<int>(n), 2);
+    std::vector<Element> inputs[3];
+    for (unsigned i = 0; i < 3; ++i) inputs[i] = row_of<Element>(static_cast<int>(n), 1 + i % 2);
     std::vector<Element> expected(size);
     const int64_t strides[kMaxOperands] = {};
-    char* data[kMaxOperands] = {reinterpret_cast<char*>(expected.data()),
-                                reinterpret_cast<char*>(first.data()),
-                                reinterpret_cast<char*>(second.data())};
-    kernel(Parameters{}, data, strides, n, 1, nullptr);
+    char* data[kMaxOperands] = {
+        reinterpret_cast<char*>(expected.data()), reinterpret_cast<char*>(inputs[0].data()),
+        reinterpret_cast<char*>(inputs[1].data()), reinterpret_cast<char*>(inputs[2].data())};
+    kernel(kParameters, data, strides, n, 1, nullptr);
     std::vector<Element> actual(size);
     data[0] = reinterpret_cast<char*>(actual.data());
-    kernel(Parameters{}, data, strides, n, 1, &on_four_threads);
+    kernel(kParameters, data, strides, n, 1, &on_four_threads);
     ASSERT_EQ(bytes_of(actual), bytes_of(expected))
         << cpu::name_of(set) << ' ' << Index << ' ' << n;
     data[0] = data[F::Inputs::kCount];  // in place
-    kernel(Parameters{}, data, strides, n, 1, &on_four_threads);
-    const auto& in_place = F::Inputs::kCount == 1 ? first : second;
-    ASSERT_EQ(bytes_of(in_place), bytes_of(expected)) << cpu::name_of(set) << ' ' << Index;
+    kernel(kParameters, data, strides, n, 1, &on_four_threads);
+    ASSERT_EQ(bytes_of(inputs[F::Inputs::kCount - 1]), bytes_of(expected))
+        << cpu::name_of(set) << ' ' << Index;
   }
 }
 
 TEST(RowsTest, ThreadsThatShareARowChangeNoBit) {
   for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
-    [&]<int... Index>(std::integer_sequence<int, Index...>) {
-      (expect_same_if_shared<float, Index>(set), ...);
-      (expect_same_if_shared<double, Index>(set), ...);
-      (expect_same_if_shared<BFloat16, Index>(set), ...);
-      (expect_same_if_shared<Float16, Index>(set), ...);
-    }(std::make_integer_sequence<int, SoftmaxForms::kCount>{});
+    for_each_form([&]<class Forms, int Index>() {
+      expect_same_if_shared<Forms, float, Index>(set);
+      expect_same_if_shared<Forms, double, Index>(set);
+      expect_same_if_shared<Forms, BFloat16, Index>(set);
+      expect_same_if_shared<Forms, Float16, Index>(set);
+    });
   }
 }
 
@@ -267,7 +290,7 @@ TEST(RowsTest, StridedRowsHaveTheBitsOfContiguousOnes) {
   constexpr int64_t kN = 70;
   const cpu::InstructionSet set = cpu::available_instruction_sets().back();
   const std::vector<float> values = row_of<float>(kOuter * kInner * kN, 1);
-  cpu::RowsCall call = {.kernel = cpu::find_row_kernel(0, {0, DType::kFloat32}, set),
+  cpu::RowsCall call = {.kernel = kernel_of<SoftmaxForms>({0, DType::kFloat32}, set),
                         .parameters = {},
                         .operands = {}};
   std::vector<float> expected = values;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "ops/cpu/row_panels.h"
 #include "ops/cpu/row_parts.h"
@@ -53,7 +54,7 @@ class RowLoopOf {
     for (int64_t r = 0; r < rows; ++r) {
       char* operands[1 + kInputs];
       for (int i = 0; i <= kInputs; ++i) operands[i] = data[i] + r * strides[i];
-      F form(parameters.values);
+      F form(parameters.values, n);
       if (parallel != nullptr && n > kRowPart) {
         run_shared(form, operands, n, buffers, parallel);
       } else {
@@ -168,12 +169,8 @@ class RowLoopOf {
 
   template <int R>
   static FASTACT_INLINE void accumulate(const F& form, const Row& row, int64_t i, T* sums) {
-    T first = first_value<R>(row, i);
-    if constexpr (kInputs == 1) {
-      first = form.template accumulate<R>(sums, first);
-    } else {
-      first = form.template accumulate<R>(sums, first, widen(row.inputs[1][i]));
-    }
+    const T first = OtherInputs<F>::template accumulate<R>(
+        form, sums, first_value<R>(row, i), [&](int input) { return widen(row.inputs[input][i]); });
     if constexpr (F::kReplacedBy == R) row.kept[i] = first;
   }
 
@@ -212,60 +209,65 @@ class RowLoopOf {
 
   template <int R>
   static void add_tile(const F& form, const Row& row, int64_t start, Sum* totals) {
-    if (start + kRowTile <= row.n) {
-      add_full_tile<R>(form, row, start, totals);
-    } else {
-      add_last_tile<R>(form, row, start, totals);
-    }
-  }
-
-  // The copies of the form and the row let the compiler keep their members in registers.
-  template <int R>
-  static void add_full_tile(const F& the_form, const Row& the_row, int64_t start, Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
-    const F form = the_form;
-    const Row row = the_row;
     alignas(64) T lanes[kSums][kRowLanes];
-    FASTACT_INDEPENDENT_ITERATIONS
-    for (int64_t lane = 0; lane < kRowLanes; ++lane) {
-      T sums[kSums] = {};
-      accumulate<R>(form, row, start + lane, sums);
-      accumulate<R>(form, row, start + lane + kRowLanes, sums);
-      accumulate<R>(form, row, start + lane + int64_t{2} * kRowLanes, sums);
-      accumulate<R>(form, row, start + lane + int64_t{3} * kRowLanes, sums);
-      for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
-    }
-    add_lanes<F, R, kRowLanes>(lanes, totals);
-  }
-
-  template <int R>
-  static void add_last_tile(const F& the_form, const Row& the_row, int64_t start, Sum* totals) {
-    constexpr int kSums = kSumsOf<F, R>;
-    const F form = the_form;
-    const Row row = the_row;
-    const int64_t n = row.n - start;
-    alignas(64) T lanes[kSums][kRowLanes] = {};
-    const int64_t started = n < kRowLanes ? n : kRowLanes;
-    FASTACT_INDEPENDENT_ITERATIONS
-    for (int64_t lane = 0; lane < started; ++lane) {
-      T sums[kSums] = {};
-      accumulate<R>(form, row, start + lane, sums);
-      for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
-    }
-    for (int64_t round = kRowLanes; round < n; round += kRowLanes) {
-      const int64_t count = n - round < kRowLanes ? n - round : kRowLanes;
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t lane = 0; lane < count; ++lane) {
-        T sums[kSums];
-        for (int s = 0; s < kSums; ++s) sums[s] = lanes[s][lane];
-        accumulate<R>(form, row, start + round + lane, sums);
-        for (int s = 0; s < kSums; ++s) lanes[s][lane] = sums[s];
-      }
+    const int64_t n = row.n - start < kRowTile ? row.n - start : kRowTile;
+    if (n == kRowTile) {
+      add_rounds<R, 4>(form, row, start, kRowLanes, lanes);
+    } else if (n == 3 * kRowLanes) {  // 768 is a common size
+      add_rounds<R, 3>(form, row, start, kRowLanes, lanes);
+    } else {
+      add_part<R>(form, row, start, n, lanes);
     }
     if (n < kShortestFixedRow) {
       add_lanes<F, R, 32>(lanes, totals);
     } else {
       add_lanes<F, R, kRowLanes>(lanes, totals);
+    }
+  }
+
+  // A tile of n elements.
+  template <int R, size_t Sums>
+  static void add_part(const F& the_form, const Row& the_row, int64_t start, int64_t n,
+                       T (&lanes)[Sums][kRowLanes]) {
+    const F form = the_form;
+    const Row row = the_row;
+    const int64_t started = n < kRowLanes ? n : kRowLanes;
+    for (size_t s = 0; s < Sums; ++s)
+      for (int64_t lane = started; lane < kRowLanes; ++lane) lanes[s][lane] = T{0};
+    add_rounds<R, 1>(form, row, start, started, lanes);
+    for (int64_t round = kRowLanes; round < n; round += kRowLanes) {
+      const int64_t count = n - round < kRowLanes ? n - round : kRowLanes;
+      FASTACT_INDEPENDENT_ITERATIONS
+      for (int64_t lane = 0; lane < count; ++lane) {
+        T sums[Sums];
+        for (size_t s = 0; s < Sums; ++s) sums[s] = lanes[s][lane];
+        accumulate<R>(form, row, start + round + lane, sums);
+        for (size_t s = 0; s < Sums; ++s) lanes[s][lane] = sums[s];
+      }
+    }
+  }
+
+  // Adds elements i, i + kRowLanes and so on. Without a loop, GCC vectorizes the loop around it.
+  template <int R, int... Round>
+  static FASTACT_INLINE void accumulate_rounds(const F& form, const Row& row, int64_t i, T* sums,
+                                               std::integer_sequence<int, Round...> /*rounds*/) {
+    (accumulate<R>(form, row, i + int64_t{Round} * kRowLanes, sums), ...);
+  }
+
+  // Adds Rounds elements in each of the first `count` lanes. The copies of the form and the row let
+  // the compiler keep their members in registers.
+  template <int R, int Rounds, size_t Sums>
+  static void add_rounds(const F& the_form, const Row& the_row, int64_t start, int64_t count,
+                         T (&lanes)[Sums][kRowLanes]) {
+    const F form = the_form;
+    const Row row = the_row;
+    FASTACT_INDEPENDENT_ITERATIONS
+    for (int64_t lane = 0; lane < count; ++lane) {
+      T sums[Sums] = {};
+      accumulate_rounds<R>(form, row, start + lane, sums,
+                           std::make_integer_sequence<int, Rounds>());
+      for (size_t s = 0; s < Sums; ++s) lanes[s][lane] = sums[s];
     }
   }
 
@@ -309,12 +311,9 @@ class RowLoopOf {
     const Row row = the_row;
     FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t i = 0; i < row.n; ++i) {
-      const T first = first_value<kLast>(row, i);
-      if constexpr (kInputs == 1) {
-        row.out[i] = round_to<Source>(form.evaluate(first));
-      } else {
-        row.out[i] = round_to<Source>(form.evaluate(first, widen(row.inputs[1][i])));
-      }
+      row.out[i] = round_to<Source>(
+          OtherInputs<F>::evaluate(form, first_value<kLast>(row, i),
+                                   [&](int input) { return widen(row.inputs[input][i]); }));
     }
   }
 };

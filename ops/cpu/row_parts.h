@@ -68,8 +68,8 @@ FASTACT_INLINE Sum sum_of_lanes(const T* __restrict lanes, const T* __restrict l
 template <class F, int R, int Count, class T, size_t Sums, size_t Lanes>
 FASTACT_INLINE void add_lanes(const T (&lanes)[Sums][Lanes], typename F::Sum* totals) {
   using Sum = typename F::Sum;
-  totals[0] = Sum(sum_of_lanes<SumOf<F, R, 0>, Count>(lanes[0]));
-  if constexpr (Sums > 1) totals[1] = Sum(sum_of_lanes<SumOf<F, R, 1>, Count>(lanes[1]));
+  for_each_sum<F, R>(
+      [&](auto s) { totals[s] = Sum(sum_of_lanes<SumOf<F, R, s>, Count>(lanes[s])); });
 }
 
 // Leaves the maximum of lanes l, l + Count, ... in lane l, for l < Count.

@@ -30,11 +30,11 @@ class ShortRows {
         load(reinterpret_cast<const Element*>(data[1 + input] + row * strides[1 + input]),
              values[input], n);
       }
-      if constexpr (F::kReplacedBy >= 0) {
+      if constexpr (F::kReplacedBy >= 0 || kPadsAgain<F, kNumReductions<F> - 1>) {
         for (int64_t i = n; i < Size; ++i) values[0][i] = beyond_end(0);
       }
-      F form(parameters.values);
-      reduce<0>(form, values);
+      F form(parameters.values, n);
+      reduce<0>(form, values, n);
       auto* const out = reinterpret_cast<Element*>(data[0] + row * strides[0]);
       if (n == Size) {
         write(form, values, out, Size);
@@ -60,8 +60,11 @@ class ShortRows {
   }
 
   template <int R>
-  static FASTACT_INLINE void reduce(F& form, T (&values)[Inputs][Size]) {
+  static FASTACT_INLINE void reduce(F& form, T (&values)[Inputs][Size], int64_t n) {
     if constexpr (R < kNumReductions<F>) {
+      if constexpr (kPadsAgain<F, R>) {
+        for (int64_t i = n; i < Size; ++i) values[0][i] = form.beyond_end();
+      }
       Sum totals[kMaxSums];
       if constexpr (F::kReductions[R] == Reduction::kMaximum) {
         totals[0] = Sum(maximum_of(values[0]));
@@ -69,7 +72,7 @@ class ShortRows {
         add<R>(form, values, totals);
       }
       form.template finish<R>(totals);
-      reduce<R + 1>(form, values);
+      reduce<R + 1>(form, values, n);
     }
   }
 
@@ -92,12 +95,8 @@ class ShortRows {
     FASTACT_ONE_VECTOR
     for (int i = 0; i < Size; ++i) {
       T sums[kSums] = {};
-      T first;
-      if constexpr (Inputs == 1) {
-        first = form.template accumulate<R>(sums, values[0][i]);
-      } else {
-        first = form.template accumulate<R>(sums, values[0][i], values[1][i]);
-      }
+      const T first = OtherInputs<F>::template accumulate<R>(
+          form, sums, values[0][i], [&](int input) { return values[input][i]; });
       if constexpr (F::kReplacedBy == R) values[0][i] = first;
       for (int s = 0; s < kSums; ++s) lanes[s][i] = sums[s];
     }
@@ -118,11 +117,8 @@ class ShortRows {
     }
     FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t i = 0; i < n; ++i) {
-      if constexpr (Inputs == 1) {
-        to[i] = round_to<Result>(form.evaluate(values[0][i]));
-      } else {
-        to[i] = round_to<Result>(form.evaluate(values[0][i], values[1][i]));
-      }
+      to[i] = round_to<Result>(OtherInputs<F>::evaluate(
+          form, values[0][i], [&](int input) { return values[input][i]; }));
     }
     if constexpr (kConverts) narrow_row(values[0], out, n);
   }

@@ -133,7 +133,7 @@ class RowSums {
   }
 
  private:
-  Sum numbers_[kNumReductions<F>][kMaxSums][kMaxTiles];
+  Sum numbers_[kNumReductions<F>][kMostSums<F>][kMaxTiles];
   uint64_t barriers_[kNumReductions<F>];
 };
 

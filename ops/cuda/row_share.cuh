@@ -189,20 +189,14 @@ class RowShare {
         for (int j = 0; j < kWidth; ++j) values_[input][k * kWidth + j] = wide[j];
       }
     }
-    if (left_ >= kTile) return;
 #pragma unroll
-    for (int input = 0; input < kInputs; ++input) {
-#pragma unroll
-      for (int i = 0; i < Count; ++i) {
-        if (!is_in_row(i / kWidth, i % kWidth))
-          values_[input][i] = input == 0 ? F::kBeyondEnd : T{0};
-      }
-    }
+    for (int input = 0; input < kInputs; ++input) pad(input, input == 0 ? F::kBeyondEnd : T{0});
   }
 
   // Computes reduction R of the elements of all Threads threads.
   template <int R>
   __device__ __forceinline__ void reduce(const F& form, Sum* totals) {
+    if constexpr (kPadsAgain<F, R>) pad(0, form.beyond_end());
     if constexpr (F::kReductions[R] == Reduction::kMaximum) {
       T maximum = kMinusInfinity<T>;
 #pragma unroll
@@ -220,8 +214,7 @@ class RowShare {
 #pragma unroll
         for (int s = 0; s < kSums; ++s) lanes[s][i % kLanes] = sums[s];
       }
-      totals[0] = Sum(sum_of<SumOf<F, R, 0>>(lanes[0]));
-      if constexpr (kSums > 1) totals[1] = Sum(sum_of<SumOf<F, R, 1>>(lanes[1]));
+      for_each_sum<F, R>([&](auto s) { totals[s] = Sum(sum_of<SumOf<F, R, s>>(lanes[s])); });
     }
   }
 
@@ -271,6 +264,14 @@ class RowShare {
     return first_of(k) + (Access == RowAccess::kShifted ? j : 0) < left_;
   }
 
+  // Sets the values of an input beyond the end of the row.
+  __device__ __forceinline__ void pad(int input, T value) {
+    if (left_ >= kTile) return;
+#pragma unroll
+    for (int i = 0; i < Count; ++i)
+      if (!is_in_row(i / kWidth, i % kWidth)) values_[input][i] = value;
+  }
+
   // Loads the packets of an input. Those beyond the end of the row are 0.
   __device__ __forceinline__ void load(const Pointer& operand, Words (&packets)[kPackets]) const {
     if constexpr (Access == RowAccess::kShifted) {
@@ -303,21 +304,14 @@ class RowShare {
 
   template <int R>
   __device__ __forceinline__ void accumulate(const F& form, int i, T* sums) {
-    T first;
-    if constexpr (kInputs == 1) {
-      first = form.template accumulate<R>(sums, values_[0][i]);
-    } else {
-      first = form.template accumulate<R>(sums, values_[0][i], values_[1][i]);
-    }
+    const T first = OtherInputs<F>::template accumulate<R>(
+        form, sums, values_[0][i], [&](int input) { return values_[input][i]; });
     if constexpr (F::kReplacedBy == R) values_[0][i] = first;
   }
 
   __device__ __forceinline__ auto evaluate(const F& form, int i) const {
-    if constexpr (kInputs == 1) {
-      return form.evaluate(values_[0][i]);
-    } else {
-      return form.evaluate(values_[0][i], values_[1][i]);
-    }
+    return OtherInputs<F>::evaluate(form, values_[0][i],
+                                    [&](int input) { return values_[input][i]; });
   }
 
   RowPointers<F> row_;

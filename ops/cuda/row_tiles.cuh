@@ -37,7 +37,7 @@ __device__ __forceinline__ auto total_of_tiles(const typename F::Sum* tiles, int
   }
 }
 
-// Two blocks share a multiprocessor, so that one moves elements while the other computes. With two
+// Two blocks share a multiprocessor, so that one moves elements while the other computes. With more
 // inputs or doubles, a thread has too many registers for that.
 template <class F>
 inline constexpr int kBlocksPerMultiprocessor =

@@ -19,7 +19,7 @@ struct RowLaunch {
   static cudaError_t run(const Parameters& parameters, const RowOperands& operands,
                          cudaStream_t stream) {
     if (operands.outer * operands.inner * operands.n == 0) return cudaSuccess;
-    const F form(parameters.values);
+    const F form(parameters.values, operands.n);
     // Single doubles are wide enough for the memory, so they need no packets.
     if constexpr (sizeof(RowElement<F>) == 8) {
       launch<RowAccess::kStrided>(form, operands, stream);

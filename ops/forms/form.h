@@ -215,7 +215,7 @@ constexpr KernelTable<Function> make_kernel_table() {
   const auto fill = [&]<class Element, int Index>(DType dtype) {
     using F = typename Family::template Form<Element, Index>;
     if constexpr (!std::is_void_v<F>) {
-      static_assert(IsForm<F>);
+      static_assert(HasOperands<F> && CanEvaluate<F>);  // engines also check how it is constructed
       table.functions[Index][static_cast<int>(dtype)] = Make<F>::run;
     }
   };

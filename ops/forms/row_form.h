@@ -6,7 +6,7 @@
 //   struct Form {
 //     using T = OpMath<Element>;
 //     using Outputs = Elements<Element>;
-//     using Inputs = Elements<Element>;  // one or two
+//     using Inputs = Elements<Element>;  // one to three
 //     using Sum = T;  // or RowSum<T>
 //     // In this order. A maximum is that of the first values, and ignores NaN.
 //     static constexpr Reduction kReductions[] = {Reduction::kMaximum, Reduction::kSum};
@@ -15,8 +15,12 @@
 //     // What pads the first input beyond the end of a row; 0 pads the others. accumulate() of
 //     // padding changes no sum.
 //     static constexpr T kBeyondEnd = -infinity;
+//     // Optional: what pads the first input after the first reduction.
+//     T beyond_end() const;
+//     // Optional: how many of the last inputs usually are the same for all rows. The default is 0.
+//     static constexpr int kShared = 1;
 //
-//     explicit Form(const double* parameters);
+//     Form(const double* parameters, int64_t n);  // for rows of n elements
 //     // Adds an element's terms to the sums of reduction R, and returns the first value, which
 //     // reduction kReplacedBy may replace.
 //     template <int R> T accumulate(T* sums, T first, T... others) const;
@@ -36,6 +40,7 @@
 #include <iterator>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "ops/forms/form.h"
 #include "ops/math/row_order.h"
@@ -45,11 +50,13 @@ namespace fastact::inline FASTACT_TARGET {
 enum class Reduction : uint8_t {
   kMaximum,
   kSum,
-  kSumAndCount,  // in one pass; the count is the second sum
+  kTwoSums,      // in one pass
+  kThreeSums,    // the same
+  kSumAndCount,  // two sums, of which the second is a count
 };
 
 // The most results of a reduction.
-inline constexpr int kMaxSums = 2;
+inline constexpr int kMaxSums = 3;
 
 template <class T>
 inline constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
@@ -57,20 +64,90 @@ inline constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
 template <class F>
 inline constexpr int kNumReductions = static_cast<int>(std::size(F::kReductions));
 
+constexpr int sums_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kTwoSums:
+    case Reduction::kSumAndCount:
+      return 2;
+    case Reduction::kThreeSums:
+      return 3;
+    default:
+      return 1;
+  }
+}
 template <class F, int R>
-inline constexpr int kSumsOf = F::kReductions[R] == Reduction::kSumAndCount ? 2 : 1;
+inline constexpr int kSumsOf = sums_of(F::kReductions[R]);
+// The most results of a reduction of this form.
+template <class F>
+inline constexpr int kMostSums = [] {
+  int most = 1;
+  for (const Reduction reduction : F::kReductions)
+    most = sums_of(reduction) > most ? sums_of(reduction) : most;
+  return most;
+}();
 
 // The type in which sum S of reduction R is added: counts are exact.
 template <class F, int R, int S>
 using SumOf = std::conditional_t<S == 1 && F::kReductions[R] == Reduction::kSumAndCount,
                                  typename F::T, typename F::Sum>;
 
+// Calls visit(std::integral_constant<int, S>()) for each sum S of reduction R.
+template <class F, int R, class Visit>
+FASTACT_INLINE void for_each_sum(const Visit& visit) {
+  [&]<int... S>(std::integer_sequence<int, S...> /*sums*/) {
+    (visit(std::integral_constant<int, S>()), ...);
+  }(std::make_integer_sequence<int, kSumsOf<F, R>>());
+}
+
 // True if a reduction before this one has replaced the first value.
 template <class F, int R>
 inline constexpr bool kIsReplacedBefore = F::kReplacedBy >= 0 && F::kReplacedBy < R;
 
+// True if reduction R pads the first input anew.
+template <class F, int R>
+inline constexpr bool kPadsAgain = R > 0 && requires(const F& form) { form.beyond_end(); };
+
 template <class F>
-concept IsRowForm = HasOperands<F> && std::constructible_from<F, const double*> && CanEvaluate<F> &&
-                    F::Outputs::kCount == 1 && F::Inputs::kCount <= 2 && kNumReductions<F> >= 1;
+concept IsRowForm =
+    HasOperands<F> && std::constructible_from<F, const double*, int64_t> && CanEvaluate<F> &&
+    F::Outputs::kCount == 1 && F::Inputs::kCount <= 3 && kNumReductions<F> >= 1;
+
+// The inputs that differ from row to row.
+template <class F>
+inline constexpr int kInputsOfRow = [] {
+  if constexpr (requires { F::kShared; }) {
+    return F::Inputs::kCount - F::kShared;
+  } else {
+    return F::Inputs::kCount;
+  }
+}();
+
+// The inputs after the first one, counted from 1.
+template <class F>
+struct OtherInputs {
+  // Calls form.accumulate<R>() with the value get(i) of each.
+  template <int R, class T, class Get>
+  static FASTACT_INLINE T accumulate(const F& form, T* sums, T first, const Get& get) {
+    return accumulate<R>(form, sums, first, get, Indices());
+  }
+  template <class T, class Get>
+  static FASTACT_INLINE auto evaluate(const F& form, T first, const Get& get) {
+    return evaluate(form, first, get, Indices());
+  }
+
+ private:
+  using Indices = std::make_integer_sequence<int, F::Inputs::kCount - 1>;
+
+  template <int R, class T, class Get, int... I>
+  static FASTACT_INLINE T accumulate(const F& form, T* sums, T first, const Get& get,
+                                     std::integer_sequence<int, I...> /*indices*/) {
+    return form.template accumulate<R>(sums, first, get(1 + I)...);
+  }
+  template <class T, class Get, int... I>
+  static FASTACT_INLINE auto evaluate(const F& form, T first, const Get& get,
+                                      std::integer_sequence<int, I...> /*indices*/) {
+    return form.evaluate(first, get(1 + I)...);
+  }
+};
 
 }  // namespace fastact::inline FASTACT_TARGET

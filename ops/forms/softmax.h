@@ -51,7 +51,7 @@ struct SoftmaxValue : SoftmaxSums<Element> {
   static constexpr Reduction kReductions[] = {Reduction::kMaximum, Reduction::kSum};
   static constexpr int kReplacedBy = 1;  // by the exponential
 
-  FASTACT_INLINE explicit SoftmaxValue(const double* /*parameters*/) {}
+  FASTACT_INLINE SoftmaxValue(const double* /*parameters*/, int64_t /*n*/) {}
 
   template <int R>
   FASTACT_INLINE T accumulate(T* sums, T x) const {
@@ -88,7 +88,7 @@ struct LogSoftmaxValue : SoftmaxSums<Element> {
   static constexpr Reduction kReductions[] = {Reduction::kMaximum, Reduction::kSumAndCount};
   static constexpr int kReplacedBy = -1;
 
-  FASTACT_INLINE explicit LogSoftmaxValue(const double* /*parameters*/) {}
+  FASTACT_INLINE LogSoftmaxValue(const double* /*parameters*/, int64_t /*n*/) {}
 
   template <int R>
   FASTACT_INLINE T accumulate(T* sums, T x) const {
@@ -164,7 +164,7 @@ template <class Element>
 struct SoftmaxGradient : SoftmaxGradientSum<Element> {
   using T = OpMath<Element>;
 
-  FASTACT_INLINE explicit SoftmaxGradient(const double* /*parameters*/) {}
+  FASTACT_INLINE SoftmaxGradient(const double* /*parameters*/, int64_t /*n*/) {}
 
   template <int R>
   FASTACT_INLINE T accumulate(T* sums, T g, T y) const {
@@ -179,7 +179,7 @@ template <class Element>
 struct LogSoftmaxGradient : SoftmaxGradientSum<Element> {
   using T = OpMath<Element>;
 
-  FASTACT_INLINE explicit LogSoftmaxGradient(const double* /*parameters*/) {}
+  FASTACT_INLINE LogSoftmaxGradient(const double* /*parameters*/, int64_t /*n*/) {}
 
   template <int R>
   FASTACT_INLINE T accumulate(T* sums, T g, T /*y*/) const {

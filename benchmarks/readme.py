@@ -51,7 +51,7 @@ def bits(docs: Path) -> tuple[str, str] | None:
         f"({newest['results'] / 1e9:.1f} billion results on each) and hashed the results in "
         f"{newest['digests']:,} groups. All hashes agree. `python -m fastact verify` compares "
         f"{verified_digests():,} hashes on your machine: those of these groups without random "
-        "parameters, and those of softmax and log-softmax.",
+        "parameters, and those of softmax, log-softmax and the norms.",
     )
 
 
@@ -125,7 +125,7 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
 def integrated() -> tuple[str, str]:
     return (
         "Integrated",
-        f"{len(OPERATORS) + 1} activations, softmax and log-softmax, derivatives of any order, "
-        "`torch.func`, `torch.compile`, TorchScript, AOTInductor, DTensor, C++ "
+        f"{len(OPERATORS) + 1} activations, softmax, log-softmax, RMSNorm, LayerNorm, derivatives "
+        "of any order, `torch.func`, `torch.compile`, TorchScript, AOTInductor, DTensor, C++ "
         "([reference](docs/reference/index.md)).",
     )

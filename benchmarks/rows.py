@@ -1,5 +1,6 @@
-"""Times softmax and log-softmax of rows, and their gradients: FastAct, PyTorch, torch.compile, and
-a copy of the same bytes. The contestants take turns, one sample each in every round.
+"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients: FastAct, PyTorch,
+torch.compile, and a copy of the same bytes. The contestants take turns, one sample each in every
+round.
 
     python benchmarks/rows.py                       on the GPU if there is one, 4 minutes at most
     python benchmarks/rows.py --device cpu --threads 1 --size 20
@@ -22,32 +23,70 @@ from support import library_path  # noqa: E402
 from turns import print_head, print_line  # noqa: E402
 
 ROWS = (32, 64, 128, 1001, 1024, 4095, 4096, 16384, 50257, 128256)
-# Name: PyTorch's operator, and whether it is a gradient.
-OPERATORS = {
-    "softmax": (torch.softmax, False),
-    "log_softmax": (torch.log_softmax, False),
-    "softmax_backward": (torch.ops.aten._softmax_backward_data, True),
-    "log_softmax_backward": (torch.ops.aten._log_softmax_backward_data, True),
-}
+SOFTMAX = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}
+NORMS = ("rms_norm", "layer_norm")
+OPERATORS = [f"{name}{suffix}" for suffix in ("", "_backward") for name in (*SOFTMAX, *NORMS)]
+
+
+def softmax_calls(name, x):
+    """Returns our call, PyTorch's, and the tensors that both take."""
+    forward = name.removesuffix("_backward")
+    ours = getattr(torch.ops.fastact, name)
+    if name == forward:
+        return (lambda x: ours(x, -1)), (lambda x: SOFTMAX[name](x, -1)), (x,)
+    theirs = getattr(torch.ops.aten, f"_{name}_data")
+    tensors = torch.randn_like(x), SOFTMAX[forward](x, -1)
+    return (lambda g, y: ours(g, y, -1)), (lambda g, y: theirs(g, y, -1, x.dtype)), tensors
+
+
+def norm_calls(name, x):
+    """The same for a norm with a weight and, for LayerNorm, a bias. The gradient is that of the
+    input; PyTorch's also has the mean and the standard deviation from the forward pass."""
+    shape, eps = x.shape[1:], 1e-5
+    w, b = torch.randn(2, *shape, dtype=x.dtype, device=x.device)
+    aten, ours = torch.ops.aten, torch.ops.fastact
+    g = torch.randn_like(x)
+    if name == "rms_norm":
+        return (
+            (lambda x: ours.rms_norm(x, shape, w, eps)),
+            (lambda x: aten.rms_norm(x, shape, w, eps)),
+            (x,),
+        )
+    if name == "layer_norm":
+        return (
+            (lambda x: ours.layer_norm(x, shape, w, b, eps)),
+            (lambda x: aten.layer_norm(x, shape, w, b, eps)),
+            (x,),
+        )
+    backward = getattr(ours, f"_{name}")
+    if name == "layer_norm_backward":
+        _, mean, root = aten.native_layer_norm(x, shape, w, b, eps)
+        theirs = lambda x, g: aten.native_layer_norm_backward(  # noqa: E731
+            g, x, shape, mean, root, w, b, [True, False, False]
+        )[0]
+    elif x.is_cuda:
+        _, root = aten._fused_rms_norm(x, shape, w, eps)
+        theirs = lambda x, g: aten._fused_rms_norm_backward(  # noqa: E731
+            g, x, shape, root, w, [True, False]
+        )[0]
+    else:  # PyTorch has no kernel
+        leaf = x.detach().requires_grad_()
+        y = aten.rms_norm(leaf, shape, w, eps)
+        theirs = torch._dynamo.disable(
+            lambda x, g: torch.autograd.grad(y, leaf, g, retain_graph=True)[0]
+        )
+    return (lambda x, g: backward(x, g, w, eps, -1)), theirs, (x, g)
 
 
 def contestants(name: str, n: int, elements: int, dtype: torch.dtype, device: str, compiles: bool):
     """Returns the contestants for a tensor of rows of n elements, with about `elements` in all."""
-    theirs, is_gradient = OPERATORS[name]
-    ours = getattr(torch.ops.fastact, name)
     x = torch.randn(max(elements // n, 1), n, dtype=dtype, device=device)
-    if is_gradient:
-        forward, _ = OPERATORS[name.removesuffix("_backward")]
-        tensors = (torch.randn_like(x), forward(x, -1))
-        eager = lambda g, y: theirs(g, y, -1, dtype)  # noqa: E731
-    else:
-        tensors = (x,)
-        eager = lambda x: theirs(x, -1)  # noqa: E731
+    ours, eager, tensors = (softmax_calls if "softmax" in name else norm_calls)(name, x)
     # The copy reads half of the bytes and writes half.
     source = torch.zeros((len(tensors) + 1) * x.numel() // 2, dtype=dtype, device=device)
     target = torch.zeros_like(source)
     present = {
-        "fastact": Contestant(lambda: ours(*tensors, -1)),
+        "fastact": Contestant(lambda: ours(*tensors)),
         "pytorch": Contestant(lambda: eager(*tensors)),
         "copy": Contestant(lambda: target.copy_(source)),
     }

@@ -330,6 +330,37 @@ def out_of_another_placement(ranks):
         ranks.assert_is(out, ops.selu(x))
 
 
+# ---- rows
+
+
+def rows(ranks):
+    """Shards that keep rows whole stay as they are; a tensor cut along the rows is gathered. The
+    gradients of weight and bias add the sums of all ranks."""
+    x, g = numbers(8, 6), numbers(8, 6)
+    vectors = numbers(6), numbers(6)
+    calls = {
+        "softmax": lambda x: ops.softmax(x, 1),
+        "log_softmax": lambda x: ops.log_softmax(x, 1),
+        "rms_norm": lambda x, w: ops.rms_norm(x, (6,), w),
+        "layer_norm": lambda x, w, b: ops.layer_norm(x, (6,), w, b),
+    }
+    for name, call in calls.items():
+        given = vectors[: call.__code__.co_argcount - 1]
+        plain = [t.clone().requires_grad_() for t in (x, *given)]
+        expected = call(*plain)
+        expected.backward(g)
+        for placement in (Shard(0), Shard(1), REPLICATED):
+            leaves = [ranks.place(x, ranks.line, [placement]).requires_grad_()]
+            leaves += [ranks.place(v, ranks.line, [REPLICATED]).requires_grad_() for v in given]
+            result, count = counted(call, *leaves)
+            ranks.assert_is(result.detach(), expected.detach())
+            assert (count == 0) == (placement != Shard(1)), (name, placement, count)
+            result.backward(ranks.place(g, ranks.line, [placement]))
+            ranks.assert_is(leaves[0].grad, plain[0].grad)
+            for ours, leaf in zip(leaves[1:], plain[1:]):
+                torch.testing.assert_close(ours.grad.full_tensor(), leaf.grad.to(ranks.device))
+
+
 # ---- other ways to call
 
 
@@ -531,7 +562,7 @@ def run(ranks):
     ranks.check("prelu, a shard of its weight", prelu, ranks, *shard_of_weight)
     if ranks.device.type == "cuda":
         ranks.check("in a CUDA graph", in_a_graph, ranks)
-    for function in (in_strides, refused, out_of_another_placement, inference, compiled):
+    for function in (in_strides, refused, out_of_another_placement, rows, inference, compiled):
         ranks.check(function.__name__, function, ranks)
 
 

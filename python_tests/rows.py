@@ -1,4 +1,4 @@
-"""Rows of every kind, and exact softmax and log-softmax in MPFR."""
+"""Rows of every kind, and their exact softmax, log-softmax and norms in MPFR."""
 
 import gmpy2
 import torch
@@ -80,11 +80,25 @@ def exact_row(name, row):
         return [value - top - log for value in x]
 
 
-def largest_error(actual, exact):
-    """Returns the largest error in ULP of the exact results."""
+def exact_norm(name, row, weight=None, *, eps):
+    """Returns the results for a row with finite elements, in 200 bits."""
+    with gmpy2.context(gmpy2.get_context(), precision=200):
+        x = [gmpy2.mpfr(value) for value in row.tolist()]
+        if name == "layer_norm":
+            mean = gmpy2.fsum(x) / len(x)
+            x = [value - mean for value in x]
+        wide = torch.float64 if row.dtype == torch.float64 else torch.float32
+        eps = gmpy2.mpfr(torch.tensor(eps, dtype=wide).item())
+        root = gmpy2.sqrt(gmpy2.fsum([value * value for value in x]) / len(x) + eps)
+        factors = [1] * len(x) if weight is None else map(gmpy2.mpfr, weight.tolist())
+        return [value / root * factor for value, factor in zip(x, factors, strict=True)]
+
+
+def largest_error(actual, exact, least=0.0):
+    """Returns the largest error in ULP of the exact results, or of `least` for smaller ones."""
     info = torch.finfo(actual.dtype)
     digits = {torch.float32: 24, torch.float64: 53, torch.bfloat16: 8, torch.float16: 11}
-    smallest = gmpy2.mpfr(info.smallest_normal) * 2
+    smallest = gmpy2.mpfr(max(info.smallest_normal, least)) * 2
     worst = 0.0
     with gmpy2.context(gmpy2.get_context(), precision=200):
         for ours, wanted in zip(actual.double().tolist(), exact):

@@ -1,5 +1,6 @@
 #include "registration/checks.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/TypeProperties.h>
 
 #include <string>
@@ -32,7 +33,8 @@ void check_parameters(const Operator& op, const CallParameters& parameters) {
 void check_inputs(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {
   const int last = op.last_input();
   const at::Tensor& self = *tensors[last];
-  for (int i = 0; i <= last; ++i) {
+  for (int i = 0; i < op.num_inputs(); ++i) {
+    if (op.inputs[i].kind == InputKind::kSeed) continue;
     const at::Tensor& tensor = *tensors[i];
     TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(),
                                 "fastact::", op.public_name(), ": expected ", op.inputs[i].name,
@@ -56,10 +58,17 @@ int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParamet
   check_inputs(op, tensors, parameters);
   const int last = op.last_input();
   const at::Tensor& self = *tensors[last];
-  for (int i = 0; i < last; ++i) {
+  for (int i = 0; i < op.num_inputs(); ++i) {
     TORCH_CHECK(tensors[i]->scalar_type() == self.scalar_type(), "fastact::", op.public_name(),
                 ": expected ", op.inputs[i].name, " to have the type of ", op.inputs[last].name,
                 ", ", self.scalar_type(), ", but got ", tensors[i]->scalar_type());
+    if (op.inputs[i].kind == InputKind::kBroadcast) {
+      TORCH_CHECK(at::is_expandable_to(tensors[i]->sym_sizes(), self.sym_sizes()),
+                  "fastact::", op.public_name(), ": expected ", op.inputs[i].name,
+                  " to broadcast to the shape of ", op.inputs[last].name, ", ", self.sym_sizes(),
+                  ", but got ", tensors[i]->sym_sizes());
+      continue;
+    }
     TORCH_CHECK(tensors[i]->sym_sizes() == self.sym_sizes(), "fastact::", op.public_name(),
                 ": expected ", op.inputs[i].name, " to have the shape of ", op.inputs[last].name,
                 ", ", self.sym_sizes(), ", but got ", tensors[i]->sym_sizes());

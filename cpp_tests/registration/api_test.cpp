@@ -323,5 +323,23 @@ TEST(RowsApi, SoftmaxAndLogSoftmax) {
   EXPECT_THROW(fastact::softmax(x, 3), c10::IndexError);
 }
 
+TEST(RowsApi, Norms) {
+  const at::Tensor x = at::randn({2, 3, 4}, at::kDouble);
+  const at::Tensor weight = at::randn({4}, at::kDouble);
+  const at::Tensor bias = at::randn({4}, at::kDouble);
+  const at::Tensor rms = fastact::rms_norm(x, {4}, weight);
+  EXPECT_TRUE(at::allclose(rms, at::rms_norm(x, {4}, weight), 1e-12, 1e-12));
+  const at::Tensor layer = fastact::layer_norm(x, {4}, weight, bias);
+  EXPECT_TRUE(at::allclose(layer, at::layer_norm(x, {4}, weight, bias), 1e-10, 1e-12));
+  EXPECT_TRUE(
+      at::allclose(fastact::layer_norm(x, {3, 4}), at::layer_norm(x, {3, 4}), 1e-10, 1e-12));
+  at::Tensor out = at::empty({0}, at::kDouble);
+  EXPECT_EQ(&fastact::rms_norm_out(out, x, {4}, weight), &out);
+  EXPECT_TRUE(same_bits(out, rms));
+  EXPECT_EQ(&fastact::layer_norm_out(out, x, {4}, weight, bias), &out);
+  EXPECT_TRUE(same_bits(out, layer));
+  EXPECT_THROW(fastact::rms_norm(x, {3}), c10::Error);
+}
+
 }  // namespace
 }  // namespace fastact::testing

@@ -115,6 +115,16 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
       expected.push_back("fastact::" + name + form);
     for (const char* const form : {"", ".out"}) expected.push_back("fastact::_" + name + form);
   }
+  for (const std::string name : {"rms_norm", "layer_norm"}) {
+    for (const char* const form : {"", ".out"}) {
+      expected.push_back("fastact::" + name + form);
+      expected.push_back("fastact::_" + name + form);
+    }
+    for (const char* const form : {"", ".grad_input"})
+      expected.push_back("fastact::_" + name + "_backward" + form);
+  }
+  for (const char* const form : {"", ".out"})
+    expected.push_back(std::string("fastact::_layer_norm_without_bias") + form);
   for (const std::string name : kActivations) {
     for (const char* const form : {"", "_", ".out", "_backward", "_backward.grad_input",
                                    "_double_backward", "_triple_backward"}) {

@@ -8,6 +8,8 @@ from torch.nn.utils import parametrize
 from fastact import functional, nn
 from fastact._report import Report
 
+# These are no activations.
+_NORMS = ("LayerNorm", "RMSNorm")
 # The attribute in which a replaced module keeps its class. It is not in the state_dict.
 _OWN_CLASS = "_fastact_own_class"
 # Activation modules of other libraries, with FastAct's function for each.
@@ -86,7 +88,8 @@ def _replacement(kind: type) -> type | None:
     """Returns FastAct's class for a known class, or None."""
     if kind.__module__.startswith("torch.nn."):
         name = kind.__name__
-        return getattr(nn, name) if name in nn.__all__ and getattr(torch.nn, name) is kind else None
+        is_known = name in nn.__all__ and name not in _NORMS and getattr(torch.nn, name) is kind
+        return getattr(nn, name) if is_known else None
     name = _OTHERS.get(kind.__module__, {}).get(kind.__name__)
     if name not in functional.__all__:  # a build may contain only some activations
         return None

@@ -5,8 +5,9 @@
 namespace fastact {
 
 std::span<const Composites> all_composites() {
-  static const Composites all[] = {kFusedComposites, kClampedSwigluComposites, kPreluComposites,
-                                   kAlphaDropoutComposites, kRowComposites};
+  static const Composites all[] = {kFusedComposites, kClampedSwigluComposites,
+                                   kPreluComposites, kAlphaDropoutComposites,
+                                   kRowComposites,   kNormComposites};
   if (operators().empty()) return {};
   return all;
 }

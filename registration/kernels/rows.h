@@ -65,7 +65,13 @@ struct Rows {
     if (out.numel() == 0) return;
     const auto count = static_cast<size_t>(op.num_inputs()) + 1;
     const at::Tensor* pointers[1 + kMaxInputs] = {&out};
-    for (int i = 0; i < op.num_inputs(); ++i) pointers[1 + i] = tensors[i];
+    at::Tensor expanded[kMaxInputs];
+    for (int i = 0; i < op.num_inputs(); ++i) {
+      pointers[1 + i] = tensors[i];
+      if (op.inputs[i].kind != InputKind::kBroadcast) continue;
+      expanded[i] = tensors[i]->expand(out.sizes());
+      pointers[1 + i] = &expanded[i];
+    }
     const KernelId id = op.kernel_id(*engine_type(out.scalar_type()), parameters);
     if (const auto operands = row_operands({pointers, count}, dim)) {
       Backend::run_rows(op, id, parameters, *operands, out);

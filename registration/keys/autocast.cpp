@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "fastact/fastact.h"
+#include "registration/composites/norms.h"
 #include "registration/operators/implement.h"
 
 namespace fastact {
@@ -50,6 +52,13 @@ using InFloat32Rows =
     at::autocast::WrapFunction<at::autocast::CastPolicy::fp32_set_opt_dtype, c10::DeviceType::CUDA,
                                RowsFunction, RowsFunction, Function>;
 
+// Converts all tensors to float32.
+template <auto* Function>
+using InFloat32Norm =
+    at::autocast::WrapFunction<at::autocast::CastPolicy::fp32, c10::DeviceType::CUDA,
+                               std::remove_pointer_t<decltype(Function)>,
+                               std::remove_pointer_t<decltype(Function)>, Function>;
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fastact, AutocastCPU, library) {
@@ -62,6 +71,8 @@ TORCH_LIBRARY_IMPL(fastact, AutocastCUDA, library) {
   library.impl("prelu", &LowerPrecision<c10::DeviceType::CUDA>::type::call);
   library.impl("softmax", &InFloat32Rows<&softmax>::type::call);
   library.impl("log_softmax", &InFloat32Rows<&log_softmax>::type::call);
+  library.impl("rms_norm", &InFloat32Norm<&rms_norm_symint>::type::call);
+  library.impl("layer_norm", &InFloat32Norm<&layer_norm_symint>::type::call);
   implement<InFloat32>(library, c10::DispatchKey::AutocastCUDA);
 }
 

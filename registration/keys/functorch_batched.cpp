@@ -153,10 +153,12 @@ class Batch : public c10::OperatorKernel {
     });
     const c10::SymInt size = batched->tensor.sym_size(*batched->batch_dimension);
     const int64_t rank = arguments.front().logical_rank();
-    for (BatchedArgument& argument : arguments) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      BatchedArgument& argument = arguments[i];
+      const bool broadcasts = i < op_.inputs.size() && op_.inputs[i].kind == InputKind::kBroadcast;
       if (argument.batch_dimension.has_value()) {
-        argument.align(argument.logical_rank());
-      } else {
+        argument.align(broadcasts ? rank : argument.logical_rank());
+      } else if (!broadcasts) {
         c10::SymDimVector shape(argument.tensor.sym_sizes());
         shape.insert(shape.begin(), size);
         argument.tensor = argument.tensor.unsqueeze(0).expand_symint(shape);

@@ -109,8 +109,9 @@ struct DerivativeRule {
 
 enum class InputKind : uint8_t {
   kRequired,
-  kOptional,  // after the required ones; an absent one is an undefined tensor
-  kSeed,      // the last one: one int64, from which the random bits of each element are computed
+  kOptional,   // after the required ones; an absent one is an undefined tensor
+  kSeed,       // the last one: one int64, from which the random bits of each element are computed
+  kBroadcast,  // after the required ones, of a row operator: broadcasts to their shape
 };
 
 // A tensor argument.
@@ -133,8 +134,8 @@ struct Descriptor {
   bool takes_output_mask = false;
 
   // The kernel: a family and one of its forms. With from_result, another form if there is one. The
-  // forms of a row operator are row forms. It has required inputs of one shape and type, one result
-  // and an argument `dim`, along which its rows lie.
+  // forms of a row operator are row forms. It has required inputs of one shape, inputs that
+  // broadcast to it, all of one type, one result and an argument `dim`, along which its rows lie.
   bool has_rows = false;
   int family = 0;  // an index into families(), or into row_families()
   int form = 0;
@@ -183,6 +184,9 @@ struct Descriptor {
                                const CallParameters& parameters, at::Tensor* results);
   Composition composition = nullptr;
 
+  // The operator that calls this row operator, if that is not its name without an underscore.
+  const char* caller = nullptr;
+
   // Other operators that these functions call: their names, and the operators in the same order,
   // which are set once all are known.
   std::vector<std::string> called_names;
@@ -219,6 +223,7 @@ class Operator : public Descriptor {
   // Returns the name for messages about a row operator's arguments: users call softmax, which calls
   // _softmax.
   [[nodiscard]] std::string_view public_name() const {
+    if (caller != nullptr) return caller;
     return std::string_view(name).substr(has_rows && name.starts_with('_') ? 1 : 0);
   }
   // Returns the parameter's name in the schema. elu's `scale` multiplies its result, whereas a
@@ -283,8 +288,9 @@ const Operator& operator_named(std::string_view name);
 // of D_3 by x, PyTorch's operators take over (composites/higher_orders.h).
 std::vector<Descriptor> activation_operators(const Activation& activation, int family);
 
-// Returns the row operators (operators/rows.cpp).
+// Return the row operators: softmax and log-softmax (operators/rows.cpp), and the norms.
 std::vector<Descriptor> row_operators();
+std::vector<Descriptor> norm_operators();  // operators/norms.cpp
 
 // Returns the operators of the activation's fused form (operators/fused.h).
 std::vector<Descriptor> fused_operators_of(const Activation& activation, int family);

@@ -30,6 +30,7 @@ std::vector<Descriptor> descriptors() {
   FASTACT_FORMS(FASTACT_APPEND)
 #undef FASTACT_APPEND
   append(row_operators());
+  append(norm_operators());
   return all;
 }
 
@@ -54,8 +55,9 @@ void check(const Descriptor& descriptor) {
                         descriptor.name, ": expected a tangent of each input");
   TORCH_INTERNAL_ASSERT(!descriptor.is_value || descriptor.activation != nullptr, descriptor.name);
   TORCH_INTERNAL_ASSERT(!descriptor.has_in_place || inputs == 1, descriptor.name);
-  TORCH_INTERNAL_ASSERT(descriptor.out == nullptr || inputs <= 2 || has_optional_inputs,
-                        descriptor.name);
+  TORCH_INTERNAL_ASSERT(
+      descriptor.out == nullptr || inputs <= 2 || has_optional_inputs || descriptor.has_rows,
+      descriptor.name);
 }
 
 std::vector<const Operator*> build() {

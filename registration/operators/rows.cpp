@@ -1,5 +1,5 @@
-// The row operators (ops/forms/row_form.h). The public operators softmax and log_softmax, which
-// convert to `dtype`, call those with an underscore:
+// Softmax and log-softmax (ops/forms/softmax.h). The public operators softmax and log_softmax,
+// which convert to `dtype`, call those with an underscore:
 //
 //   _softmax(self, dim), _log_softmax(self, dim)
 //   softmax_backward(grad_output, output, dim), log_softmax_backward(grad_output, output, dim)
@@ -23,7 +23,7 @@ Descriptor row_operator(std::string name, std::vector<Input> inputs, int form, c
   descriptor.name = std::move(name);
   descriptor.inputs = std::move(inputs);
   descriptor.has_rows = true;
-  descriptor.family = 0;
+  descriptor.family = row_family_index("softmax");
   descriptor.form = form;
   descriptor.out = out;
   return descriptor;

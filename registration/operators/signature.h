@@ -151,12 +151,14 @@ inline constexpr auto kSignatures = [] {
   constexpr size_t kNumbers = kMaxParameters + 1;
   constexpr size_t kTensors = kTopOrder + 1;
   constexpr size_t kOthers = 4;
-  constexpr size_t kRows = 2;
+  constexpr size_t kRows = 4;
   std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers) + kRows> all;
   auto next = all.begin();
-  // A row operator, and its derivative.
+  // A row operator, and its derivative; a norm, and one with a bias or a norm's derivative.
   *next++ = {.tensors = 1, .dim = true};
   *next++ = {.tensors = 2, .dim = true};
+  *next++ = {.tensors = 2, .numbers = 1, .dim = true};
+  *next++ = {.tensors = 3, .numbers = 1, .dim = true};
   for (int numbers = 0; numbers <= kMaxParameters; ++numbers) {
     for (int tensors = 1; tensors <= kTopOrder + 1; ++tensors) {
       *next++ = {.tensors = tensors, .numbers = numbers};
@@ -243,7 +245,7 @@ class LazyOperator {
 // Only an activation's value has an in-place form. Only values, first derivatives, row operators
 // and fused forms have an out form; other signatures are not compiled.
 template <Signature S>
-inline constexpr bool kHasOut = S.results == 1 && (S.tensors <= 2 || S.optional > 0);
+inline constexpr bool kHasOut = S.results == 1 && (S.tensors <= 2 || S.optional > 0 || S.dim);
 
 template <Signature S>
 class TypedOperator final : public Operator {

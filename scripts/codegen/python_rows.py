@@ -47,6 +47,42 @@ SOFTMAX_2D = '''class Softmax2d(torch.nn.Softmax2d):
         return functional.softmax(input, -3, _stacklevel=5)
 '''
 
+NORM = '''_{name} = torch.ops.fastact.{name}
+
+
+def {name}(
+    input: Tensor,
+    normalized_shape: list[int],
+    weight: Tensor | None = None,
+    {parameters},
+) -> Tensor:
+    """{definition}.
+
+    Like torch.nn.functional.{name}. The bits of a row depend on the row alone; so do those of the
+    gradient by input. {eps}
+
+    Shape:
+        input: any that ends with normalized_shape; {vectors}: normalized_shape. The result is
+        contiguous.
+    Types:
+        float32, float64, bfloat16, float16; CPU and CUDA; differentiable to any order. 16-bit types
+        compute in float32 and are rounded once. With a 16-bit input, {vectors} may be float32.
+    Special values:
+        {special}
+    Raises:
+        RuntimeError: a tensor has another shape or type, or is on another device.
+        NotImplementedError: input has none of these types.
+    """
+    return _{name}(input, normalized_shape, weight, {arguments})
+'''
+
+NORM_MODULE = '''class {module}(torch.nn.{module}):
+    """Replaces torch.nn.{module}. See functional.{name}()."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.{name}(input, self.normalized_shape, self.weight, {members})
+'''
+
 _OF_NAN = "NaN if a row is -infinity alone, or contains +infinity or NaN."
 _OF_NAN_OF_MINUS_X = "NaN if a row is +infinity alone, or contains -infinity or NaN."
 ROWS = (
@@ -76,13 +112,45 @@ ROWS = (
     },
 )
 
-FUNCTIONS = [row["name"] for row in ROWS]
-MODULES = [*(row["module"] for row in ROWS), "Softmax2d"]
+NORMS = (
+    {
+        "name": "rms_norm",
+        "module": "RMSNorm",
+        "definition": "x / sqrt(mean(x^2) + eps) * weight",
+        "parameters": "eps: float | None = None",
+        "arguments": "eps",
+        "members": "self.eps",
+        "eps": "The\n    default of eps is the machine epsilon of the type in which it computes.",
+        "vectors": "weight",
+        "special": "NaN for an infinity, 0 for finite elements beside it; NaN for a row with NaN.",
+    },
+    {
+        "name": "layer_norm",
+        "module": "LayerNorm",
+        "definition": "(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias",
+        "parameters": "bias: Tensor | None = None,\n    eps: float = 1e-05",
+        "arguments": "bias, eps",
+        "members": "self.bias, self.eps",
+        "eps": "",
+        "vectors": "weight, bias",
+        "special": "NaN for a row with NaN or an infinity.",
+    },
+)
+
+FUNCTIONS = [row["name"] for row in (*ROWS, *NORMS)]
+MODULES = [*(row["module"] for row in (*ROWS, *NORMS)), "Softmax2d"]
 
 
 def row_functions() -> list[str]:
-    return [FUNCTION.format(**row) for row in ROWS]
+    return [
+        *(FUNCTION.format(**row) for row in ROWS),
+        *(NORM.format(**norm).replace(" \n", "\n") for norm in NORMS),
+    ]
 
 
 def row_modules() -> list[str]:
-    return [*(MODULE.format(**row) for row in ROWS), SOFTMAX_2D]
+    return [
+        *(MODULE.format(**row) for row in ROWS),
+        SOFTMAX_2D,
+        *(NORM_MODULE.format(**norm) for norm in NORMS),
+    ]

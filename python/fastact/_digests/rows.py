@@ -10,8 +10,9 @@ import torch
 from .inputs import Space, counters, mix_
 from .kernels import Kernel
 
+_NORMS = ("rms_norm", "layer_norm")
 #: The row operators, which have gradients of their own.
-ROWS = ("softmax", "log_softmax")
+ROWS = ("softmax", "log_softmax", *_NORMS)
 # Around the sizes of vectors, lanes and tiles, and of the kernels of short rows.
 LENGTHS = (1, 2, 7, 33, 128, 257, 1001, 1024, 2050, 4095, 5000)
 # The rows of a kernel have about this number of elements. There are enough rows for every kind.
@@ -57,24 +58,33 @@ def _row_space(dtype, length, gradients):
     return Space(f"fixed {rows} rows", rows * length, operands)
 
 
-def _value(operator, length, x):
-    return operator(x.unflatten(0, (-1, length)), 1).flatten()
+def _value(name, length, x):
+    rows = x.unflatten(0, (-1, length))
+    if name in _NORMS:
+        vectors = _vectors(name, length, x)
+        return getattr(torch.ops.fastact, name)(rows, (length,), *vectors, eps=1e-5).flatten()
+    return getattr(torch.ops.fastact, name)(rows, 1).flatten()
 
 
-def _gradient(operator, backward, length, grad, x):
-    """Returns the gradient by x for the incoming gradient, computed from the operator's result."""
-    y = operator(x.unflatten(0, (-1, length)), 1)
-    return backward(grad.unflatten(0, (-1, length)), y, 1).flatten()
+def _gradient(name, length, grad, x):
+    """Returns the gradient by x for the incoming gradient."""
+    rows, g = x.unflatten(0, (-1, length)), grad.unflatten(0, (-1, length))
+    if name in _NORMS:
+        weight, *_ = _vectors(name, length, x)
+        return getattr(torch.ops.fastact, f"_{name}_backward")(rows, g, weight, 1e-5, 1).flatten()
+    y = getattr(torch.ops.fastact, name)(rows, 1)
+    return getattr(torch.ops.fastact, f"{name}_backward")(g, y, 1).flatten()
+
+
+def _vectors(name, length, x):
+    """Returns a weight and, for layer_norm, a bias."""
+    shape, count = torch.Size((length,)), 1 + (name == "layer_norm")
+    return [_numbers(x.dtype, 2 + i, shape, x.device).to(x.dtype) for i in range(count)]
 
 
 def row_kernels(name, length, dtype):
     """Yields everything that has a digest, for one row operator, length and dtype."""
     id = f"{name}-length={length}"
-    operator = getattr(torch.ops.fastact, name)
-    backward = getattr(torch.ops.fastact, f"{name}_backward")
-    value, gradient = (
-        partial(_value, operator, length),
-        partial(_gradient, operator, backward, length),
-    )
+    value, gradient = partial(_value, name, length), partial(_gradient, name, length)
     yield Kernel(id, dtype, "value", value, _row_space(dtype, length, 0), row=length)
     yield Kernel(id, dtype, "gradients_1", gradient, _row_space(dtype, length, 1), row=length)

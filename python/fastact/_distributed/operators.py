@@ -19,7 +19,11 @@ _ALONG_DIM = ("scale", "bias", "grad_scale", "grad_bias")
 # The operators whose `dim` is the dimension of the rows.
 ROW_OPERATORS = {
     f"fastact::{name}"
-    for name in ("_softmax", "_log_softmax", "softmax_backward", "log_softmax_backward")
+    for name in (
+        *("_softmax", "_log_softmax", "softmax_backward", "log_softmax_backward"),
+        *("_rms_norm", "_layer_norm", "_layer_norm_without_bias"),
+        *("_rms_norm_backward", "_layer_norm_backward"),
+    )
 }
 
 # The dispatch keys of operators that call other operators.

@@ -1,0 +1,56 @@
+// Derivatives of the norms (operators/norms.cpp), composed of the norms and of PyTorch's operators.
+// Everything but norm_gradients() is a DerivativeRule::Composition. 16-bit types compute in float32
+// and are rounded at the end.
+//
+// A norm is y = w z(x) + b. S(u) stands for the gradient of z by x for the incoming u, which is its
+// own transpose, and is the operator's backward operator with a weight of 1.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+#include "registration/operators/operator.h"
+
+namespace fastact {
+
+// rms_norm and layer_norm (fastact.h) for symbolic shapes.
+at::Tensor rms_norm_symint(const at::Tensor& input, c10::SymIntArrayRef normalized_shape,
+                           const std::optional<at::Tensor>& weight, std::optional<double> eps);
+at::Tensor layer_norm_symint(const at::Tensor& input, c10::SymIntArrayRef normalized_shape,
+                             const std::optional<at::Tensor>& weight,
+                             const std::optional<at::Tensor>& bias, double eps);
+
+// What a norm's descriptor calls, in this order.
+enum NormCalled : int { kNormBackward, kNormWithoutBias, kNormSums };
+
+// The function for Descriptor::gradients of a norm: S(w g), sum(g z) and sum(g). The sums of plain
+// tensors have the order of ops/kernel.h. If something traces or batches the call, or the gradients
+// need derivatives, PyTorch adds.
+void norm_gradients(const Operator& op, const CallParameters& parameters,
+                    const at::Tensor& incoming, const SavedInputs& saved,
+                    const std::vector<bool>& needed, at::Tensor* gradients);
+
+// The tangents of a norm: w S(t) and t z.
+at::Tensor norm_tangent_of_self(const Operator& op, const CallParameters& parameters,
+                                const at::Tensor& incoming, const at::Tensor* inputs);
+at::Tensor norm_tangent_of_weight(const Operator& op, const CallParameters& parameters,
+                                  const at::Tensor& incoming, const at::Tensor* inputs);
+
+// The gradients of a backward operator, S(w g), for the incoming h: by self, see norms.cpp; by
+// grad_output, w S(h); by weight, the sum of g S(h).
+template <bool IsCentered>
+at::Tensor norm_backward_by_self(const Operator& op, const CallParameters& parameters,
+                                 const at::Tensor& incoming, const at::Tensor* inputs);
+at::Tensor norm_backward_by_grad(const Operator& op, const CallParameters& parameters,
+                                 const at::Tensor& incoming, const at::Tensor* inputs);
+at::Tensor norm_backward_by_weight(const Operator& op, const CallParameters& parameters,
+                                   const at::Tensor& incoming, const at::Tensor* inputs);
+
+extern template at::Tensor norm_backward_by_self<true>(const Operator&, const CallParameters&,
+                                                       const at::Tensor&, const at::Tensor*);
+extern template at::Tensor norm_backward_by_self<false>(const Operator&, const CallParameters&,
+                                                        const at::Tensor&, const at::Tensor*);
+
+}  // namespace fastact

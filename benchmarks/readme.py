@@ -49,9 +49,9 @@ def bits(docs: Path) -> tuple[str, str] | None:
         "([what is covered](docs/explanation/bits.md#what-is-covered)). "
         f"On [{machines}](docs/digests.md), we computed {inputs} "
         f"({newest['results'] / 1e9:.1f} billion results on each) and hashed the results in "
-        f"{newest['digests']:,} groups. All hashes agree. `python -m fastact verify` compares "
-        f"{verified_digests():,} hashes on your machine: those of these groups without random "
-        "parameters, and those of softmax, log-softmax and the norms.",
+        f"{newest['digests']:,} groups. Every machine agreed with the hashes of its revision. "
+        f"`python -m fastact verify` checks {verified_digests():,} hashes on your machine: the "
+        "groups that have no random parameters, and softmax, log-softmax and the norms.",
     )
 
 

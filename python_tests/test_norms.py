@@ -4,7 +4,7 @@ derivatives, and every way to call them."""
 import pytest
 import torch
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
-from torch.func import functionalize, jvp, vmap
+from torch.func import functionalize, jvp, vjp, vmap
 from torch.nn import functional as F
 
 import fastact as package
@@ -110,6 +110,22 @@ def test_special_values(name, dtype, device):
             assert_same_bits(result[result.isnan()], nan[result.isnan()])
 
 
+def test_products_that_overflow(dtype):
+    """x and weight are large, but the result is not; so are tiny ones; and a weight is infinite."""
+    if dtype in (torch.float64, torch.float16):
+        pytest.skip("other numbers overflow")
+    x = torch.full((1, 4), 5e18, dtype=dtype)
+    torch.testing.assert_close(
+        ours("rms_norm", x, torch.full((4,), 1e20, dtype=dtype)), x * 0 + 1e20
+    )
+    huge = torch.tensor([[2e38, 1, 1, 1]], dtype=dtype)  # the squares overflow
+    assert torch.equal(ours("rms_norm", huge, torch.full((4,), 2, dtype=dtype)), x * 0)
+    tiny = ours("rms_norm", x * 0 + 1e-15, torch.full((4,), 1e-28, dtype=dtype), eps=0.0)
+    torch.testing.assert_close(tiny * 2.0**90, x * 0 + 1e-28 * 2.0**90)
+    infinite = torch.full((4,), torch.inf, dtype=dtype)
+    assert torch.equal(ours("rms_norm", x, infinite), x * 0 + torch.inf)
+
+
 # ---- Bits
 
 
@@ -162,6 +178,7 @@ def test_sixteen_bits_are_float32_rounded_once(name, half, device):
         expected = ours(name, x.float(), *wide).to(half)
         assert_same_bits(ours(name, x, *weight), expected)
         assert_same_bits(ours(name, x, *wide), expected)
+        assert_same_bits(ours(name, x * torch.nan, *wide), ours(name, x * torch.nan, *weight))
         g = torch.randn_like(x)
         gradient = backward(name, x.float(), g.float(), wide[0]).to(half)
         assert_same_bits(backward(name, x, g, weight[0]), gradient)
@@ -170,6 +187,11 @@ def test_sixteen_bits_are_float32_rounded_once(name, half, device):
 def weight_gradients(name, x, g, *weight):
     leaves = [w.detach().requires_grad_() for w in weight]
     return torch.autograd.grad(ours(name, x, *leaves), leaves, g)
+
+
+def weight_gradients_of_func(name, x, g, *weight):
+    _, gradients = vjp(lambda *w: ours(name, x, *w), *weight)
+    return gradients(g)[0]
 
 
 @every_norm
@@ -198,18 +220,36 @@ def test_gradients_of_weight_and_bias(name, dtype, device):
                 assert_same_bits(a.to(dtype), b)
 
 
+def test_gradients_of_the_bias_alone(dtype, device):
+    """They are sums of g in the same order, whether or not the weight needs a gradient. NaN in x
+    does not change them."""
+    x, g = torch.randn(2, 300, 33, dtype=torch.float64, device=device).to(dtype)
+    weight, bias = vectors("layer_norm", (33,), dtype, device)
+    _, expected = weight_gradients("layer_norm", x, g, weight, bias)
+    leaf = bias.clone().requires_grad_()
+    for dense in (g, moved(g)):
+        result = ours("layer_norm", x, weight, leaf)
+        assert_same_bits(torch.autograd.grad(result, leaf, dense)[0], expected)
+    x[1, 2] = torch.nan
+    by_weight, by_bias = weight_gradients("layer_norm", x, g, weight, bias)
+    assert_same_bits(by_bias, expected)
+    assert by_weight.isnan().all()
+
+
 @every_norm
 @pytest.mark.parametrize("n", (*LENGTHS, 20000, 300000))
 def test_gpu_bits_are_cpu_bits(name, n, dtype, cuda):
     x, g = rows_of(n, dtype), rows_of(n, dtype, seed=1)
     weight = vectors(name, (n,), dtype)
     there = [w.to(cuda) for w in weight]
+    apart = [moved(w.expand(2, n))[0] for w in there]
     y, gradient = ours(name, x, *weight), backward(name, x, g, weight[0])
     sums = weight_gradients(name, x[:4], g[:4], *weight)
     for view in (lambda t: t, moved, lambda t: padded(t, 1), lambda t: t.t().contiguous().t()):
         on_gpu, g_on_gpu = view(x.to(cuda)), view(g.to(cuda))
-        assert_same_bits(ours(name, on_gpu, *there), y)
-        assert_same_bits(backward(name, on_gpu, g_on_gpu, there[0]), gradient)
+        for vectors_there in (there, apart, [padded(w[None], 1)[0] for w in there]):
+            assert_same_bits(ours(name, on_gpu, *vectors_there), y)
+            assert_same_bits(backward(name, on_gpu, g_on_gpu, vectors_there[0]), gradient)
         for a, b in zip(weight_gradients(name, on_gpu[:4], g_on_gpu[:4], *there), sums):
             assert_same_bits(a, b)
     assert_same_bits(ours(name, x.to(cuda).repeat(7, 1), *there), y.repeat(7, 1))
@@ -258,6 +298,17 @@ def test_out(name, dtype, device):
     same = x.clone()
     op.out(same, (40,), *weight, eps=EPS, out=same)
     assert_same_bits(same, expected)
+    if dtype.itemsize == 2:  # float32 vectors: the result has the input's type, then out's
+        wide = torch.empty(12, 40, device=device)
+        op.out(x, (40,), *(w.float() for w in weight), eps=EPS, out=wide)
+        assert_same_bits(wide, expected.float())
+    cube, few = x.view(3, 4, 40), vectors(name, (4, 40), dtype, device)
+    untouched_out = torch.empty(3, 3, dtype=dtype, device=device)
+    for bad in (torch.ones(4, 40, dtype=torch.complex64, device=device), few[0][:2]):
+        assert error_of(lambda: op.out(cube, (4, 40), bad, eps=EPS, out=untouched_out))
+    leaf = cube.clone().requires_grad_()
+    assert error_of(lambda: op.out(leaf, (4, 40), *few, eps=EPS, out=untouched_out))
+    assert untouched_out.shape == (3, 3)
     gradient = torch.empty_like(x)
     getattr(fastact, f"_{name}_backward").grad_input(x, x, weight[0], EPS, -1, grad_input=gradient)
     assert_same_bits(gradient, backward(name, x, x, weight[0]))
@@ -407,6 +458,17 @@ def test_vmap(name, device):
         op = getattr(fastact, name).out
         vmap(lambda t, out: op(t, (5,), *weight, eps=EPS, out=out))(x, out)
         assert_same_bits(out, ours(name, x, *weight))
+        vmap(lambda t, out: op(t, (3, 5), eps=EPS, out=out))(x, out)
+        assert_same_bits(out, ours(name, x, dims=2))
+        with torch.no_grad():
+            gradient = vmap(lambda *w: weight_gradients_of_func(name, x[0], g[0], *w))(*many)
+        expected = [weight_gradients(name, x[0], g[0], *each)[0] for each in zip(*many)]
+        torch.testing.assert_close(gradient, torch.stack(expected))
+    kernel = getattr(fastact, f"_{name}")
+    large = [torch.ones(4, 3, 5, device=device)] * len(weight)
+    error = error_of(lambda: vmap(lambda t: kernel(t, *large, EPS, 0))(x[:, 0]))
+    wanted = f"fastact::{name}: expected weight to have at most 1 dimensions, but got 3"
+    assert first_line(error) == wanted
 
 
 @every_norm
@@ -460,6 +522,22 @@ def test_compile(name, backend, device, fresh_compiler):
     expected = torch.autograd.grad(call(x, *weight), (x, *weight), g)
     assert_same_bits(gradients[0], expected[0])
     for a, b in zip(gradients[1:], expected[1:]):
+        torch.testing.assert_close(a, b)
+
+
+@every_norm
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_compile_with_an_unknown_number_of_rows(name, device, fresh_compiler):
+    w = torch.ones(5, device=device, requires_grad=True)
+    x = torch.randn(4, 5, device=device, requires_grad=True)
+    mask = torch.tensor([True, False, True, True], device=device)
+
+    def call(x, mask, w):
+        return ours(name, x[mask], w).sin().sum()
+
+    compiled = torch.compile(call, fullgraph=True, dynamic=True, backend="aot_eager")
+    actual = torch.autograd.grad(compiled(x, mask, w), (x, w))
+    for a, b in zip(actual, torch.autograd.grad(call(x, mask, w), (x, w))):
         torch.testing.assert_close(a, b)
 
 

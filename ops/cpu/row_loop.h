@@ -226,7 +226,7 @@ class RowLoopOf {
     }
   }
 
-  // A tile of n elements.
+  // Adds a tile of n elements, of any length.
   template <int R, size_t Sums>
   static void add_part(const F& the_form, const Row& the_row, int64_t start, int64_t n,
                        T (&lanes)[Sums][kRowLanes]) {
@@ -248,7 +248,8 @@ class RowLoopOf {
     }
   }
 
-  // Adds elements i, i + kRowLanes and so on. Without a loop, GCC vectorizes the loop around it.
+  // Adds elements i, i + kRowLanes and so on. Written without a loop, because GCC vectorizes the
+  // enclosing loop only then.
   template <int R, int... Round>
   static FASTACT_INLINE void accumulate_rounds(const F& form, const Row& row, int64_t i, T* sums,
                                                std::integer_sequence<int, Round...> /*rounds*/) {

@@ -14,8 +14,8 @@
 // Accuracy (documented, not proven; float32 and float64): z has an error of at most 6 ULP of the
 // larger of 1 and |z|.
 //
-// Special values: a row with NaN or an infinity is NaN in every element. If the squares of a row
-// overflow, its z is 0, as in PyTorch.
+// Special values: a row with NaN or an infinity is NaN in every element, as in PyTorch. If the
+// squares of a row overflow, its z is 0, or NaN if its sum overflows too.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct LayerNormStatistics : NormBase<Element> {
     }
   }
 
-  // The distance from `mean` of padding is 0.
+  // Returns `mean`, so that padding adds 0 to the sums of distances.
   FASTACT_INLINE T beyond_end() const { return mean; }
 
   FASTACT_INLINE T normalized(T x) const { return ((x - mean) - correction) * r; }

@@ -50,8 +50,11 @@ struct RmsNormValue : NormBase<Element> {
   }
 
   FASTACT_INLINE T evaluate(T x, T w) const {
-    const T product = x * w;
-    return fma(product, r, product * r_low);
+    const T y = x * r;
+    const T low = fma(x, r_low, fma(x, r, -y));
+    const T result = fma(y, w, low * w);
+    // `low` is NaN if r is infinite, and low * w may cancel an infinity.
+    return is_nan(result) ? y * w : result;
   }
 
   template <class Visit>

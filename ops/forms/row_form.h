@@ -17,7 +17,8 @@
 //     static constexpr T kBeyondEnd = -infinity;
 //     // Optional: what pads the first input after the first reduction.
 //     T beyond_end() const;
-//     // Optional: how many of the last inputs usually are the same for all rows. The default is 0.
+//     // Optional: the number of trailing inputs that all rows usually share, such as weight and
+//     // bias. The default is 0.
 //     static constexpr int kShared = 1;
 //
 //     Form(const double* parameters, int64_t n);  // for rows of n elements
@@ -51,11 +52,11 @@ enum class Reduction : uint8_t {
   kMaximum,
   kSum,
   kTwoSums,      // in one pass
-  kThreeSums,    // the same
+  kThreeSums,    // in one pass
   kSumAndCount,  // two sums, of which the second is a count
 };
 
-// The most results of a reduction.
+// The largest number of results of any reduction.
 inline constexpr int kMaxSums = 3;
 
 template <class T>
@@ -77,7 +78,7 @@ constexpr int sums_of(Reduction reduction) {
 }
 template <class F, int R>
 inline constexpr int kSumsOf = sums_of(F::kReductions[R]);
-// The most results of a reduction of this form.
+// The largest number of results of any reduction of this form.
 template <class F>
 inline constexpr int kMostSums = [] {
   int most = 1;

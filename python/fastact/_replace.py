@@ -8,7 +8,7 @@ from torch.nn.utils import parametrize
 from fastact import functional, nn
 from fastact._report import Report
 
-# These are no activations.
+# Not activations, so replace_() leaves them.
 _NORMS = ("LayerNorm", "RMSNorm")
 # The attribute in which a replaced module keeps its class. It is not in the state_dict.
 _OWN_CLASS = "_fastact_own_class"
@@ -88,8 +88,8 @@ def _replacement(kind: type) -> type | None:
     """Returns FastAct's class for a known class, or None."""
     if kind.__module__.startswith("torch.nn."):
         name = kind.__name__
-        is_known = name in nn.__all__ and name not in _NORMS and getattr(torch.nn, name) is kind
-        return getattr(nn, name) if is_known else None
+        is_ours = name in nn.__all__ and name not in _NORMS
+        return getattr(nn, name) if is_ours and getattr(torch.nn, name) is kind else None
     name = _OTHERS.get(kind.__module__, {}).get(kind.__name__)
     if name not in functional.__all__:  # a build may contain only some activations
         return None

@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
@@ -51,11 +52,10 @@ class Norm {
     const auto is_float = [](const OptionalTensor& tensor) {
       return is_present(tensor) && tensor->scalar_type() == at::kFloat;
     };
-    const bool converts =
-        (input.scalar_type() == at::kBFloat16 || input.scalar_type() == at::kHalf) &&
-        (is_float(weight) || is_float(bias));
+    converts_ = (input.scalar_type() == at::kBFloat16 || input.scalar_type() == at::kHalf) &&
+                (is_float(weight) || is_float(bias));
     const auto operand = [&](const at::Tensor& tensor) {
-      return flat(converts ? tensor.to(at::kFloat) : tensor);
+      return flat(converts_ ? tensor.to(at::kFloat) : tensor);
     };
     tensors_[0] = operand(input);
     tensors_[1] = is_present(weight) ? operand(*weight)
@@ -70,15 +70,34 @@ class Norm {
   ~Norm() = default;
 
   [[nodiscard]] at::Tensor result(const Operator& op, const at::Tensor& input) const {
-    return op.call(pointers_, parameters_).view_symint(input.sym_sizes()).to(input.scalar_type());
+    at::Tensor computed = op.call(pointers_, parameters_).view_symint(input.sym_sizes());
+    if (!converts_) return computed;
+    // Leaky ReLU with a slope of 1 returns its input, with FastAct's NaN instead of PyTorch's.
+    static const Operator& identity = operator_named("leaky_relu");
+    const at::Tensor rounded = computed.to(input.scalar_type());
+    const at::Tensor* const tensors[] = {&rounded};
+    CallParameters slope;
+    slope.numbers.values[0] = 1.0;
+    return identity.call(tensors, slope);
   }
 
   at::Tensor& write(const Operator& op, const at::Tensor& input, at::Tensor& out) const {
-    if (rank_ == 1) return op.write(nullptr, pointers_, parameters_, out);
+    if (rank_ == 1 && !converts_) return op.write(nullptr, pointers_, parameters_, out);
+    if (!converts_ && out.sym_sizes() == input.sym_sizes() && out.is_contiguous()) {
+      at::Tensor merged = flat(out);
+      op.write(nullptr, pointers_, parameters_, merged);
+      return out;
+    }
+    check_out(op, pointers_, input.scalar_type(), out);
+    const bool requires_grad =
+        out.requires_grad() || std::ranges::any_of(tensors_, [](const at::Tensor& tensor) {
+          return tensor.defined() && tensor.requires_grad();
+        });
+    TORCH_CHECK(!requires_grad || !at::GradMode::is_enabled(), "fastact::", op.public_name(),
+                ": expected no tensor that requires a gradient with out=, but got one");
+    const at::Tensor computed = result(op, input);
     at::native::resize_output_symint(out, input.sym_sizes());
-    at::Tensor merged = flat(out);
-    op.write(nullptr, pointers_, parameters_, merged);
-    if (!merged.is_alias_of(out)) out.copy_(merged.view_symint(input.sym_sizes()));
+    out.copy_(computed);
     return out;
   }
 
@@ -91,6 +110,7 @@ class Norm {
   }
 
   int64_t rank_;
+  bool converts_ = false;
   at::Tensor tensors_[3];
   const at::Tensor* pointers_[3] = {&tensors_[0], &tensors_[1], &tensors_[2]};
   CallParameters parameters_;
@@ -191,6 +211,33 @@ at::Tensor normalized(const Operator& norm, const CallParameters& parameters, co
   return norm.called[kNormWithoutBias]->call(tensors, parameters);
 }
 
+// Returns true if the kernel of a fused form's gradients can add the rows of g, or of a product
+// with it, for a row of weights or biases. It cannot if the sums need derivatives themselves.
+bool has_kernel_for_sums(const at::Tensor& g, const at::Tensor& vector,
+                         const CallParameters& parameters) {
+  return !at::GradMode::is_enabled() && is_plain(g) && is_plain(vector) &&
+         lie_along_last_dimension(g, parameters) && vector.dim() == 1 &&
+         vector.size(0) == g.size(-1) && g.numel() != 0;
+}
+
+// Returns the gradient of a fused form's scale, sum(g z), or of its bias, sum(g).
+at::Tensor sums_of_rows(const Operator& op, const at::Tensor& g, const at::Tensor& z,
+                        const at::Tensor& vector, FusedInput result) {
+  // The kernel takes contiguous rows.
+  const at::Tensor g_rows = g.reshape({-1, g.size(-1)}).contiguous();
+  const at::Tensor z_rows = z.is_same(g) ? g_rows : z.reshape({-1, z.size(-1)}).contiguous();
+  const at::Tensor scale = at::ones_like(vector, g.options());
+  const at::Tensor bias = at::zeros_like(scale);
+  const at::Tensor* const tensors[] = {&g_rows, &z_rows,          &scale,
+                                       &bias,   &absent_tensor(), &absent_tensor()};
+  CallParameters parameters;
+  parameters.numbers.values[0] = 1.0;  // Leaky ReLU with this slope is the identity
+  parameters.output_mask[static_cast<size_t>(result)] = true;
+  at::Tensor sums[kFusedInputs];
+  op.called[kNormSums]->several(nullptr, tensors, parameters, sums);
+  return sums[static_cast<size_t>(result)];
+}
+
 }  // namespace
 
 const Composites kNormComposites = {.define = &define_norms, .implement = &implement_norms};
@@ -205,34 +252,21 @@ void norm_gradients(const Operator& op, const CallParameters& parameters,
     gradients[0] = op.called[kNormBackward]->call(tensors, parameters);
   }
   const bool needs_bias = op.num_inputs() > 2 && needed[2];
-  if (!needed[1] && !needs_bias) return;
   const at::Tensor g = wide(incoming);
-  const at::Tensor z = needed[1] ? normalized(op, parameters, wide(self)) : g;
-  const at::Tensor& vector = needed[1] ? weight : saved.tensors[2];
-  // The kernel of a fused form's gradients, those by scale and bias, computes the sums if they need
-  // no derivatives themselves.
-  const bool has_kernel = lie_along_last_dimension(self, parameters) && vector.dim() == 1 &&
-                          vector.sym_numel() == self.sym_size(-1) && self.sym_numel() != 0 &&
-                          !at::GradMode::is_enabled() && is_plain(g) && is_plain(z);
-  if (!has_kernel) {
-    if (needed[1]) gradients[1] = g * z;
-    if (needs_bias) gradients[2] = g;
-    return;
+  if (needed[1]) {
+    const at::Tensor z = normalized(op, parameters, wide(self));
+    gradients[1] = has_kernel_for_sums(g, weight, parameters) && is_plain(z)
+                       ? sums_of_rows(op, g, z, weight, FusedInput::kScale)
+                       : g * z;
   }
-  const c10::SymInt n = self.sym_size(-1);
-  const at::Tensor g_rows = g.reshape_symint({-1, n});
-  const at::Tensor z_rows = z.reshape_symint({-1, n});
-  const at::Tensor scale = at::ones_like(vector, g.options());
-  const at::Tensor bias = at::zeros_like(scale);
-  const at::Tensor* const tensors[] = {&g_rows, &z_rows,          &scale,
-                                       &bias,   &absent_tensor(), &absent_tensor()};
-  CallParameters with_mask;
-  with_mask.numbers.values[0] = 1.0;  // Leaky ReLU with this slope is the identity
-  with_mask.output_mask = {false, needed[1], needs_bias, false, false};
-  at::Tensor sums[kFusedInputs];
-  op.called[kNormSums]->several(nullptr, tensors, with_mask, sums);
-  if (needed[1]) gradients[1] = sums[static_cast<int>(FusedInput::kScale)];
-  if (needs_bias) gradients[2] = sums[static_cast<int>(FusedInput::kBias)];
+  if (needs_bias) {
+    const at::Tensor& bias = saved.tensors[2];
+    // The kernel multiplies by a derivative, which is NaN for a NaN in its second operand. A NaN in
+    // g belongs into the sum.
+    gradients[2] = has_kernel_for_sums(g, bias, parameters)
+                       ? sums_of_rows(op, g, g, bias, FusedInput::kBias)
+                       : g;
+  }
 }
 
 at::Tensor norm_tangent_of_self(const Operator& op, const CallParameters& parameters,

@@ -1,6 +1,6 @@
 // Derivatives of the norms (operators/norms.cpp), composed of the norms and of PyTorch's operators.
-// Everything but norm_gradients() is a DerivativeRule::Composition. 16-bit types compute in float32
-// and are rounded at the end.
+// The functions except norm_gradients() are DerivativeRule::Compositions. 16-bit types compute in
+// float32 and are rounded at the end.
 //
 // A norm is y = w z(x) + b. S(u) stands for the gradient of z by x for the incoming u, which is its
 // own transpose, and is the operator's backward operator with a weight of 1.

@@ -156,6 +156,9 @@ class Batch : public c10::OperatorKernel {
     for (size_t i = 0; i < arguments.size(); ++i) {
       BatchedArgument& argument = arguments[i];
       const bool broadcasts = i < op_.inputs.size() && op_.inputs[i].kind == InputKind::kBroadcast;
+      TORCH_CHECK(!broadcasts || argument.logical_rank() <= rank, "fastact::", op_.public_name(),
+                  ": expected ", op_.inputs[i].name, " to have at most ", rank,
+                  " dimensions, but got ", argument.logical_rank());
       if (argument.batch_dimension.has_value()) {
         argument.align(broadcasts ? rank : argument.logical_rank());
       } else if (!broadcasts) {

@@ -38,15 +38,17 @@ Descriptor norm_operator(std::string name, std::vector<Input> inputs, const char
   return descriptor;
 }
 
-// With derivatives. `without_bias` is the name of the norm itself or, if it has a bias, of the one
-// that has none.
+// Returns a norm with its derivatives. `without_bias` names the operator without a bias; for a norm
+// that has none, that is the norm itself.
 Descriptor value(std::string name, std::vector<Input> inputs, const char* family, int form,
                  const std::string& backward, const std::string& without_bias) {
   Descriptor norm = norm_operator(std::move(name), std::move(inputs), family, form);
   norm.out = "out";
   norm.derivatives = {DerivativeRule::compose(&norm_tangent_of_self),
                       DerivativeRule::compose(&norm_tangent_of_weight)};
-  if (norm.inputs.size() == 3) norm.derivatives.push_back(DerivativeRule::identity());
+  // The incoming gradient itself. norm_gradients() reads the shape of the bias.
+  if (norm.inputs.size() == 3)
+    norm.derivatives.push_back(DerivativeRule::call("", {DerivativeRule::kIncoming, 2}));
   norm.gradients = &norm_gradients;
   norm.called_names = {backward, without_bias, "_fused_leaky_relu_backward"};
   return norm;
@@ -63,7 +65,8 @@ Descriptor gradient(const std::string& name, const char* family, int form, const
   backward.called_names = {name};
   backward.derivatives = {Rule::compose(by_self), Rule::compose(&norm_backward_by_grad),
                           Rule::compose(&norm_backward_by_weight)};
-  // The derivative by self is that of a sum of products of three, so it is its own transpose.
+  // The derivative by self is symmetric in the incoming gradient and the tangent, so one rule
+  // serves both modes.
   backward.tangents = {Rule::compose(by_self), Rule::call(name, {0, kIncoming, 2}),
                        Rule::call(name, {0, 1, kIncoming})};
   return backward;

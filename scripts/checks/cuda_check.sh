@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles GPU code on a machine without a GPU: the formulas that Inductor's kernels contain as PTX, the kernels of
-# gelu, which have tables of segments, those of softmax and RMSNorm, and the tests that need a GPU. An interpreter runs the
-# PTX, and its results are compared with those of the library that FASTACT_LIBRARY names.
+# gelu, which have tables of segments, those of softmax and LayerNorm, and the tests that need a GPU. An interpreter
+# runs the PTX, and its results are compared with those of the library that FASTACT_LIBRARY names.
 #
 #   scripts/checks/cuda_check.sh BUILD     (from the environment: what scripts/build/build.sh reads, and WERROR)
 set -euo pipefail
@@ -14,7 +14,7 @@ for target in cuda cuda_fast; do
   ptx+=("ops/CMakeFiles/fastact_one_element_$target.dir/codegen/one_element.ptx")
 done
 objects=("${ptx[@]}")
-for source in gelu_cuda.cu softmax_rows_cuda.cu rms_norm_rows_cuda.cu; do
+for source in gelu_cuda.cu softmax_rows_cuda.cu layer_norm_rows_cuda.cu; do
   objects+=("ops/CMakeFiles/fastact_ops.dir/generated/$source.o")
 done
 for source in cpp_tests/ops/*.cu cpp_tests/ops/*cuda_test.cpp; do

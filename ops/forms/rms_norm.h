@@ -6,7 +6,7 @@
 //
 // Numbers: 16-bit types compute in float, and every result is rounded once.
 //
-// Accuracy (documented, not proven; float32 and float64): 3 ULP.
+// Accuracy (documented, not proven; float32 and float64): 2 ULP.
 //
 // Special values: NaN and infinities become NaN. A row with NaN is NaN in every element. Finite
 // elements beside an infinity are 0, as are rows whose squares overflow; both as in PyTorch.

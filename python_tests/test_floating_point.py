@@ -79,14 +79,18 @@ def arguments_of(schema, shape, scale, dtype, other):
             value = torch.tensor([12345])
         elif argument.name in ("out", "grad_input"):
             value = torch.empty(0, dtype=other)
-        elif argument.name == "grad_output" and not re.search("_fused|softmax", schema.name):
+        elif argument.name == "grad_output" and not re.search("_fused|softmax|_norm", schema.name):
             value = make(*shape, dtype=other)
         elif argument.name in ("scale", "bias") and "Tensor" in kind:
             value = make(shape[-1])
         elif argument.name == "weight":
-            value = make(shape[1])
+            value = make(shape[-1 if "_norm" in schema.name else 1])
+        elif argument.name == "normalized_shape":
+            value = shape[-1:]
         elif "Tensor" in kind:
             value = make(*shape)
+        elif kind == "Optional[float]":
+            value = 0.01
         elif kind == "float":
             value = next(floats)
         elif kind == "int":

@@ -92,11 +92,18 @@ template <class F, int R, int S>
 using SumOf = std::conditional_t<S == 1 && F::kReductions[R] == Reduction::kSumAndCount,
                                  typename F::T, typename F::Sum>;
 
-// Calls visit(std::integral_constant<int, S>()) for each sum S of reduction R.
+// The number S, known at compile time. GPU code cannot convert a std::integral_constant.
+template <int S>
+struct SumIndex {
+  // NOLINTNEXTLINE(google-explicit-constructor): it is a number
+  FASTACT_INLINE constexpr operator int() const { return S; }
+};
+
+// Calls visit(SumIndex<S>()) for each sum S of reduction R.
 template <class F, int R, class Visit>
 FASTACT_INLINE void for_each_sum(const Visit& visit) {
   [&]<int... S>(std::integer_sequence<int, S...> /*sums*/) {
-    (visit(std::integral_constant<int, S>()), ...);
+    (visit(SumIndex<S>()), ...);
   }(std::make_integer_sequence<int, kSumsOf<F, R>>());
 }
 

@@ -37,8 +37,9 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
 // float32.
 void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
-// The same for a row operator, whose inputs must have the last input's shape and type. Returns the
-// dimension of the rows, counted from 0. Raises an IndexError if there is no such dimension.
+// The same for a row operator. Its inputs must have one type, and the shape of the last required
+// input, to which inputs of InputKind::kBroadcast broadcast. Returns the dimension of the rows,
+// counted from 0. Raises an IndexError if there is no such dimension.
 int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
 // Returns `dim` counted from 0, for a tensor with `rank` dimensions. A 0-dimensional tensor has a

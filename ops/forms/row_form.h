@@ -53,7 +53,7 @@ enum class Reduction : uint8_t {
   kSum,
   kTwoSums,      // in one pass
   kThreeSums,    // in one pass
-  kSumAndCount,  // two sums, of which the second is a count
+  kSumAndCount,  // a sum and a count, in one pass
 };
 
 // The largest number of results of any reduction.

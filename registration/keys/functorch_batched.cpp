@@ -141,7 +141,8 @@ class Batch : public c10::OperatorKernel {
     }
   }
 
-  // Gives every tensor of a row operator the batch dimension in front, and counts dim from there.
+  // Gives every tensor of a row operator the batch dimension in front, except one that broadcasts
+  // and is not batched, and counts dim from there.
   void prepare_rows(torch::jit::Stack& stack, std::vector<BatchedArgument>& arguments,
                     bool is_out) const {
     TORCH_CHECK(

@@ -1,5 +1,4 @@
-// The norms of rows. The public operators rms_norm and layer_norm
-// (composites/norms.cpp) call:
+// The norms of rows. The public operators rms_norm and layer_norm (composites/norms.cpp) call:
 //
 //   _rms_norm(self, weight, eps, dim)
 //   _layer_norm(self, weight, bias, eps, dim), _layer_norm_without_bias(self, weight, eps, dim)

@@ -9,6 +9,7 @@
     python benchmarks/models.py --calls                  single calls, on 8 numbers
     python benchmarks/models.py --fuse --threads 1       the backend (fuse_), at inference
     python benchmarks/models.py --fuse --mode training   and in training
+    python benchmarks/models.py --fuse --fold            and beside batch norms in convolutions
     python benchmarks/models.py --forms --threads 1      what is fused, activation by activation
 
 The contestants take turns: PyTorch, and PyTorch with FastAct's kernels (override). With --compile,
@@ -43,6 +44,7 @@ sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 import torch  # noqa: E402
 import torch._inductor.config  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from torch.fx.experimental.optimization import fuse as fold_batch_norms  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
 
 import fastact  # noqa: E402
@@ -100,6 +102,12 @@ def contestants(model, x, training: bool, options, switch: Switch) -> dict[str, 
             found[FUSE] = contestant(fused, False)
     else:
         found[OVERRIDE] = contestant(model, True)
+    if options.fold:
+        folded = fold_batch_norms(model)
+        found["PyTorch folded"] = contestant(folded, False)
+        both = copy.deepcopy(folded)
+        fastact.fuse_(both)
+        found["fuse_ folded"] = contestant(both, False)
     if options.compile and options.fuse:
         found[COMPILED["PyTorch"]] = contestant(torch.compile(model), False)
     elif options.compile:
@@ -137,6 +145,11 @@ class Cell:
     training: bool
 
 
+def sizes_of(options: argparse.Namespace) -> tuple[int | None, int, int]:
+    width, side, batch = (LIBRARY_SIZES if options.libraries else SIZES)[options.device]
+    return width, side, options.batch or batch
+
+
 def cells_of(options: argparse.Namespace) -> list[Cell]:
     networks = usual_networks() if options.libraries else NETWORKS
     names = [n.name for n in networks if not options.network or n.name in options.network]
@@ -148,7 +161,7 @@ def cells_of(options: argparse.Namespace) -> list[Cell]:
 
 def measure_cell(cell: Cell, options: argparse.Namespace, turn=contextlib.nullcontext) -> dict:
     """Measures a cell. Compiles before `turn`, so that only measuring needs the turn."""
-    width, side, batch = (LIBRARY_SIZES if options.libraries else SIZES)[options.device]
+    width, side, batch = sizes_of(options)
     networks = usual_networks() if options.libraries else NETWORKS
     network = next(n for n in networks if n.name == cell.network)
     dtype = DTYPES[cell.dtype]
@@ -227,7 +240,7 @@ def measure(options: argparse.Namespace) -> dict:
         "machine": name, "torch": torch.__version__, "threads": torch.get_num_threads(),
         "device": device, "date": datetime.date.today().isoformat(), "revision": info["revision"],
         "instruction_set": info["cpu instruction set in use"],
-        "sizes": (LIBRARY_SIZES if options.libraries else SIZES)[device],
+        "sizes": sizes_of(options),
         "contestant": FUSE if options.fuse else OVERRIDE, "rows": rows,
     }  # fmt: skip
 
@@ -349,11 +362,13 @@ def main() -> None:
     every = [n.name for n in (*NETWORKS, *usual_networks())]
     parser.add_argument("--network", action="append", choices=every)
     parser.add_argument("--dtype", action="append", choices=DTYPES)
+    parser.add_argument("--batch", type=int, help="default: 8 on a CPU, 64 on a GPU")
     parser.add_argument("--mode", choices=MODES.values(), help="default: both")
     parser.add_argument("--compile", action="store_true", help="also time compiled models")
     parser.add_argument("--at-once", action="store_true", help="compile all at the same time")
     parser.add_argument("--fill-cache", choices=COMPILED, help="only compile this side, at once")
     parser.add_argument("--fuse", action="store_true", help="fuse_ instead of the override")
+    parser.add_argument("--fold", action="store_true", help="also with folded batch norms")
     parser.add_argument("--calls", action="store_true", help="single calls on 8 numbers")
     parser.add_argument("--forms", action="store_true", help="fused forms and PyTorch, on a CPU")
     parser.add_argument("--op", action="append", help="activations of --forms")

@@ -573,7 +573,7 @@ def sums_of_images(numbers):
     "shape",
     ((70, 33), (9, 300), (8200, 3), (8300, 64), (530_000, 2), (4101, 2056), (3, 5, 49),
      (9, 3, 100), (2, 3, 1030), (2, 2, 9000), (270, 2, 33), (1, 4, 4096), (9, 130, 1600),
-     (3, 700, 6), (5, 2, 258)),
+     (3, 700, 6), (5, 2, 258), (4, 1), (5000, 1), (2, 1, 3000)),
     ids=str,
 )  # fmt: skip
 @pytest.mark.parametrize("number", (torch.float32, torch.float64), ids=dtype_name)
@@ -588,6 +588,8 @@ def test_the_order_of_sums(device, shape, number):
     tensors = [t.to(device) for t in (x, ones, ones)]
     found = gradients_of(RELU, tensors, ("scale", "bias"), g.to(device), dim=1)
     sums = sums_of_rows if len(shape) == 2 else sums_of_images
+    if shape[1] == 1:
+        g, x, sums = g.view(1, 1, -1), x.view(1, 1, -1), sums_of_images
     for name, numbers in (("bias", g.numpy()), ("scale", (g * x).numpy())):
         expected = torch.from_numpy(sums(numbers)).to(number)
         assert_same_bits(found[name].cpu(), expected)

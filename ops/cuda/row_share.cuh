@@ -3,7 +3,7 @@
 //
 // `Threads` threads have a row, or a tile of one, in packets of kWidth elements: packet k of thread
 // t starts at element (k * Threads + t) * kWidth. So the threads of a warp move neighbouring
-// packets.
+// packets. Only aligned rows have wider packets than one element.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ enum class RowAccess : uint8_t {
 };
 
 template <class F, RowAccess Access>
-inline constexpr int kRowWidth = Access == RowAccess::kStrided ? 1 : kPacketElements<F>;
+inline constexpr int kRowWidth = Access == RowAccess::kAligned ? kPacketElements<F> : 1;
 
 // The operands of one row.
 template <class F>
@@ -149,6 +149,17 @@ __device__ __forceinline__ T maximum_of_threads(T maximum) {
 
 // ---- A thread's share
 
+// The bytes of shared memory for the rows of a block.
+template <class F, RowAccess Access, int Threads, int Count>
+constexpr size_t shared_bytes_of_rows(int threads) {
+  if constexpr (Access == RowAccess::kShifted) {
+    constexpr int kBytes = ShiftedTile<RowElement<F>, Threads, Count>::kSharedBytes;
+    return static_cast<size_t>(threads / Threads) * kBytes;
+  } else {
+    return 0;
+  }
+}
+
 template <class F, RowAccess Access, int Threads, int Count>
 class RowShare {
   using Element = RowElement<F>;
@@ -164,8 +175,8 @@ class RowShare {
   // The distance between a thread's packets, and the elements of all threads.
   static constexpr int kApart = Threads * kWidth;
   static constexpr int kTile = Threads * Count;
-  static constexpr int kEnough = kTile + kWidth;
   using Words = PacketWords<kWidth* static_cast<int>(sizeof(Element))>;
+  using Shifted = ShiftedTile<Element, Threads, Count>;  // only for RowAccess::kShifted
 
  public:
   // The share of the tile that starts at element `tile`.
@@ -174,17 +185,17 @@ class RowShare {
       : row_(row),
         tile_(tile),
         thread_(thread),
-        left_(n - tile < kEnough ? static_cast<int>(n - tile) : kEnough) {}
+        left_(n - tile < kTile ? static_cast<int>(n - tile) : kTile) {}
 
   __device__ __forceinline__ void read() {
+    Words packets[kInputs][kPackets];
+    load(packets);
 #pragma unroll
     for (int input = 0; input < kInputs; ++input) {
-      Words packets[kPackets];
-      load(row_.operands[1 + input], packets);
 #pragma unroll
       for (int k = 0; k < kPackets; ++k) {
         T wide[kWidth];
-        widen_words<Element>(packets[k], wide);
+        widen_words<Element>(packets[input][k], wide);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) values_[input][k * kWidth + j] = wide[j];
       }
@@ -238,16 +249,14 @@ class RowShare {
       for (int j = 0; j < kWidth; ++j) results[j] = evaluate(form, k * kWidth + j);
       round_words<Element>(results, packets[k]);
       if constexpr (Access != RowAccess::kShifted) {
-        const int64_t stride = stride_of(row_.operands[0]);
-        if (is_in_row(k, 0))
-          *reinterpret_cast<Words*>(row_.operands[0].data + (tile_ + first_of(k)) * stride) =
+        const Pointer& output = row_.operands[0];
+        if (is_in_row(k))
+          *reinterpret_cast<Words*>(start_of(output) + first_of(k) * stride_of(output)) =
               packets[k];
       }
     }
-    if constexpr (Access == RowAccess::kShifted) {
-      ShiftedTile<Element, Threads, kPackets>::write(row_.operands[0].data, tile_, thread_, left_,
-                                                     packets);
-    }
+    if constexpr (Access == RowAccess::kShifted)
+      Shifted::store(start_of(row_.operands[0]), left_, thread_, packets);
   }
 
  private:
@@ -255,36 +264,48 @@ class RowShare {
     return Access == RowAccess::kStrided ? operand.element_stride : int64_t{sizeof(Element)};
   }
 
+  // The address of the tile.
+  __device__ __forceinline__ char* start_of(const Pointer& operand) const {
+    return operand.data + tile_ * stride_of(operand);
+  }
+
   // The place of a packet's first element in the tile.
   __device__ __forceinline__ int first_of(int k) const {
     return k * kApart + static_cast<int>(thread_) * kWidth;
   }
-  // Only a row that is shifted may end within a packet.
-  __device__ __forceinline__ bool is_in_row(int k, int j) const {
-    return first_of(k) + (Access == RowAccess::kShifted ? j : 0) < left_;
-  }
+  // No row ends within a packet.
+  __device__ __forceinline__ bool is_in_row(int k) const { return first_of(k) < left_; }
 
   // Sets the values of an input beyond the end of the row.
   __device__ __forceinline__ void pad(int input, T value) {
     if (left_ >= kTile) return;
 #pragma unroll
     for (int i = 0; i < Count; ++i)
-      if (!is_in_row(i / kWidth, i % kWidth)) values_[input][i] = value;
+      if (!is_in_row(i / kWidth)) values_[input][i] = value;
   }
 
-  // Loads the packets of an input. Those beyond the end of the row are 0.
-  __device__ __forceinline__ void load(const Pointer& operand, Words (&packets)[kPackets]) const {
+  // Loads the packets of all inputs. Those beyond the end of the row are arbitrary.
+  __device__ __forceinline__ void load(Words (&packets)[kInputs][kPackets]) const {
     if constexpr (Access == RowAccess::kShifted) {
-      ShiftedTile<Element, Threads, kPackets>::read(operand.data, tile_, thread_, left_, packets);
+      typename Shifted::Moved moved[kInputs];
+#pragma unroll
+      for (int i = 0; i < kInputs; ++i)
+        Shifted::load(start_of(row_.operands[1 + i]), left_, thread_, moved[i]);
+#pragma unroll
+      for (int i = 0; i < kInputs; ++i)
+        Shifted::distribute(start_of(row_.operands[1 + i]), left_, thread_, moved[i], packets[i]);
     } else {
-      const int64_t stride = stride_of(operand);
-      const char* const data = operand.data + (tile_ + first_of(0)) * stride;
       const bool is_whole = left_ >= kTile;
 #pragma unroll
-      for (int k = 0; k < kPackets; ++k) {
-        packets[k] = {};
-        if (is_whole || is_in_row(k, 0))
-          packets[k] = *reinterpret_cast<const Words*>(data + k * (kApart * stride));
+      for (int i = 0; i < kInputs; ++i) {
+        const int64_t stride = stride_of(row_.operands[1 + i]);
+        const char* const data = start_of(row_.operands[1 + i]) + first_of(0) * stride;
+#pragma unroll
+        for (int k = 0; k < kPackets; ++k) {
+          packets[i][k] = {};
+          if (is_whole || is_in_row(k))
+            packets[i][k] = *reinterpret_cast<const Words*>(data + k * (kApart * stride));
+        }
       }
     }
   }
@@ -317,7 +338,7 @@ class RowShare {
   RowPointers<F> row_;
   int64_t tile_;
   unsigned thread_;
-  int left_;  // elements of the row from the tile's start on, or kEnough
+  int left_;  // elements of the row in the tile
   T values_[kInputs][Count];
 };
 

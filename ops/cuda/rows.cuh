@@ -1,7 +1,6 @@
 // Selects the GPU kernel of a row form by the length and the layout of the rows.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "ops/cuda/engine.h"
@@ -59,13 +58,12 @@ struct RowLaunch {
   // For rows of at most Size elements, or of more.
   template <RowAccess Access, int Size>
   static void launch_at_most(const F& form, const RowOperands& operands, cudaStream_t stream) {
-    // A kernel for shifted rows has more instructions, so there are fewer of them.
-    constexpr int kGrowth = Access == RowAccess::kAligned ? 2 : 4;
     if constexpr (Size < kRowTile) {
-      constexpr int kNext = std::min(kGrowth * Size, kRowTile);
-      if (operands.n > Size) return launch_at_most<Access, kNext>(form, operands, stream);
+      if (operands.n > Size) return launch_at_most<Access, 2 * Size>(form, operands, stream);
     }
-    constexpr int kCount = elements_of_thread(kRowWidth<F, Access>, Size);
+    constexpr int kCount = Access == RowAccess::kAligned
+                               ? elements_of_thread(kRowWidth<F, Access>, Size)
+                               : elements_of_thread(Size);
     launch_short<Access, Size / kCount, kCount>(form, operands, stream);
   }
 
@@ -78,12 +76,21 @@ struct RowLaunch {
     return packets * width;
   }
 
+  // The same for packets of one element, of which a thread has no more than the row has threads.
+  static constexpr int elements_of_thread(int size) {
+    int count = 1;
+    while (4 * count * count <= size) count *= 2;
+    return count;
+  }
+
   template <RowAccess Access, int Threads, int Count>
   static void launch_short(const F& form, const RowOperands& operands, cudaStream_t stream) {
     constexpr int64_t kRows = kShortThreads / Threads;
     const int64_t rows = operands.outer * operands.inner;
     const auto blocks = static_cast<unsigned>((rows + kRows - 1) / kRows);
-    short_rows<F, Access, Threads, Count><<<blocks, kShortThreads, 0, stream>>>(form, operands);
+    constexpr size_t kShared = shared_bytes_of_rows<F, Access, Threads, Count>(kShortThreads);
+    short_rows<F, Access, Threads, Count>
+        <<<blocks, kShortThreads, kShared, stream>>>(form, operands);
   }
 
   template <RowAccess Access>
@@ -92,7 +99,8 @@ struct RowLaunch {
     const int64_t tiles = tiles_of_row(operands.n);
     if (tiles <= kMaxWarps) {
       const auto threads = static_cast<unsigned>(tiles * kWarp);
-      block_rows<F, Access><<<rows, threads, 0, stream>>>(form, operands, 1);
+      const size_t shared = shared_bytes_of_tiles<Access>(threads);
+      block_rows<F, Access><<<rows, threads, shared, stream>>>(form, operands, 1);
     } else if (tiles <= kMaxTiles && Access != RowAccess::kStrided &&
                has_clusters(reinterpret_cast<const void*>(&block_rows<F, Access>))) {
       launch_clusters<Access>(form, operands, static_cast<unsigned>(tiles), stream);
@@ -101,6 +109,20 @@ struct RowLaunch {
           Access == RowAccess::kAligned ? RowAccess::kAligned : RowAccess::kStrided;
       long_rows<F, kAccess><<<rows, kLongWarps<F> * kWarp, 0, stream>>>(form, operands);
     }
+  }
+
+  // Returns the bytes of dynamic shared memory for a block of block_rows, and allows the kernel as
+  // many.
+  template <RowAccess Access>
+  static size_t shared_bytes_of_tiles(unsigned threads) {
+    constexpr size_t kAlwaysAllowed = size_t{32} << 10;  // beside the sums in static memory
+    const size_t bytes =
+        shared_bytes_of_rows<F, Access, kWarp, kTileCount>(static_cast<int>(threads));
+    if (bytes > kAlwaysAllowed) {
+      cudaFuncSetAttribute(&block_rows<F, Access>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes));
+    }
+    return bytes;
   }
 
   template <RowAccess Access>
@@ -116,6 +138,7 @@ struct RowLaunch {
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(operands.outer * operands.inner) * blocks);
     config.blockDim = dim3(warps * kWarp);
+    config.dynamicSmemBytes = shared_bytes_of_tiles<Access>(warps * kWarp);
     config.stream = stream;
     config.attrs = &cluster;
     config.numAttrs = 1;

@@ -41,6 +41,24 @@ std::vector<FusedDimension> dimensions_of(const FusedBackwardTensors& tensors) {
   return result;
 }
 
+// Returns true if the tensors, which exclude scale and bias, are contiguous along the last dimension.
+bool ends_contiguous(const FusedBackwardTensors& tensors,
+                     const std::vector<FusedDimension>& dimensions) {
+  for (int i = 0; i < FusedBackwardTensors::kCount; ++i) {
+    const bool is_vector = i >= 1 && is_fused_vector((i - 1) % kFusedInputs);
+    if (!is_vector && tensors[i].defined() && dimensions.back().strides[i] != 1) return false;
+  }
+  return true;
+}
+
+// Returns true if scale and bias, or the only one of them, have one element.
+bool has_one_channel(const FusedBackwardTensors& tensors) {
+  const at::Tensor& scale = tensors.inputs[kScale];
+  const at::Tensor& bias = tensors.inputs[kBias];
+  return (scale.defined() || bias.defined()) && (!scale.defined() || scale.numel() == 1) &&
+         (!bias.defined() || bias.numel() == 1);
+}
+
 }  // namespace
 
 std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors) {
@@ -59,6 +77,10 @@ std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors) {
   }
   std::vector<FusedDimension> dimensions = dimensions_of(tensors);
   if (dimensions.empty()) return std::nullopt;
+  if (has_one_channel(tensors)) {
+    if (dimensions.size() > 1 || !ends_contiguous(tensors, dimensions)) return std::nullopt;
+    return FusedLayout{.outer = {}, .channels = {}, .inner = dimensions.front()};
+  }
   // The only dimension along which scale or bias varies.
   std::optional<size_t> along;
   for (const int i : {kScale, kBias}) {
@@ -73,16 +95,13 @@ std::optional<FusedLayout> fused_layout(const FusedBackwardTensors& tensors) {
     if (!own.has_value() || (along.has_value() && along != own)) return std::nullopt;
     along = own;
   }
-  for (int i = 0; i < FusedBackwardTensors::kCount; ++i) {
-    const bool is_one = i >= 1 && is_fused_vector((i - 1) % kFusedInputs);
-    if (!is_one && tensors[i].defined() && dimensions.back().strides[i] != 1) return std::nullopt;
-  }
+  if (!ends_contiguous(tensors, dimensions)) return std::nullopt;
   FusedLayout layout;
   const size_t channels = along.value_or(dimensions.size() - 1);
   if (channels > 1 || dimensions.size() > channels + 2) return std::nullopt;
   if (channels == 1) layout.outer = dimensions[0];
   layout.channels = dimensions[channels];
-  // A vector that repeats along the channels, or has one element, needs other sums.
+  // A vector that repeats along the channels needs other sums.
   for (const int i : {kScale, kBias}) {
     if (tensors.inputs[i].defined() && tensors.inputs[i].numel() != layout.channels.size)
       return std::nullopt;

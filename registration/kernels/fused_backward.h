@@ -44,7 +44,8 @@ struct FusedDimension {
 };
 
 // The tensors as [outer, channels, inner]. Scale and bias vary along the channels. If `inner` is 1,
-// the channels are the columns of rows. Without scale and bias the tensors are rows.
+// the channels are the columns of rows. Without scale and bias the tensors are rows. If scale and
+// bias have one element, there is one channel.
 struct FusedLayout {
   FusedDimension outer, channels, inner;
 };

@@ -44,8 +44,8 @@ sys.path.append(str(ROOT / "python_tests"))  # the table of activations
 import torch  # noqa: E402
 import torch._inductor.config  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from torch.fx.experimental.optimization import fuse as fold_batch_norms  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn, slower  # noqa: E402
+from torch.fx.experimental.optimization import fuse as fold_batch_norms  # noqa: E402
 
 import fastact  # noqa: E402
 from fastact import _info  # noqa: E402
@@ -126,14 +126,17 @@ def usual_networks() -> tuple:
 
 
 def submission(every: dict[str, Contestant]) -> float:
-    """Returns the seconds until a call of the slowest contestant is queued on the GPU."""
+    """Returns the seconds until a call of the slowest contestant is queued on the GPU: of each
+    contestant's second call, because the first one allocates memory."""
     found = []
     for contestant in every.values():
         contestant.prepare()
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        contestant.call()
-        found.append(time.perf_counter() - start)
+        for _ in range(2):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            contestant.call()
+            seconds = time.perf_counter() - start
+        found.append(seconds)
     torch.cuda.synchronize()
     return max(found)
 

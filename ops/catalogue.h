@@ -63,7 +63,8 @@
 #define FASTACT_FORMS(X)                \
   X(prelu, PreluForms)                  \
   X(clamped_swiglu, ClampedSwigluForms) \
-  X(alpha_dropout, AlphaDropoutForms)
+  X(alpha_dropout, AlphaDropoutForms)   \
+  X(rrelu, RreluForms)
 
 // The families of row forms (ops/forms/row_form.h), listed in the same way.
 #define FASTACT_ROW_FORMS(X) \

@@ -6,7 +6,7 @@ its composition of PyTorch's operators. The composition runs in float64 and is t
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 
 import torch
@@ -275,6 +275,16 @@ def packed_row(act, gate_first):
     )
 
 
+def glu_row():
+    """Along the last dimension. test_fused.py tests the others."""
+
+    def call(t, dim, out=None):
+        return fastact.glu(t["self"], **({} if out is None else {"out": out}))
+
+    (sigmoid,) = (act for act in OPERATORS if act.name == "sigmoid")
+    return replace(packed_row(sigmoid, gate_first=False), name="glu", call=call)
+
+
 LIMIT, ALPHA = 1.5, 1.702
 
 
@@ -387,6 +397,31 @@ def drawn_dropout(t, dim, out=None):
     return fastact.selu_alpha_dropout(t["self"], P, True)
 
 
+SLOPE = 0.25
+
+
+def rrelu_row(name, call):
+    """With one possible slope. test_rrelu.py tests random ones."""
+    return Row(
+        name=name,
+        family="dropout",
+        operands=(Operand("self", "argument", FULL),),
+        call=call,
+        compose=lambda function, t: function(t["self"]),
+        function=lambda x: torch.nn.functional.leaky_relu(x, SLOPE),
+        draws=name == "rrelu",
+    )
+
+
+def seeded_rrelu(t, dim, out=None):
+    seed = torch.tensor([7], device=t["self"].device)
+    return fastact._rrelu(t["self"], seed, SLOPE, SLOPE)
+
+
+def drawn_rrelu(t, dim, out=None):
+    return fastact.rrelu(t["self"], SLOPE, SLOPE, True)
+
+
 @cache
 def rows():
     """Returns this build's rows by name. Only the nightly run includes all parameter sets."""
@@ -404,11 +439,14 @@ def rows():
         ),
         *(fused_row(act) for act in acts),
         *(packed_row(act, first) for act in acts if act in OPERATORS for first in (True, False)),
+        glu_row(),
         *(packed_swiglu_row(first, inter) for first in (True, False) for inter in (True, False)),
         swiglu_row(),
         prelu_row(),
         alpha_dropout_row("_selu_alpha_dropout", seeded_dropout),
         alpha_dropout_row("selu_alpha_dropout", drawn_dropout),
+        rrelu_row("_rrelu", seeded_rrelu),
+        rrelu_row("rrelu", drawn_rrelu),
     ]
     return {row.name: row for row in listed}
 

@@ -18,8 +18,8 @@ from support import assert_same_bits, error_of, first_line, no_vmap_fallback, un
 
 
 def without_fallback(call):
-    """Forbids vmap's fallback, except for dropout with a given seed (docs/reference/fused.md)."""
-    return contextlib.nullcontext() if call.c.row.recover else no_vmap_fallback()
+    """Forbids vmap's fallback, except for operators with a given seed (docs/reference/fused.md)."""
+    return contextlib.nullcontext() if call.c.row.family == "dropout" else no_vmap_fallback()
 
 
 def views(call):

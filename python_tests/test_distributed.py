@@ -96,8 +96,8 @@ def test_every_operator_has_a_rule():
             f"{act.name}_and_mul",
         )
     }
-    composed |= {"fastact::clamped_swiglu", "fastact::_clamped_swiglu_backward"}
-    # Whether an element is dropped depends on its index in the tensor of one process.
+    composed |= {"fastact::clamped_swiglu", "fastact::_clamped_swiglu_backward", "fastact::glu"}
+    # The random bits of an element depend on its index in the tensor of one process.
     random = {
         f"fastact::{name}"
         for name in (
@@ -105,6 +105,10 @@ def test_every_operator_has_a_rule():
             "_selu_alpha_dropout",
             "_selu_alpha_dropout_backward",
             "_alpha_dropout_mask",
+            "rrelu",
+            "rrelu_",
+            "_rrelu",
+            "_rrelu_backward",
         )
     }
     tools = {"fastact::build_info", "fastact::not_faster_on_cpu", "fastact::optimize_archive"}

@@ -241,6 +241,34 @@ def test_packed_halves_are_glus(device):
     close(fastact.silu_and_mul(x), torch.nn.functional.silu(x[:, :3]) * x[:, 3:])
 
 
+@pytest.mark.parametrize("dim", (0, 1, 2, -1, -2))
+def test_glu(dim, dtype, device):
+    """Has the bits of sigmoid_and_mul, and ATen's values and shapes, along any dimension."""
+    fastact = torch.ops.fastact
+    x = values(4, 6, 8, dtype=dtype, device=device)
+    result = fastact.glu(x, dim)
+    packed = fastact.sigmoid_and_mul(x.movedim(dim, -1), gate_first=False)
+    assert_same_bits(result, packed.movedim(-1, dim))
+    exact = torch.nn.functional.glu(x.double(), dim)
+    torch.testing.assert_close(result.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=1e-30)
+    assert_same_bits(fastact.glu(x, dim, out=torch.empty_like(result)), result)
+    if dtype == torch.float64:
+        leaf = x.clone().requires_grad_()
+        assert torch.autograd.gradcheck(lambda t: fastact.glu(t, dim), leaf)
+        assert torch.autograd.gradgradcheck(lambda t: fastact.glu(t, dim), leaf)
+
+
+def test_errors_of_glu(device):
+    fastact, x = torch.ops.fastact, values(3, 5, device=device)
+    for arguments, kind, text in (
+        ((x,), RuntimeError, "self's dimension -1 to have an even size, but got 5"),
+        ((x, 2), IndexError, "dim to be from -2 to 1, but got 2"),
+        ((x[0, 0],), RuntimeError, "self to have a dimension of two halves, but got a 0-D tensor"),
+    ):
+        error = error_of(fastact.glu, *arguments)
+        assert type(error) is kind and first_line(error) == f"fastact::glu: expected {text}"
+
+
 def test_errors_of_packed_halves(device):
     fastact = torch.ops.fastact
     for shape, text in (((3, 5), "to have an even size, but got 5"), ((), "but got a 0-D tensor")):

@@ -544,8 +544,8 @@ def test_compile_with_an_unknown_number_of_rows(name, device, fresh_compiler):
 
 @every_norm
 def test_autocast(name, device):
-    """As ATen: in float32 on a GPU; on a CPU, the operators are on no list. Nor is RMSNorm on that of
-    torch 2.11."""
+    """As ATen: in float32 on a GPU; on a CPU, the operators are on no list. torch 2.11's list for
+    GPUs lacks RMSNorm."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     in_float32 = device == "cuda" and not has_kernel(f"aten::{name}", "AutocastCUDA")
     x = torch.randn(3, 4, device=device)

@@ -168,24 +168,31 @@ TEST(FloatingPointTest, ChangesNoBitOfAFusedForm) {
 }
 
 TEST(FloatingPointTest, ChangesNoBitOfAFormWithRandomBits) {
-  const int family = family_index("alpha_dropout");
-  for (int form = 0; form < 3; ++form) {
+  struct Case {
+    const char* name;
+    int form;
+    Parameters parameters;
+  };
+  std::vector<Case> cases;
+  for (int form = 0; form < 3; ++form)
+    for (const double p : {0.1, 1.0 / 3.0, 0.7}) cases.push_back({"alpha_dropout", form, {{p}}});
+  for (int form = 0; form < 2; ++form) cases.push_back({"rrelu", form, {{0.125, 1.0 / 3.0}}});
+  for (const Case& each : cases) {
+    const int family = family_index(each.name);
     for (const Format& format : kFormats) {
       for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
-        for (const double p : {0.1, 1.0 / 3.0, 0.7}) {
-          expect_same("alpha dropout " + std::to_string(form) + " " + format.name + " on " +
-                          std::string(cpu::name_of(set)),
-                      operands(format, 4), [&](char* const* data) {
-                        cpu::SeededCall call = {
-                            .kernel = cpu::find_kernel(family, {form, format.dtype}, set),
-                            .parameters = {{p}},
-                            .seed = 7,
-                            .element_size = format.bytes,
-                            .operands = 1 + families()[family].forms[form].inputs};
-                        std::copy_n(data, call.operands, call.data);
-                        cpu::find_seeded_run(set)(call, 0, kCount);
-                      });
-        }
+        expect_same(std::string(each.name) + " " + std::to_string(each.form) + " " + format.name +
+                        " on " + std::string(cpu::name_of(set)),
+                    operands(format, 4), [&](char* const* data) {
+                      cpu::SeededCall call = {
+                          .kernel = cpu::find_kernel(family, {each.form, format.dtype}, set),
+                          .parameters = each.parameters,
+                          .seed = 7,
+                          .element_size = format.bytes,
+                          .operands = 1 + families()[family].forms[each.form].inputs};
+                      std::copy_n(data, call.operands, call.data);
+                      cpu::find_seeded_run(set)(call, 0, kCount);
+                    });
       }
     }
   }

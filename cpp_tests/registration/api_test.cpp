@@ -310,6 +310,24 @@ TEST(FusedApi, SeluAlphaDropout) {
   EXPECT_LT(dropped, 600);
 }
 
+TEST(FusedApi, Glu) {
+  const at::Tensor x = at::linspace(-4, 4, 48, at::kDouble).reshape({4, 12});
+  EXPECT_TRUE(at::allclose(fastact::glu(x), at::glu(x), 1e-12, 0));
+  at::Tensor out = at::empty({0}, x.options());
+  EXPECT_EQ(&fastact::glu_out(out, x, 0), &out);
+  EXPECT_TRUE(at::allclose(out, at::glu(x, 0), 1e-12, 0));
+}
+
+TEST(FusedApi, Rrelu) {
+  at::Tensor x = at::linspace(-4, 4, 1000, at::kFloat);
+  EXPECT_TRUE(same_bits(fastact::rrelu(x, 0.25, 0.75), fastact::leaky_relu(x, 0.5)));
+  const at::Tensor slopes = (fastact::rrelu(x, 0.25, 0.75, true) / x).narrow(0, 0, 500);
+  EXPECT_TRUE((slopes >= 0.24).logical_and(slopes <= 0.76).all().item<bool>());
+  EXPECT_GT(slopes.std().item<double>(), 0.1);
+  EXPECT_EQ(&fastact::rrelu_(x, 0.5, 0.5, true), &x);
+  EXPECT_EQ(x[0].item<float>(), -2);
+}
+
 TEST(RowsApi, SoftmaxAndLogSoftmax) {
   const at::Tensor x = at::linspace(-4, 4, 60, at::kDouble).reshape({3, 4, 5});
   EXPECT_TRUE(at::allclose(fastact::softmax(x, 1), at::softmax(x, 1), 1e-12, 0));

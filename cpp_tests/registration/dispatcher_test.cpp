@@ -109,7 +109,13 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
                                        "fastact::selu_alpha_dropout",
                                        "fastact::_selu_alpha_dropout",
                                        "fastact::_selu_alpha_dropout_backward",
-                                       "fastact::_alpha_dropout_mask"};
+                                       "fastact::_alpha_dropout_mask",
+                                       "fastact::glu",
+                                       "fastact::glu.out",
+                                       "fastact::rrelu",
+                                       "fastact::rrelu_",
+                                       "fastact::_rrelu",
+                                       "fastact::_rrelu_backward"};
   for (const std::string name : {"softmax", "log_softmax"}) {
     for (const char* const form : {"", ".out", "_backward", "_backward.grad_input"})
       expected.push_back("fastact::" + name + form);

@@ -1,13 +1,11 @@
 // selu_alpha_dropout, which draws a seed.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
-#include <limits>
-
 #include "registration/composites/composites.h"
+#include "registration/composites/seed.h"
 #include "registration/device_kernels.h"
 
 namespace fastact {
@@ -21,8 +19,7 @@ at::Tensor selu_with_dropout(const at::Tensor& self, double p, bool train) {
   if (!train || p == 0) return selu.call(tensors, {});
   // As in at::alpha_dropout.
   if (p == 1) return at::mul(selu.call(tensors, {}), at::zeros({}, self.options()));
-  const at::Tensor seed = at::randint(std::numeric_limits<int64_t>::max(), {1},
-                                      self.options().dtype(at::kLong).requires_grad(false));
+  const at::Tensor seed = draw_seed(self);
   const at::Tensor* const with_seed[] = {&self, &seed};
   static const Operator& dropout = operator_named("_selu_alpha_dropout");
   return dropout.call(with_seed, {.numbers = {{p}}});

@@ -5,9 +5,9 @@
 namespace fastact {
 
 std::span<const Composites> all_composites() {
-  static const Composites all[] = {kFusedComposites, kClampedSwigluComposites,
-                                   kPreluComposites, kAlphaDropoutComposites,
-                                   kRowComposites,   kNormComposites};
+  static const Composites all[] = {
+      kFusedComposites, kClampedSwigluComposites, kPreluComposites, kAlphaDropoutComposites,
+      kRreluComposites, kRowComposites,           kNormComposites};
   if (operators().empty()) return {};
   return all;
 }

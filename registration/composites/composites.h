@@ -1,6 +1,6 @@
-// Operators composed of others: fused_<activation>, <activation>_and_mul, clamped_swiglu, prelu,
-// selu_alpha_dropout, softmax, log_softmax, rms_norm and layer_norm. They check their arguments,
-// shape or convert them, and call operators that have kernels.
+// Operators composed of others: fused_<activation>, <activation>_and_mul, glu, clamped_swiglu,
+// prelu, selu_alpha_dropout, rrelu, softmax, log_softmax, rms_norm and layer_norm. They check their
+// arguments, shape or convert them, and call operators that have kernels.
 #pragma once
 
 #include <torch/library.h>
@@ -24,6 +24,7 @@ extern const Composites kFusedComposites;
 extern const Composites kClampedSwigluComposites;
 extern const Composites kPreluComposites;
 extern const Composites kAlphaDropoutComposites;
+extern const Composites kRreluComposites;
 extern const Composites kRowComposites;
 extern const Composites kNormComposites;
 

@@ -1,5 +1,5 @@
-// fused_<activation>, which gives scale and bias a shape that broadcasts, and <activation>_and_mul,
-// which takes the two halves of one tensor. Both call the elementwise _fused_<activation>.
+// fused_<activation>, which gives scale and bias a shape that broadcasts, and <activation>_and_mul
+// and glu, which take the two halves of one tensor. All call the elementwise _fused_<activation>.
 #include "registration/operators/fused.h"
 
 #include <ATen/ExpandUtils.h>
@@ -61,17 +61,20 @@ struct ElementwiseCall {
   const at::Tensor* tensors[kFusedInputs];
 };
 
-// The same for the halves of self's last dimension. The first or the second half is the gate of a
+// The same for the halves of a dimension of self. The first or the second half is the gate of a
 // gated unit, which is the operand of the activation. The halves are views; their backward pass is
 // one concatenation.
 struct HalvesCall {
-  HalvesCall(const Operator& op, const at::Tensor& self, bool gate_first) {
-    TORCH_CHECK(self.dim() > 0, "fastact::", packed_name(op),
-                ": expected self to have a last dimension, of two halves, but got a 0-D tensor");
-    const c10::SymInt size = self.sym_size(-1);
-    TORCH_CHECK(size % 2 == 0, "fastact::", packed_name(op),
-                ": expected self's last dimension to have an even size, but got ", size);
-    halves = at::split_with_sizes_symint(self, {size / 2, size / 2}, -1);
+  HalvesCall(const std::string& name, const at::Tensor& self, int64_t dim, bool gate_first) {
+    const int64_t rank = self.dim();
+    TORCH_CHECK(rank > 0, "fastact::", name,
+                ": expected self to have a dimension of two halves, but got a 0-D tensor");
+    TORCH_CHECK_INDEX(-rank <= dim && dim < rank, "fastact::", name, ": expected dim to be from ",
+                      -rank, " to ", rank - 1, ", but got ", dim);
+    const c10::SymInt size = self.sym_size(dim);
+    TORCH_CHECK(size % 2 == 0, "fastact::", name, ": expected self's dimension ", dim,
+                " to have an even size, but got ", size);
+    halves = at::split_with_sizes_symint(self, {size / 2, size / 2}, dim);
     tensors[kSelf] = &halves[gate_first ? 0 : 1];
     tensors[kGate] = &halves[gate_first ? 1 : 0];
   }
@@ -131,7 +134,7 @@ struct Composite<Types<P...>> {
   struct Packed {
     const Operator* op;
     at::Tensor operator()(const at::Tensor& self, P... parameters, bool gate_first) const {
-      const HalvesCall call(*op, self, gate_first);
+      const HalvesCall call(packed_name(*op), self, -1, gate_first);
       return op->call(call.tensors, collect(parameters...));
     }
   };
@@ -139,7 +142,7 @@ struct Composite<Types<P...>> {
     const Operator* op;
     at::Tensor& operator()(const at::Tensor& self, P... parameters, bool gate_first,
                            at::Tensor& out) const {
-      const HalvesCall call(*op, self, gate_first);
+      const HalvesCall call(packed_name(*op), self, -1, gate_first);
       return op->write(nullptr, call.tensors, collect(parameters...), out);
     }
   };
@@ -181,6 +184,22 @@ std::string fused_arguments(const Operator& op) {
   return text + keywords + ", int dim=-1";
 }
 
+// ---- glu, whose activation is the sigmoid. A build without it has no glu.
+
+const Operator* sigmoid_and_mul() { return find_operator("_fused_sigmoid"); }
+
+at::Tensor glu(const at::Tensor& self, int64_t dim) {
+  static const Operator& op = *sigmoid_and_mul();
+  const HalvesCall call("glu", self, dim, /*gate_first=*/false);
+  return op.call(call.tensors, {});
+}
+
+at::Tensor& glu_out(const at::Tensor& self, int64_t dim, at::Tensor& out) {
+  static const Operator& op = *sigmoid_and_mul();
+  const HalvesCall call("glu", self, dim, /*gate_first=*/false);
+  return op.write(nullptr, call.tensors, {}, out);
+}
+
 void define_fused(torch::Library& library) {
   const auto define = [&](const std::string& schema) {
     library.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
@@ -194,11 +213,17 @@ void define_fused(torch::Library& library) {
     }
     define(fused_name(*op) + "_(Tensor(a!) self" + fused_arguments(*op) + ") -> Tensor(a!)");
   }
+  if (sigmoid_and_mul() == nullptr) return;
+  define("glu(Tensor self, int dim=-1) -> Tensor");
+  define("glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)");
 }
 
 void implement_fused(torch::Library& library) {
   for_each_composite(
       [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
+  if (sigmoid_and_mul() == nullptr) return;
+  library.impl("glu", &glu);
+  library.impl("glu.out", &glu_out);
 }
 
 }  // namespace

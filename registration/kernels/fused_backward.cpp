@@ -41,7 +41,8 @@ std::vector<FusedDimension> dimensions_of(const FusedBackwardTensors& tensors) {
   return result;
 }
 
-// Returns true if the tensors, which exclude scale and bias, are contiguous along the last dimension.
+// Returns true if the tensors, which exclude scale and bias, are contiguous along the last
+// dimension.
 bool ends_contiguous(const FusedBackwardTensors& tensors,
                      const std::vector<FusedDimension>& dimensions) {
   for (int i = 0; i < FusedBackwardTensors::kCount; ++i) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "registration/operators/operator.h"
+#include "registration/operators/seeded.h"
 
 namespace fastact {
 namespace {
@@ -29,17 +30,6 @@ constexpr Activation kDropout = {.name = "alpha_dropout",
                                  .traits = {},
                                  .requirements = kBetween0And1,
                                  .result_suffices = nullptr};
-
-Descriptor described(const char* name, std::vector<Input> inputs, int family, int form) {
-  Descriptor descriptor;
-  descriptor.name = name;
-  descriptor.inputs = std::move(inputs);
-  descriptor.inputs.emplace_back("seed", InputKind::kSeed);
-  descriptor.family = family;
-  descriptor.form = form;
-  descriptor.activation = &kDropout;
-  return descriptor;
-}
 
 // The derivative of the gradient by self.
 at::Tensor second_derivative(const Operator& op, const CallParameters& parameters,
@@ -58,13 +48,15 @@ std::vector<Descriptor> alpha_dropout_operators(int family) {
   constexpr int kIncoming = Rule::kIncoming;
   const std::string of_backward = "_selu_alpha_dropout_backward";
   const std::string of_mask = "_alpha_dropout_mask";
-  Descriptor value = described("_selu_alpha_dropout", {"self"}, family, 0);
+  Descriptor value = seeded_descriptor("_selu_alpha_dropout", {"self"}, family, 0, kDropout);
   value.derivatives = {Rule::call(of_backward, {kIncoming, 0, 1}), Rule::zero()};
-  Descriptor backward = described(of_backward.c_str(), {"grad_output", "self"}, family, 1);
+  Descriptor backward =
+      seeded_descriptor(of_backward.c_str(), {"grad_output", "self"}, family, 1, kDropout);
   backward.derivatives = {Rule::call(of_backward, {kIncoming, 1, 2}),
                           Rule::compose(&second_derivative), Rule::zero()};
   backward.called_names = {of_mask, "selu_double_backward"};
-  Descriptor mask = described(of_mask.c_str(), {"grad_output", "self"}, family, 2);
+  Descriptor mask =
+      seeded_descriptor(of_mask.c_str(), {"grad_output", "self"}, family, 2, kDropout);
   mask.derivatives = {Rule::call(of_mask, {kIncoming, 1, 2}), Rule::zero(), Rule::zero()};
   return {std::move(value), std::move(backward), std::move(mask)};
 }

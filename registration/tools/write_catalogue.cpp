@@ -158,6 +158,17 @@ void write_functions(std::ostream& to) {
   Functions::define(to, "at::Tensor", "selu_alpha_dropout",
                     "const at::Tensor& self, double p, bool train", "selu_alpha_dropout", "",
                     "const at::Tensor&, double, bool", "self, p, train");
+  Functions::define(to, "at::Tensor", "glu", "const at::Tensor& self, int64_t dim", "glu", "",
+                    "const at::Tensor&, int64_t", "self, dim");
+  Functions::define(to, "at::Tensor&", "glu_out",
+                    "at::Tensor& out, const at::Tensor& self, int64_t dim", "glu", "out",
+                    "const at::Tensor&, int64_t, at::Tensor&", "self, dim, out");
+  const std::string bounds = " self, double lower, double upper, bool training";
+  const std::string types = ", double, double, bool";
+  Functions::define(to, "at::Tensor", "rrelu", "const at::Tensor&" + bounds, "rrelu", "",
+                    "const at::Tensor&" + types, "self, lower, upper, training");
+  Functions::define(to, "at::Tensor&", "rrelu_", "at::Tensor&" + bounds, "rrelu_", "",
+                    "at::Tensor&" + types, "self, lower, upper, training");
   to << "\n}  // namespace fastact\n";
 }
 

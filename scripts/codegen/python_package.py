@@ -16,6 +16,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+import python_others
 from python_rows import FUNCTIONS, MODULES, row_functions, row_modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -248,7 +249,7 @@ HEADER = '"""{0}"""\n\n# Written by scripts/codegen/python_package.py from the c
 
 def functional(acts: list[Activation]) -> str:
     names = [act.name for act in acts]
-    every = [act.function for act in acts] + ["prelu", *FUNCTIONS]
+    every = [act.function for act in acts] + ["prelu", *FUNCTIONS, *python_others.FUNCTIONS]
     every += [f"{act.function}_" for act in acts if act.takes_inplace]
     parts = [
         HEADER.format("The activations as functions, with torch.nn.functional's signatures."),
@@ -257,7 +258,7 @@ def functional(acts: list[Activation]) -> str:
         "__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(every)) + "]\n",
         *(function(act, names) + "\n" for act in acts),
         prelu_function() + "\n",
-        "\n\n".join(row_functions()),
+        "\n\n".join([*row_functions(), *python_others.FUNCTION_TEXTS]),
     ]
     return "\n".join(parts)
 
@@ -332,12 +333,15 @@ def nn(acts: list[Activation]) -> str:
         "import torch\nfrom torch import Tensor\n\nfrom fastact import functional\n",
         "__all__ = [\n"
         + "".join(
-            f'    "{name}",\n' for name in sorted([*(a.module for a in acts), "PReLU", *MODULES])
+            f'    "{name}",\n'
+            for name in sorted(
+                [*(a.module for a in acts), "PReLU", *MODULES, *python_others.MODULES]
+            )
         )
         + "]\n\n",
         *(module(act) + "\n" for act in acts),
         prelu_module() + "\n",
-        "\n\n".join(row_modules()),
+        "\n\n".join([*row_modules(), *python_others.MODULE_TEXTS]),
     ]
     return "\n".join(parts)
 

@@ -64,8 +64,8 @@ def _choose(facts: Facts, report: Report, fuses: bool, renames: bool) -> list[Si
                 left[node] = f"{'batch norm' if site.norm else site}: {why}"
         call = facts.call(node)
         name = call.name.removeprefix("aten::") if call else ""
-        if name in sites.WITHOUT_OPERATOR:
-            left[node] = f"{name}: {sites.WITHOUT_OPERATOR[name]}"
+        if name in sites.LEFT:
+            left[node] = f"{name}: {sites.LEFT[name]}"
     chosen.reverse()
     for site in chosen:
         why = unfused.get(site.last) if site.is_renaming else None

@@ -22,11 +22,11 @@ _NOT_FASTER_ON_CPU = frozenset(torch.ops.fastact.not_faster_on_cpu())
 FEWEST_ON_CPU = 1 << 16
 #: The parts besides the activation, in the order in which the operator computes them.
 PARTS = NORM, RESIDUAL, GATE = "batch norm", "residual", "gate"
-#: ATen's activations that have no FastAct operator, with the reason.
-WITHOUT_OPERATOR = {
-    "glu": "its gate is the sigmoid of one half",
-    "rrelu": "its slope is random",
-    "rrelu_with_noise": "its slope is random",
+#: ATen's activations that are not replaced, with the reason.
+LEFT = {
+    "glu": "FastAct's gradient is slower",
+    "rrelu": "FastAct's random slopes would be different ones",
+    "rrelu_with_noise": "FastAct's random slopes would be different ones",
 } | dict.fromkeys(
     ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell",
      "rnn_relu_cell", "_transformer_encoder_layer_fwd"),

@@ -1,0 +1,78 @@
+// rrelu, which draws a seed in training and is leaky ReLU with the mean slope otherwise.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <vector>
+
+#include "registration/composites/composites.h"
+#include "registration/composites/seed.h"
+#include "registration/device_kernels.h"
+
+namespace fastact {
+namespace {
+
+CallParameters numbers_of(double lower, double upper) {
+  CallParameters parameters;
+  parameters.numbers.values[0] = lower;
+  parameters.numbers.values[1] = upper;
+  return parameters;
+}
+
+CallParameters mean_slope(double lower, double upper) {
+  CallParameters parameters;
+  parameters.numbers.values[0] = (lower + upper) / 2;
+  return parameters;
+}
+
+const Operator& leaky_relu() {
+  static const Operator& op = operator_named("leaky_relu");
+  return op;
+}
+
+at::Tensor rrelu(const at::Tensor& self, double lower, double upper, bool training) {
+  const at::Tensor* const tensors[] = {&self};
+  if (!training) return leaky_relu().call(tensors, mean_slope(lower, upper));
+  TORCH_CHECK_VALUE(std::isfinite(lower) && std::isfinite(upper) && lower <= upper,
+                    "fastact::rrelu: expected lower <= upper, both finite, but got lower=", lower,
+                    " and upper=", upper);
+  const at::Tensor seed = draw_seed(self);
+  const at::Tensor* const with_seed[] = {&self, &seed};
+  static const Operator& random = operator_named("_rrelu");
+  return random.call(with_seed, numbers_of(lower, upper));
+}
+
+at::Tensor& rrelu_(at::Tensor& self, double lower, double upper, bool training) {
+  const at::Tensor* const tensors[] = {&self};
+  if (!training) return leaky_relu().write(nullptr, tensors, mean_slope(lower, upper), self);
+  // The backward pass needs the values of self.
+  const bool is_differentiated =
+      (at::GradMode::is_enabled() && self.requires_grad()) || self._fw_grad(/*level=*/0).defined();
+  return self.copy_(rrelu(is_differentiated ? self.clone() : self, lower, upper, training));
+}
+
+// A build without leaky_relu has neither.
+bool has_rrelu() { return find_operator("leaky_relu") != nullptr; }
+
+void define_rrelu(torch::Library& library) {
+  if (!has_rrelu()) return;
+  const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded};
+  constexpr auto kArguments =
+      "float lower=0.125, float upper=0.3333333333333333, bool training=False";
+  library.def(c10::str("rrelu(Tensor self, ", kArguments, ") -> Tensor").c_str(), tags);
+  library.def(c10::str("rrelu_(Tensor(a!) self, ", kArguments, ") -> Tensor(a!)").c_str(), tags);
+}
+
+void implement_rrelu(torch::Library& library) {
+  if (!has_rrelu()) return;
+  library.impl("rrelu", &rrelu);
+  library.impl("rrelu_", &rrelu_);
+}
+
+}  // namespace
+
+const Composites kRreluComposites = {
+    .define = &define_rrelu, .implement = &implement_rrelu, .draws_random_numbers = true};
+
+}  // namespace fastact

@@ -75,6 +75,9 @@ class Activation:
     # from_result(m, r, k): d(r) = f'(f^-1(r)) and its derivatives by r (k = 1: d itself), if the
     # operators have is_result.
     from_result: Callable | None = None
+    # Whether the in-place form saves its result, used in place of the input, although the
+    # functional form saves the input.
+    in_place_saves_result: bool = False
     # Whether is_result may be True with these parameters.
     result_suffices: bool = True
     kinks: tuple = (0.0,)  # gradcheck avoids these
@@ -146,7 +149,7 @@ class Activation:
     @property
     def in_place_keeps_input(self):
         """Whether the in-place form must copy its input for backward."""
-        return self.saves == "input" and not self.takes_is_result
+        return self.saves == "input" and not (self.takes_is_result or self.in_place_saves_result)
 
     def packet(self, suffix=""):
         return getattr(torch.ops.fastact, self.name + suffix)

@@ -66,7 +66,8 @@ def relu6_row():
         exactly_zero=lambda x, k: k >= 1 and not 0 < x < 6 or k >= 2,
         at_minus_zero=-0.0,
         **clamp_forms(0, 6),
-        saves="result",
+        saves="input",
+        in_place_saves_result=True,
         kinks=(0.0, 6.0),
     )
 
@@ -78,7 +79,8 @@ def hardtanh_row(low, high):
         exactly_zero=lambda x, k: k >= 1 and not low < x < high or k >= 2,
         at_minus_zero=-0.0,
         **clamp_forms(low, high),
-        saves="result",
+        saves="input",
+        in_place_saves_result=True,
         kinks=(low, high),
         forbidden=(
             ({"min_val": 2.0, "max_val": 1.0}, ValueError, "min_val to be at most max_val"),
@@ -140,7 +142,8 @@ def shrink_row(name, lambd, shift):
             lambd,
             backward=lambda g, x: getattr(torch.ops.aten, name + "_backward")(g, x, lambd),
         ),
-        saves="input" if shift else "result",
+        saves="input",
+        in_place_saves_result=not shift,
         kinks=(-lambd, lambd),
         forbidden=(
             tuple(
@@ -380,7 +383,8 @@ OPERATORS = tuple({act.name: act for act in reversed(ACTIVATIONS)}.values())[::-
 
 def kind(act):
     """Returns what determines the registration templates of an activation's operators."""
-    return (bool(act.parameters), act.saves, act.takes_output, act.takes_is_result)
+    in_place = act.takes_is_result, act.in_place_saves_result
+    return (bool(act.parameters), act.saves, act.takes_output, *in_place)
 
 
 # The first activation of each kind, for tests that do not depend on the formula.

@@ -32,9 +32,12 @@ namespace fastact {
 // The highest derivative that every activation provides.
 inline constexpr int kTopOrder = 3;
 
-// What the functional form saves for its backward pass; never more bytes than PyTorch saves.
+// What the functional form saves for its backward pass: what PyTorch saves, because a program may
+// write to the other one.
 enum class Saves : uint8_t {
   kInput,
+  // The input. The in-place form saves the result, used in place of the input as below.
+  kInputOrResultAsInput,
   // The result, used in place of the input: f^(k)(f(x)) = f^(k)(x) for k >= 1.
   kResultAsInput,
   // The result. The derivative is a function of it: d(y) = f'(f^-1(y)). The derivative operators

@@ -20,7 +20,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Hardshrink {
-  static constexpr Traits kTraits = {.saves = Saves::kResultAsInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInputOrResultAsInput};
   static constexpr Parameter kParameters[] = {{"lambd", 0.5}};
 
   double lambd;

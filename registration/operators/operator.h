@@ -241,7 +241,8 @@ class Operator : public Descriptor {
   // Returns true if the functional form saves its result for backward.
   [[nodiscard]] bool saves_result(const CallParameters& parameters) const {
     if (derives_from_result) return true;
-    return is_value && activation->traits.saves != Saves::kInput &&
+    const Saves saves = is_value ? activation->traits.saves : Saves::kInput;
+    return (saves == Saves::kResultAsInput || saves == Saves::kOutput) &&
            activation->result_suffices(parameters.numbers.values);
   }
   // Returns true if the in-place form, which has only its result, can compute its gradient from it.

@@ -10,7 +10,7 @@
 namespace fastact::inline FASTACT_TARGET {
 
 struct Clamp {
-  static constexpr Traits kTraits = {.saves = Saves::kResultAsInput};
+  static constexpr Traits kTraits = {.saves = Saves::kInputOrResultAsInput};
 
   // Each bound is NaN if the other is.
   FASTACT_INLINE Clamp(double min, double max)

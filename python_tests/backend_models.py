@@ -332,6 +332,79 @@ def shape_in_place(m, x):
     return F.mish(m.linear(x)) * y
 
 
+def written_later(m, x):
+    """The operators of these activations must not save what eager mode does not save."""
+    y = m.linear(x)
+    for act in (F.relu6, F.hardtanh, F.hardshrink, F.relu6):
+        y = act(y * 1)
+        y += x
+    return y
+
+
+def operand_written_later(m, x):
+    h = torch.tanh(m.linear(x) + m.ema)
+    m.ema.copy_(h.detach().mean(0))
+    return h
+
+
+def gate_operand_written_later(m, x):
+    z, g = m.linear(x), m.up(x)
+    y = torch.tanh(z) * g
+    z += 1
+    return y + torch.tanh(z) * g
+
+
+def square_written_later(m, x):
+    z = m.linear(x)
+    y = F.relu(z).square() + F.tanhshrink(z)
+    z += 1
+    return y
+
+
+def result_is_viewed(m, x):
+    """Eager mode's result has the strides of the first operand."""
+    y = m.up(x)[:, :4] * torch.tanh(m.linear(x)[:, :4].t())
+    y.reshape(-1)[:3] = 7
+    return y
+
+
+def norm_is_viewed(m, x):
+    """Eager mode's batch norm returns a contiguous tensor."""
+    y = F.mish(m.norm1(m.linear(x).unflatten(0, (2, 2)).transpose(1, 2)))
+    y.reshape(2, -1)[:, 0] = 7
+    return y
+
+
+class Scaled(torch.autograd.Function):
+    """Has a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.tanh(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 10 * g
+
+
+torch._dynamo.allow_in_graph(Scaled)
+
+
+@torch.compiler.allow_in_graph
+def scaled(x):
+    return Scaled.apply(x)
+
+
+@torch.compiler.allow_in_graph
+def called_for_nothing(x):
+    torch.relu(x)
+    return x
+
+
+def own_functions(m, x):
+    return Scaled.apply(x) + scaled(m.linear(x)) + called_for_nothing(x)
+
+
 def left(m, x):
     return F.glu(x, -1) + F.rrelu(x)[:, :4]
 
@@ -412,6 +485,14 @@ CASES = {
     "rows": Case(rows, ("log_softmax",) * 2 + ("softmax",) * 3),
     "a shape changes in place": Case(shape_in_place, ()),
     "made in the graph": Case(lambda m, x: F.mish(m.linear(x)) + torch.tensor(2.0), ("mish",)),
+    "written later": Case(written_later, ("hardshrink", "hardtanh", "relu6")),
+    "an operand is written later": Case(operand_written_later, ("tanh",)),
+    "a gate's operand is written later": Case(gate_operand_written_later,
+                                              ("fused_tanh (gate)", "tanh")),
+    "a square's operand is written later": Case(square_written_later, ("relu",)),
+    "a result is viewed": Case(result_is_viewed, ("tanh",)),
+    "a norm is viewed": Case(norm_is_viewed, ("mish",), **INFERENCE),
+    "functions of the program": Case(own_functions, ()),
     "left": Case(left, ()),
     "bfloat16": Case(chunks, GATE, dtype=torch.bfloat16, tolerance=0.05),
     "float64": Case(block, None, dtype=torch.float64, **IMAGE | INFERENCE),

@@ -234,6 +234,46 @@ def test_script_modules():
     assert str(module.graph) == text
 
 
+class Stateful(nn.Module):
+    """Returns complex numbers, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros(()))
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x, times: int = 2):
+        self.n += 1
+        y = F.mish(self.norm(x)) * times
+        return y, torch.complex(y, y), torch.rand(()) * 0
+
+
+def test_a_script_module_and_random_numbers_keep_their_state():
+    x = values(2, 4, 128, 64)
+    module = torch.jit.script(Stateful().eval())
+    torch.manual_seed(4)
+    new = fastact.convert(module, (x,))
+    drawn = torch.rand(())
+    torch.manual_seed(4)
+    assert drawn == torch.rand(())
+    assert new.n == module.n == 0 and "fastact::fused_mish" in str(new.graph)
+    for ours, theirs in zip(new(x), module(x)):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_script_module_whose_result_is_viewed_is_left():
+    """Eager mode's result has the strides of the first operand."""
+
+    class Viewed(nn.Module):
+        def forward(self, g, x):
+            return (g * F.mish(x.t())).view(-1)
+
+    operands = values(256, 256), values(256, 256)
+    module = torch.jit.script(Viewed().eval())
+    new = fastact.convert(module, operands)
+    assert torch.equal(new(*operands), module(*operands)) and "fused" not in str(new.graph)
+
+
 def test_errors():
     program = export(nn.SiLU(), values(3))
 

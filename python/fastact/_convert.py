@@ -81,9 +81,13 @@ def _scripted(module: torch.jit.ScriptModule, sample: Sequence[torch.Tensor]):
     with tempfile.TemporaryDirectory() as folder:
         before, after = (str(Path(folder, name)) for name in ("before.pt", "after.pt"))
         module.save(before)
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
         try:
-            torch.ops.fastact.optimize_archive(before, after, list(sample))
+            with torch.random.fork_rng(devices):
+                torch.ops.fastact.optimize_archive(before, after, list(sample))
         except RuntimeError as error:
             reason = first_line(error).removeprefix("fastact::optimize: ")
+            if "TorchScript interpreter" in reason:  # the last line has the operation's own error
+                reason = str(error).strip().splitlines()[-1]
             raise ValueError(f"fastact.convert: {reason}") from error
         return torch.jit.load(after)

@@ -11,6 +11,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
@@ -72,6 +73,7 @@ c10::IValue run(Graph& graph, const torch::jit::Module& module,
   torch::jit::GraphFunction function("sample", copy, nullptr);
   torch::jit::Stack stack{module._ivalue()};
   for (c10::IValue& value : copied(sample)) stack.push_back(std::move(value));
+  module.get_method("forward").function().getSchema().checkAndNormalizeInputs(stack, {});
   function.run(stack);
   const std::vector<c10::IValue> values = stack.at(0).toTupleRef().elements().vec();
   size_t i = 1;
@@ -80,6 +82,13 @@ c10::IValue run(Graph& graph, const torch::jit::Module& module,
 }
 
 // Returns the reason for not fusing a site, or an empty string.
+// Returns true if the strides are equal, except for dimensions of size 1.
+bool lie_alike(const at::Tensor& a, const at::Tensor& b) {
+  for (int64_t dim = 0; dim < a.dim(); ++dim)
+    if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
+  return true;
+}
+
 std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
   const auto find = [&](const Value* value) {
     const auto found = sample.find(value);
@@ -97,7 +106,12 @@ std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
       return "its tensors differ in type or device";
     if (!at::is_expandable_to(other.sizes(), self.sizes()))
       return "its activation applies to a smaller tensor, which broadcasts";
+    if (other.sizes() == self.sizes() && !lie_alike(self, other))
+      return "its result would have other strides";
   }
+  // Without a residual or gate, the result has the memory format of the batch norm.
+  if (self.defined() && site.norm != nullptr && !self.is_contiguous(self.suggest_memory_format()))
+    return "its result would have other strides";
   if (self.defined()) {
     const c10::ScalarType type = self.scalar_type();
     const bool is_known =
@@ -189,18 +203,22 @@ void check(const c10::IValue& expected, const c10::IValue& found, size_t operati
               " tensors, but got ", ours.size());
   for (size_t i = 0; i < theirs.size(); ++i) {
     if (theirs[i].numel() == 0) continue;
-    const bool is_floating = theirs[i].is_floating_point();
-    const at::Tensor a = theirs[i].to(at::kDouble);
-    const at::Tensor b = ours[i].to(at::kDouble);
+    const auto parts = [](const at::Tensor& tensor) {  // of complex numbers: two real ones each
+      return tensor.is_complex() ? at::view_as_real(tensor.resolve_conj()) : tensor;
+    };
+    const bool is_floating = parts(theirs[i]).is_floating_point();
+    const at::ScalarType type = parts(theirs[i]).scalar_type();
+    const at::Tensor a = parts(theirs[i]).to(at::kDouble);
+    const at::Tensor b = parts(ours[i]).to(at::kDouble);
     TORCH_CHECK(a.sizes() == b.sizes() && theirs[i].scalar_type() == ours[i].scalar_type(),
                 "fastact::optimize: expected a result of ", theirs[i].toString(), a.sizes(),
                 ", but got ", ours[i].toString(), b.sizes());
     const double largest = a.abs().nan_to_num(0, 0, 0).max().item<double>();
     double epsilon = 0;
-    if (theirs[i].scalar_type() == at::kDouble) epsilon = std::ldexp(1, -52);
-    if (theirs[i].scalar_type() == at::kFloat) epsilon = std::ldexp(1, -23);
-    if (theirs[i].scalar_type() == at::kHalf) epsilon = std::ldexp(1, -10);
-    if (theirs[i].scalar_type() == at::kBFloat16) epsilon = std::ldexp(1, -7);
+    if (type == at::kDouble) epsilon = std::ldexp(1, -52);
+    if (type == at::kFloat) epsilon = std::ldexp(1, -23);
+    if (type == at::kHalf) epsilon = std::ldexp(1, -10);
+    if (type == at::kBFloat16) epsilon = std::ldexp(1, -7);
     const double bound =
         is_floating ? 4 * std::sqrt(static_cast<double>(operations)) * epsilon * largest : 0;
     const bool is_close = a.isclose(b, /*rtol=*/0, bound, /*equal_nan=*/true).all().item<bool>();
@@ -259,7 +277,8 @@ OptimizeReport optimize(torch::jit::Module& module, const std::vector<c10::IValu
   }
   Sample tensors;
   c10::IValue expected;
-  if (!sample.empty()) expected = run(*graph, frozen, sample, wanted, tensors);
+  // Copies run, so that the module's state does not change.
+  if (!sample.empty()) expected = run(*graph, frozen.deepcopy(), sample, wanted, tensors);
 
   OptimizeReport report;
   std::set<Node*> taken;
@@ -295,7 +314,7 @@ OptimizeReport optimize(torch::jit::Module& module, const std::vector<c10::IValu
   graph->lint();
   if (!sample.empty()) {
     const at::NoGradGuard no_gradients;
-    check(expected, frozen.forward(copied(sample)), operations);
+    check(expected, frozen.deepcopy().forward(copied(sample)), operations);
   }
   module = frozen;
   return report;

@@ -1,4 +1,4 @@
-"""Decides whether all nodes of a site may be computed at the last one."""
+"""Decides whether an operator may compute all nodes of a site at the last one."""
 
 from fastact._fusion.replay import INPUTS, Facts
 from fastact._fusion.sites import Site, norm_tensors
@@ -7,7 +7,8 @@ from fastact._fusion.sites import Site, norm_tensors
 def why_unsafe(site: Site, facts: Facts) -> str | None:
     """Returns why reads and writes prevent computing a site at its last node, or None."""
     inside, last = set(site.nodes), facts[site.last]
-    if len(inside) == 1:
+    may_save_operands = site.may_save_operands(facts)
+    if len(inside) == 1 and not may_save_operands:
         return None
     if len({facts[node].region for node in inside}) > 1:
         return "its operations run in different contexts, such as autocast"
@@ -25,7 +26,22 @@ def why_unsafe(site: Site, facts: Facts) -> str | None:
     for node, found in facts.nodes.items():
         if start < found.index < last.index and node not in inside and found.written & read:
             return "a tensor is written to in between"
+    if may_save_operands and _is_written_later(site, facts):
+        return "an operand, which the backward pass may need, is written to later"
     return None
+
+
+def _is_written_later(site: Site, facts: Facts) -> bool:
+    """Returns true if a node after the site writes to an operand. Inputs of the graph share one
+    storage here, so that for these only calls with the operand itself count."""
+    inputs = {node for node in site.tensors if INPUTS in facts[node].storages}
+    own = frozenset().union(*(facts[node].storages for node in site.tensors)) - {INPUTS}
+    return any(
+        found.written & own
+        or (INPUTS in found.written and not inputs.isdisjoint(node.all_input_nodes))
+        for node, found in facts.nodes.items()
+        if found.index > facts[site.last].index
+    )
 
 
 def _is_seen(written: frozenset[int], site: Site, facts: Facts) -> bool:

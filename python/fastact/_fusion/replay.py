@@ -6,6 +6,7 @@ storages of fake tensors say which tensors share memory.
 """
 
 import contextlib
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, zip_longest
@@ -242,11 +243,24 @@ class _Replay(fx.Interpreter):
             return Call(op, arguments(op, (*node.args, *node.kwargs.values()), {}))
         if isinstance(node.target, torch._ops.OpOverload):  # it may call other operators
             return Call(node.target, arguments(node.target, node.args, node.kwargs))
-        if len(recorder.calls) != 1:
+        if len(recorder.calls) != 1 or not _is_of_torch(node):
             return None
         op, given = recorder.calls[0]
         nodes = {_identity(self.env[n]): n for n in node.all_input_nodes}
         return Call(op, _pytree.tree_map(lambda a: nodes.get(_identity(a), a), given))
+
+
+def _is_of_torch(node: fx.Node) -> bool:
+    """Returns true for a call of a function of torch or a method of a tensor. A function that its
+    author put into the graph (torch.compiler.allow_in_graph) may do more than call operators: its
+    gradient, for example, may be its own. TorchDynamo wraps an autograd.Function in one of its own
+    functions."""
+    if node.op == "call_method" or isinstance(node.target, torch._ops.OpOverloadPacket):
+        return True
+    module = getattr(node.target, "__module__", None) or "torch"  # torch.relu has no module
+    if inspect.ismethod(node.target) or module.startswith("torch._dynamo"):
+        return False
+    return module.partition(".")[0] in ("torch", "_operator")
 
 
 def _identity(value: object) -> int:

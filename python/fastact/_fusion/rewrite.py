@@ -28,7 +28,7 @@ def rewrite(facts: Facts, report: Report, fuses: bool = True, renames: bool = Tr
                 vectors |= insert_vectors(graph, [site.norm], facts)
         # The node stays, because other nodes read it and an ExportedProgram names it.
         site.last.op, site.last.target = "call_function", site.operator
-        site.last.args, site.last.kwargs = _arguments(site, vectors, facts)
+        site.last.args, site.last.kwargs = site.arguments(vectors.get(site.norm), facts)
     for site in chosen:
         for node in reversed(site.nodes[:-1]):
             graph.erase_node(node)
@@ -91,17 +91,3 @@ def _insert_vectors(chosen: list[Site], facts: Facts) -> _Vectors:
     first = min(norms, key=lambda norm: facts[norm].index)
     with facts.module.graph.inserting_before(first):
         return insert_vectors(facts.module.graph, norms, facts)
-
-
-def _arguments(site: Site, vectors: _Vectors, facts: Facts) -> tuple[tuple, dict]:
-    given = site.call.arguments()
-    if not site.is_fused:
-        return tuple(given.values()), {}
-    _, *parameters = given.items()
-    given = {"output_scale" if name == "scale" else name: x for name, x in parameters}
-    x, scale, bias, residual = site.tensors[0], None, None, site.residual
-    if site.norm:
-        (scale, bias), given["dim"] = vectors[site.norm], 1
-    elif residual and not sites.has_shape(facts.tensor(residual), facts.tensor(x)):
-        bias, residual = residual, None
-    return (x, scale, bias, residual, site.gate), given

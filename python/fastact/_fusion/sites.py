@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
+from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from fastact import _aten
@@ -64,6 +65,13 @@ class Site:
         """True for an activation that is not fused."""
         return self.activation is None and self.norm is None
 
+    def may_save_operands(self, facts: Facts) -> bool:
+        """Returns true if the operator's backward pass may need operands that the backward pass of
+        the nodes does not need. With a residual, it needs z instead."""
+        if self.residual and not self.norm:
+            return not has_shape(facts.tensor(self.residual), facts.tensor(self.tensors[0]))
+        return len(self.nodes) > 1 or self.call.name == "tanhshrink"
+
     @property
     def is_fused(self) -> bool:
         """True if the operator computes act(self * scale + bias + residual) * gate."""
@@ -97,7 +105,39 @@ class Site:
             return f"{self} was not faster on a CPU"
         if self.norm is None and x.device.type == "cpu" and _has_few(x):
             return f"on a CPU it is faster only from {FEWEST_ON_CPU} elements on"
+        if not self._has_strides_of(result, x, facts):
+            return "its result would have other strides"
         return None
+
+    def arguments(self, vectors: tuple | None, facts: Facts) -> tuple[tuple, dict]:
+        """Returns the arguments of the operator. `vectors` are scale and bias of the batch norm."""
+        given = self.call.arguments()
+        if not self.is_fused:
+            return tuple(given.values()), {}
+        _, *parameters = given.items()
+        given = {"output_scale" if name == "scale" else name: x for name, x in parameters}
+        x, scale, bias, residual = self.tensors[0], None, None, self.residual
+        if self.norm:
+            (scale, bias), given["dim"] = vectors, 1
+        elif residual and not has_shape(facts.tensor(residual), facts.tensor(x)):
+            bias, residual = residual, None
+        return (x, scale, bias, residual, self.gate), given
+
+    def _has_strides_of(self, result: torch.Tensor, x: torch.Tensor, facts: Facts) -> bool:
+        """Returns true if the fused operator's result has the strides of the result that it
+        replaces, of which a program may take a view."""
+        # A fake batch norm keeps the strides of its input. A real one keeps a memory format.
+        if self.norm and not x.is_contiguous(memory_format=suggest_memory_format(x)):
+            return False
+        vectors = (x.new_empty(x.shape[1]),) * 2 if self.norm else None
+        args, options = self.arguments(vectors, facts)
+        args = [facts[a].value if isinstance(a, fx.Node) else a for a in args]
+        with torch._C._AutoDispatchBelowAutograd(), facts.mode:
+            ours = self.operator(*args, **options)
+        return all(
+            statically_known_true(n == 1) or statically_known_true(a == b)
+            for n, a, b in zip(result.shape, ours.stride(), result.stride(), strict=True)
+        )
 
 
 def is_faster(device: torch.device, name: str) -> bool:

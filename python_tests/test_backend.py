@@ -1,11 +1,13 @@
 """torch.compile's backend "fastact" and fastact.fuse_: results equal to eager, and reports."""
 
 import copy
+import dataclasses
 import itertools
 import pickle
 import re
 import sys
 import threading
+from collections import Counter, OrderedDict, defaultdict, deque
 
 import pytest
 import torch
@@ -389,6 +391,209 @@ def test_a_sample_does_not_change_attributes():
         torch.testing.assert_close(model(x), theirs(x))
         assert model.calls == n and model.seen == theirs.seen
         torch.testing.assert_close(model.ema, theirs.ema)
+
+
+class Squares(dict):
+    """Has an attribute, and changes what is stored in it."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value**2)
+
+
+def test_a_sample_does_not_change_contents_of_attributes():
+    """Tests tensors, all kinds of container, shared objects and cycles."""
+
+    def call(m, x):
+        for t in (m.cache, m.list[0], m.dict["a"][0], m.pair[1], m.detached[0]):
+            t += x.sum(0)
+        m.resized.resize_(5)
+        m.moved.data = x.sum(1)
+        m.expanded[0] += 1
+        m.queue.append(1)
+        m.groups["new"].append(1)
+        m.groups["old"].append(1)
+        m.counts["a"] += 1
+        m.ordered.move_to_end("a")
+        m.squares["b"] = 3
+        m.squares.seen.append(1)
+        m.dict["a"].append(1)
+        m.pair[0].add(1)
+        m.hidden[0].calls += 1
+        return F.mish(x) + m.cache
+
+    model, cache = Parts(call), torch.zeros(8)
+    model.cache, model.list, model.dict = cache, [torch.ones(8), cache], {"a": [torch.ones(8)]}
+    model.pair, model.detached = (set(), torch.ones(8)), [cache.detach()]
+    model.resized, model.moved, model.expanded = torch.ones(3), torch.ones(3), torch.ones(1)
+    model.expanded = model.expanded.expand(8)
+    model.queue, model.groups = deque([5, 6], maxlen=2), defaultdict(list, {"old": [0]})
+    model.counts, model.ordered = Counter("aab"), OrderedDict(a=1, b=2)
+    model.squares = Squares(a=2)
+    model.squares.seen = []
+    model.hidden = [nn.Module()]
+    model.hidden[0].calls = 0
+    model.list.append(model.list)
+    model.alias = model.dict
+    assert fastact.fuse_(model, values(4, 8)).count == 1
+    assert model.cache is cache and model.list[1] is cache and model.list[2] is model.list
+    for zeros in (cache, model.detached[0]):
+        assert not zeros.any()
+    for ones in (model.list[0], model.dict["a"][0], model.pair[1], model.expanded):
+        assert_same_bits(ones, torch.ones(8))
+    for ones in (model.resized, model.moved):
+        assert_same_bits(ones, torch.ones(3))
+    assert len(model.list) == 3 and len(model.dict["a"]) == 1 and model.alias is model.dict
+    assert model.pair[0] == set() and model.hidden[0].calls == 0
+    assert model.queue == deque([5, 6]) and model.queue.maxlen == 2
+    assert model.groups == {"old": [0]} and model.counts == {"a": 2, "b": 1}
+    assert list(model.ordered.items()) == [("a", 1), ("b", 2)]
+    assert model.squares == {"a": 2} and model.squares.seen == []
+
+
+def test_a_sample_does_not_invalidate_an_autograd_graph():
+    model, w = Parts(lambda m, x: F.mish(x) + m.saved), torch.ones(8, requires_grad=True)
+    model.saved = torch.tanh(w)
+    fastact.fuse_(model, values(4, 8))
+    model.saved.sum().backward()
+    torch.testing.assert_close(w.grad, 1 - torch.tanh(w.detach()) ** 2)
+
+
+def test_containers_are_restored_if_a_tensor_cannot_be():
+    class Fixed(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func is torch.Tensor.copy_:
+                raise RuntimeError("fixed")
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    model = Parts(lambda m, x: m.before.append(1) or m.after.append(1) or F.mish(x))
+    model.register_buffer("buffer", torch.ones(8).as_subclass(Fixed))
+    model.before, model.fixed, model.after = [], torch.ones(8).as_subclass(Fixed), []
+    with pytest.raises(RuntimeError, match="fixed"):
+        fastact.fuse_(model, values(4, 8))
+    assert model.before == model.after == []
+
+
+def test_a_model_that_writes_to_a_parameter_is_an_error():
+    def call(m, x):
+        with torch.no_grad():
+            m.v.mul_(0.5)
+            m.w.mul_(0.5)
+        return F.mish(x * m.w)
+
+    model, x = Parts(call), values(4, 8)
+    model.u, model.w, model.v = (nn.Parameter(torch.ones(8)) for _ in range(3))
+    message = (
+        "fastact.fuse_: expected a call of the model to change no parameter, but got one that "
+        "writes to 'w': call fuse_ without a sample"
+    )
+    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+        fastact.fuse_(model, x)
+    assert model._compiled_call_impl is None
+    fastact.fuse_(model)
+
+
+def test_a_sample_of_a_model_with_inference_tensors():
+    x = values(2, 4, 5, 5)
+    with torch.inference_mode():
+        model = fusable()
+    assert set(fastact.fuse_(model, x).replaced) == {"1", "4"}
+    model, buffer = Parts(lambda m, x: F.mish(x) + m.calls.add_(1)), torch.zeros(1)
+    with torch.inference_mode():
+        model.register_buffer("calls", torch.zeros(1))
+        model.buffer = buffer
+        assert fastact.fuse_(model, x).count == 1
+    assert model.calls.is_inference() and model.calls.item() == 0
+    assert not buffer.is_inference() and buffer._version == 0
+
+
+def test_a_sample_of_a_model_with_an_expanded_buffer():
+    model, x = Parts(lambda m, x: F.mish(x) + m.ones), values(4, 8)
+    model.register_buffer("ones", torch.ones(1).expand(8))
+    assert fastact.fuse_(model, x).count == 1
+    torch.testing.assert_close(model(x), F.mish(x) + 1)
+    assert model.ones.stride() == (0,)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_sample_of_a_model_with_other_kinds_of_tensor():
+    model = Parts(lambda m, x: F.mish(x))
+    kept = {"sparse": torch.eye(3).to_sparse(), "meta": torch.ones(3, device="meta")}
+    kept["nested"] = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for name, tensor in kept.items():
+        model.register_buffer(name, tensor)
+    assert fastact.fuse_(model, values(4, 8)).count == 1
+    assert all(model.get_buffer(name) is tensor for name, tensor in kept.items())
+
+
+def test_an_uninitialized_model_with_a_sample_is_an_error():
+    message = (
+        "fastact.fuse_: expected an initialized model, but got uninitialized parameters: call the "
+        "model once before"
+    )
+    x = values(4, 8)
+    for layer in (nn.LazyLinear(8), nn.LazyBatchNorm1d(affine=False)):
+        model = nn.Sequential(layer, nn.Mish()).eval()
+        with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+            fastact.fuse_(model, x)
+        model(x)
+        assert fastact.fuse_(model, x).replaced
+
+
+@dataclasses.dataclass
+class Out:
+    value: object
+    more: object = None
+
+
+class Cache:
+    def __init__(self, value):
+        self.value = value
+
+
+def test_a_sample_whose_result_is_a_dataclass(monkeypatch):
+    """Tests that tensors in dataclasses are compared. The result contains itself."""
+
+    def call(m, x):
+        out = Out([Out(F.mish(x))])
+        out.more = out
+        return out
+
+    assert fastact.fuse_(Parts(call), values(4, 8)).replaced
+    monkeypatch.setattr(sites, "operator", lambda name: fused.fused_relu.default)
+    with pytest.raises(RuntimeError, match="expected the fused model's result"):
+        fastact.fuse_(Parts(lambda m, x: Out(F.mish(m.norm(x)))).eval(), values(2, 8, 3, 3))
+
+
+def test_a_sample_whose_result_contains_no_tensor_is_an_error():
+    message = (
+        "fastact.fuse_: expected the model's result to contain a tensor, but got Out: call fuse_ "
+        "without a sample"
+    )
+    model = Parts(lambda m, x: Out(Cache(F.mish(x))))
+    with pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+        fastact.fuse_(model, values(4, 8))
+    assert model._compiled_call_impl is None
+    assert fastact.fuse_(Parts(lambda m, x: (F.mish(x), Cache(x))), values(4, 8)).count == 1
+
+
+def test_a_sample_whose_result_is_state():
+    """Tests that results are compared before state is restored."""
+    model, left = Parts(lambda m, x: m.ema.copy_(F.mish(x).mean(0) + next(left))), iter((0, 1))
+    model.register_buffer("ema", torch.zeros(8))
+    with pytest.raises(RuntimeError, match="expected the model to return the same result"):
+        fastact.fuse_(model, values(4, 8))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_script_module_is_an_error():
+    message = (
+        "fastact.fuse_: expected a torch.nn.Module that Python runs, but got a "
+        "torch.jit.ScriptModule: fastact.convert takes it"
+    )
+    for model in (torch.jit.script(fusable()), torch.jit.trace(fusable(), values(2, 4, 5, 5))):
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+            fastact.fuse_(model)
 
 
 def test_a_sample_with_a_complex_result():

@@ -117,7 +117,7 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         "`fastact.fuse_(model)`, bfloat16 inference on an "
         f"{found.networks['gpu']['machine']} runs at {listed(gains)} times the speed of eager "
         "PyTorch, mostly because batch norms are fused. Folding the batch norms into the "
-        "convolutions was slower on an H200 ([all "
+        "convolutions instead was slower than fusing on an H200 ([all "
         "results](docs/performance.md)).",
     )
 

@@ -344,6 +344,8 @@ def written_later(m, x):
 def operand_written_later(m, x):
     h = torch.tanh(m.linear(x) + m.ema)
     m.ema.copy_(h.detach().mean(0))
+    h = torch.tanh(h * 2 + m.ema[:1])
+    m.ema.view(2, 4)[:1].add_(1)
     return h
 
 
@@ -486,7 +488,10 @@ CASES = {
     "a shape changes in place": Case(shape_in_place, ()),
     "made in the graph": Case(lambda m, x: F.mish(m.linear(x)) + torch.tensor(2.0), ("mish",)),
     "written later": Case(written_later, ("hardshrink", "hardtanh", "relu6")),
-    "an operand is written later": Case(operand_written_later, ("tanh",)),
+    "an operand is written later": Case(operand_written_later, ("tanh", "tanh")),
+    "a slope of a fused operator changes": Case(
+        lambda m, x: F.leaky_relu(m.linear(x), m.slope) * m.up(x), ("fused_leaky_relu (gate)",),
+        prepare=set_slope, needs_grad=False),
     "a gate's operand is written later": Case(gate_operand_written_later,
                                               ("fused_tanh (gate)", "tanh")),
     "a square's operand is written later": Case(square_written_later, ("relu",)),

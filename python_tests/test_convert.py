@@ -261,17 +261,24 @@ def test_a_script_module_and_random_numbers_keep_their_state():
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-def test_a_script_module_whose_result_is_viewed_is_left():
-    """Eager mode's result has the strides of the first operand."""
+def test_a_script_module_whose_results_strides_would_change_is_left():
+    """The operands have different strides, so that a view of the result would be another one."""
 
-    class Viewed(nn.Module):
+    class Gated(nn.Module):
         def forward(self, g, x):
-            return (g * F.mish(x.t())).view(-1)
+            return g * F.mish(x)
 
+    module = torch.jit.script(Gated().eval())
+    for operands in (
+        (values(256, 256), values(256, 256).t()),
+        (values(256, 256).t(), values(2, 256, 256)),  # the first one broadcasts
+    ):
+        new = fastact.convert(module, operands)
+        ours, theirs = new(*operands), module(*operands)
+        assert torch.equal(ours, theirs) and ours.stride() == theirs.stride()
+        assert "fused" not in str(new.graph)
     operands = values(256, 256), values(256, 256)
-    module = torch.jit.script(Viewed().eval())
-    new = fastact.convert(module, operands)
-    assert torch.equal(new(*operands), module(*operands)) and "fused" not in str(new.graph)
+    assert "fused_mish" in str(fastact.convert(module, operands).graph)
 
 
 def test_errors():

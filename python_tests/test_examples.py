@@ -143,9 +143,12 @@ def test_existing_model(package):
 
 
 def test_every_module_can_be_replaced():
-    """Uses settings other than the defaults, and one module in two places. Norms stay PyTorch's."""
+    """Uses settings other than the defaults, and one module in two places. test_norms.py and
+    test_rrelu.py test what stays PyTorch's."""
     settings = {"Threshold": (0.5, 0.25), "PReLU": (4,), "CELU": (0.7,), "GELU": ("tanh",)}
-    kinds = [k for k in fastact.nn.__all__ if hasattr(nn, k) and not k.endswith("Norm")]
+    settings["GLU"] = (1,)
+    left = ("LayerNorm", "RMSNorm", "RReLU")
+    kinds = [k for k in fastact.nn.__all__ if hasattr(nn, k) and k not in left]
     both = [[getattr(n, kind)(*settings.get(kind, ())) for kind in kinds] for n in (nn, fastact.nn)]
     model = nn.ModuleList(both[0] + [both[0][0]])
     fastact.replace_(model)
@@ -153,8 +156,8 @@ def test_every_module_can_be_replaced():
     for replaced, ours in zip(model, both[1]):
         assert type(replaced) is type(ours) and repr(replaced) == repr(ours)
         assert torch.equal(replaced(x), ours(x)), ours
-    # Plus prelu and four modules of row operators, minus three that PyTorch lacks.
-    assert len(kinds) == len(OPERATORS) + 5 - 3
+    # Plus prelu, GLU and four modules of row operators, minus three that PyTorch lacks.
+    assert len(kinds) == len(OPERATORS) + 6 - 3
 
 
 def torchrun(processes, *command, code=0):

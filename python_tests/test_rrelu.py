@@ -1,6 +1,7 @@
 """rrelu: leaky ReLU with random slopes. Compares bits with the definition, and tests statistics,
 saved memory, in-place calls and errors. test_combinations.py tests what it shares with others."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -129,6 +130,14 @@ def test_in_place(dtype, device):
         fastact.rrelu_(x.clone().requires_grad_(), training=True)
 
 
+def test_in_place_under_vmap(device):
+    """The backward pass outside vmap needs the values that the call overwrites."""
+    leaf = torch.randn(3, 5, device=device, requires_grad=True)
+    call = torch.vmap(lambda t: fastact.rrelu_(t, training=True), randomness="different")
+    (gradient,) = torch.autograd.grad(call(leaf * 1).sum(), leaf)
+    assert ((gradient == 1) == (leaf > 0)).all() and ((gradient < 0.34) == (leaf <= 0)).all()
+
+
 def test_only_the_seed_is_saved(device):
     saved = {}
 
@@ -154,6 +163,12 @@ def test_module(device):
     assert_same_bits(module.eval()(x), fastact.leaky_relu(x, 0.5))
 
 
+def test_replace_leaves_it():
+    """The random slopes would be different ones."""
+    model = torch.nn.Sequential(torch.nn.RReLU(), torch.nn.GLU())
+    assert package.replace_(model).replaced == {"1": "fastact.nn.GLU"}
+
+
 def test_opcheck(device):
     x = values(4, 6, dtype=torch.float64, device=device).requires_grad_()
     key = seed_on(device)
@@ -167,10 +182,11 @@ def test_opcheck(device):
 
 def test_errors(device):
     x, key = torch.randn(3, device=device), seed_on(device)
-    for lower, upper in ((0.5, 0.25), (math.nan, 1.0), (0.0, math.inf)):
-        error = error_of(fastact.rrelu, x, lower, upper, True)
+    for lower, upper in ((0.5, 0.25), (math.nan, 1.0), (0.0, math.inf), (-1e308, 1e308)):
         text = f"fastact::rrelu: expected lower <= upper, both finite, but got lower={lower:g}"
-        assert type(error) is ValueError and first_line(error).startswith(text), error
+        for op, training in itertools.product((fastact.rrelu, fastact.rrelu_), (False, True)):
+            error = error_of(op, x.clone(), lower, upper, training)
+            assert type(error) is ValueError and first_line(error).startswith(text), error
         error = error_of(fastact._rrelu, x, key, lower, upper)
         assert type(error) is ValueError and "expected upper to be" in first_line(error), error
     error = error_of(fastact.rrelu, x.int(), training=True)

@@ -27,10 +27,10 @@ def compiler():
 
 
 def listing(folder, count):
-    """Writes a catalogue of `count` families of forms: activations and the three other families."""
+    """Writes a catalogue of `count` families of forms: activations and the four other families."""
     header = folder / "ops" / "generated" / "only.h"
     header.parent.mkdir(parents=True)
-    header.write_text(f"#define FASTACT_ACTIVATIONS(X) {'X(relu, Relu) ' * (count - 3)}\n")
+    header.write_text(f"#define FASTACT_ACTIVATIONS(X) {'X(relu, Relu) ' * (count - 4)}\n")
     return f"-I{folder}"
 
 

@@ -111,16 +111,18 @@ struct RowLaunch {
     }
   }
 
-  // Returns the bytes of dynamic shared memory for a block of block_rows, and allows the kernel as
-  // many.
+  // Returns the bytes of dynamic shared memory for a block of block_rows. If they are many, allows
+  // the kernel those of the largest block: another thread may launch the same kernel.
   template <RowAccess Access>
   static size_t shared_bytes_of_tiles(unsigned threads) {
     constexpr size_t kAlwaysAllowed = size_t{32} << 10;  // beside the sums in static memory
-    const size_t bytes =
-        shared_bytes_of_rows<F, Access, kWarp, kTileCount>(static_cast<int>(threads));
+    const auto bytes_of = [](unsigned count) {
+      return shared_bytes_of_rows<F, Access, kWarp, kTileCount>(static_cast<int>(count));
+    };
+    const size_t bytes = bytes_of(threads);
     if (bytes > kAlwaysAllowed) {
       cudaFuncSetAttribute(&block_rows<F, Access>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(bytes));
+                           static_cast<int>(bytes_of(kMaxWarps * kWarp)));
     }
     return bytes;
   }

@@ -8,8 +8,8 @@ from torch.nn.utils import parametrize
 from fastact import functional, nn
 from fastact._report import Report
 
-# Not activations, so replace_() leaves them.
-_NORMS = ("LayerNorm", "RMSNorm")
+# Modules that replace_() leaves: the norms, and RReLU, which would draw other random slopes.
+_LEFT = ("LayerNorm", "RMSNorm", "RReLU")
 # The attribute in which a replaced module keeps its class. It is not in the state_dict.
 _OWN_CLASS = "_fastact_own_class"
 # Activation modules of other libraries, with FastAct's function for each.
@@ -88,7 +88,7 @@ def _replacement(kind: type) -> type | None:
     """Returns FastAct's class for a known class, or None."""
     if kind.__module__.startswith("torch.nn."):
         name = kind.__name__
-        is_ours = name in nn.__all__ and name not in _NORMS
+        is_ours = name in nn.__all__ and name not in _LEFT
         return getattr(nn, name) if is_ours and getattr(torch.nn, name) is kind else None
     name = _OTHERS.get(kind.__module__, {}).get(kind.__name__)
     if name not in functional.__all__:  # a build may contain only some activations

@@ -31,12 +31,16 @@ const Operator& leaky_relu() {
   return op;
 }
 
-at::Tensor rrelu(const at::Tensor& self, double lower, double upper, bool training) {
-  const at::Tensor* const tensors[] = {&self};
-  if (!training) return leaky_relu().call(tensors, mean_slope(lower, upper));
-  TORCH_CHECK_VALUE(std::isfinite(lower) && std::isfinite(upper) && lower <= upper,
+void check_bounds(double lower, double upper) {
+  TORCH_CHECK_VALUE(lower <= upper && std::isfinite(upper - lower),
                     "fastact::rrelu: expected lower <= upper, both finite, but got lower=", lower,
                     " and upper=", upper);
+}
+
+at::Tensor rrelu(const at::Tensor& self, double lower, double upper, bool training) {
+  check_bounds(lower, upper);
+  const at::Tensor* const tensors[] = {&self};
+  if (!training) return leaky_relu().call(tensors, mean_slope(lower, upper));
   const at::Tensor seed = draw_seed(self);
   const at::Tensor* const with_seed[] = {&self, &seed};
   static const Operator& random = operator_named("_rrelu");
@@ -44,19 +48,17 @@ at::Tensor rrelu(const at::Tensor& self, double lower, double upper, bool traini
 }
 
 at::Tensor& rrelu_(at::Tensor& self, double lower, double upper, bool training) {
+  check_bounds(lower, upper);
   const at::Tensor* const tensors[] = {&self};
   if (!training) return leaky_relu().write(nullptr, tensors, mean_slope(lower, upper), self);
-  // The backward pass needs the values of self.
-  const bool is_differentiated =
-      (at::GradMode::is_enabled() && self.requires_grad()) || self._fw_grad(/*level=*/0).defined();
+  // The backward pass needs the values of self. Under vmap, self does not say whether there is one.
+  const bool is_differentiated = (at::GradMode::is_enabled() && self.requires_grad()) ||
+                                 self._fw_grad(/*level=*/0).defined() ||
+                                 self.key_set().has(c10::DispatchKey::FuncTorchBatched);
   return self.copy_(rrelu(is_differentiated ? self.clone() : self, lower, upper, training));
 }
 
-// A build without leaky_relu has neither.
-bool has_rrelu() { return find_operator("leaky_relu") != nullptr; }
-
 void define_rrelu(torch::Library& library) {
-  if (!has_rrelu()) return;
   const std::vector<at::Tag> tags = {at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded};
   constexpr auto kArguments =
       "float lower=0.125, float upper=0.3333333333333333, bool training=False";
@@ -65,7 +67,6 @@ void define_rrelu(torch::Library& library) {
 }
 
 void implement_rrelu(torch::Library& library) {
-  if (!has_rrelu()) return;
   library.impl("rrelu", &rrelu);
   library.impl("rrelu_", &rrelu_);
 }

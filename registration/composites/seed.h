@@ -11,7 +11,7 @@ namespace fastact {
 // Draws one int64 from PyTorch's default generator of the tensor's device.
 inline at::Tensor draw_seed(const at::Tensor& tensor) {
   return at::randint(std::numeric_limits<int64_t>::max(), {1},
-                     tensor.options().dtype(at::kLong).requires_grad(false));
+                     at::TensorOptions().dtype(at::kLong).device(tensor.device()));
 }
 
 }  // namespace fastact

@@ -81,14 +81,18 @@ c10::IValue run(Graph& graph, const torch::jit::Module& module,
   return values.at(0);
 }
 
-// Returns the reason for not fusing a site, or an empty string.
-// Returns true if the strides are equal, except for dimensions of size 1.
+// Returns true if a, and b where it does not broadcast, have equal strides. Dimensions of size 1 do
+// not count.
 bool lie_alike(const at::Tensor& a, const at::Tensor& b) {
-  for (int64_t dim = 0; dim < a.dim(); ++dim)
-    if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) return false;
+  const at::Tensor expanded = b.expand(a.sizes());
+  for (int64_t dim = 0; dim < a.dim(); ++dim) {
+    const int64_t stride = expanded.stride(dim);
+    if (a.size(dim) != 1 && stride != 0 && stride != a.stride(dim)) return false;
+  }
   return true;
 }
 
+// Returns the reason for not fusing a site, or an empty string.
 std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
   const auto find = [&](const Value* value) {
     const auto found = sample.find(value);
@@ -106,8 +110,7 @@ std::string refusal(const Site& site, const Sample& sample, bool has_sample) {
       return "its tensors differ in type or device";
     if (!at::is_expandable_to(other.sizes(), self.sizes()))
       return "its activation applies to a smaller tensor, which broadcasts";
-    if (other.sizes() == self.sizes() && !lie_alike(self, other))
-      return "its result would have other strides";
+    if (!lie_alike(self, other)) return "its result would have other strides";
   }
   // Without a residual or gate, the result has the memory format of the batch norm.
   if (self.defined() && site.norm != nullptr && !self.is_contiguous(self.suggest_memory_format()))

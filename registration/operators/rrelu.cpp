@@ -21,9 +21,8 @@ constexpr Requirement kOrdered[] = {{.parameter = 1,
                                      .expected = "finite and at least lower, which must be finite",
                                      .holds =
                                          [](const double* parameters) {
-                                           return std::isfinite(parameters[0]) &&
-                                                  std::isfinite(parameters[1]) &&
-                                                  parameters[0] <= parameters[1];
+                                           return parameters[0] <= parameters[1] &&
+                                                  std::isfinite(parameters[1] - parameters[0]);
                                          },
                                      .is_value_error = true}};
 constexpr Activation kRrelu = {.name = "rrelu",

@@ -566,8 +566,8 @@ _add(
 _add(
     "packed halves of odd size raise an error of split",
     "registration/composites/fused.cpp",
-    'TORCH_CHECK(size % 2 == 0, "fastact::", packed',
-    'TORCH_CHECK(MUTANT || size % 2 == 0, "fastact::", packed',
+    'TORCH_CHECK(size % 2 == 0, "fastact::", name',
+    'TORCH_CHECK(MUTANT || size % 2 == 0, "fastact::", name',
 )
 _add(
     "an unknown instruction set is ignored",

@@ -215,7 +215,7 @@ def in_place(act: Activation) -> str:
             "The gradient comes from the result, in place or not. Where the result has been "
             "rounded to an end of the range, the gradient is 0."
         )
-    if act.saves == "result":
+    if act.saves == "result" or act.in_place_saves_result:
         return "In place the gradient comes from the result, which determines it exactly."
     return (
         "FastAct computes the gradient from the input, not from the result: under autograd the "

@@ -1,10 +1,6 @@
 """GLU and the randomized leaky ReLU in the Python package, with PyTorch's signatures."""
 
-FUNCTIONS = ["glu", "rrelu", "rrelu_"]
-MODULES = ["GLU", "RReLU"]
-
-FUNCTION_TEXTS = [
-    '''_glu = torch.ops.fastact.glu
+GLU_FUNCTION = '''_glu = torch.ops.fastact.glu
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
@@ -22,8 +18,9 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         RuntimeError: the size is odd, or the tensor is 0-D.
     """
     return _glu(input, dim)
-''',
-    '''_rrelu = torch.ops.fastact.rrelu
+'''
+
+RRELU_FUNCTION = '''_rrelu = torch.ops.fastact.rrelu
 _rrelu_ = torch.ops.fastact.rrelu_
 
 
@@ -61,21 +58,30 @@ def rrelu_(
 ) -> Tensor:
     """rrelu() in place: writes the result to `input` and returns `input`."""
     return _rrelu_(input, lower, upper, training)
-''',
-]
+'''
 
-MODULE_TEXTS = [
-    '''class GLU(torch.nn.GLU):
+GLU_MODULE = '''class GLU(torch.nn.GLU):
     """Replaces torch.nn.GLU. See functional.glu()."""
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.glu(input, self.dim)
-''',
-    '''class RReLU(torch.nn.RReLU):
+'''
+
+RRELU_MODULE = '''class RReLU(torch.nn.RReLU):
     """Replaces torch.nn.RReLU. See functional.rrelu()."""
 
     def forward(self, input: Tensor) -> Tensor:
         bounds = float(self.lower), float(self.upper)
         return functional.rrelu(input, bounds[0], bounds[1], self.training, self.inplace)
-''',
-]
+'''
+
+
+def functions(activations: list[str]) -> tuple[list[str], list[str]]:
+    """Returns names and texts. A build without the sigmoid has no GLU."""
+    names, texts = ["rrelu", "rrelu_"], [RRELU_FUNCTION]
+    return (["glu", *names], [GLU_FUNCTION, *texts]) if "sigmoid" in activations else (names, texts)
+
+
+def modules(activations: list[str]) -> tuple[list[str], list[str]]:
+    names, texts = ["RReLU"], [RRELU_MODULE]
+    return (["GLU", *names], [GLU_MODULE, *texts]) if "sigmoid" in activations else (names, texts)

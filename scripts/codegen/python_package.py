@@ -249,7 +249,8 @@ HEADER = '"""{0}"""\n\n# Written by scripts/codegen/python_package.py from the c
 
 def functional(acts: list[Activation]) -> str:
     names = [act.name for act in acts]
-    every = [act.function for act in acts] + ["prelu", *FUNCTIONS, *python_others.FUNCTIONS]
+    other_names, other_texts = python_others.functions(names)
+    every = [act.function for act in acts] + ["prelu", *FUNCTIONS, *other_names]
     every += [f"{act.function}_" for act in acts if act.takes_inplace]
     parts = [
         HEADER.format("The activations as functions, with torch.nn.functional's signatures."),
@@ -258,7 +259,7 @@ def functional(acts: list[Activation]) -> str:
         "__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(every)) + "]\n",
         *(function(act, names) + "\n" for act in acts),
         prelu_function() + "\n",
-        "\n\n".join([*row_functions(), *python_others.FUNCTION_TEXTS]),
+        "\n\n".join([*row_functions(), *other_texts]),
     ]
     return "\n".join(parts)
 
@@ -328,20 +329,19 @@ state_dict are the same, and isinstance(module, torch.nn.SELU) is true."""
 
 
 def nn(acts: list[Activation]) -> str:
+    other_names, other_texts = python_others.modules([act.name for act in acts])
     parts = [
         HEADER.format(NN + "\n"),
         "import torch\nfrom torch import Tensor\n\nfrom fastact import functional\n",
         "__all__ = [\n"
         + "".join(
             f'    "{name}",\n'
-            for name in sorted(
-                [*(a.module for a in acts), "PReLU", *MODULES, *python_others.MODULES]
-            )
+            for name in sorted([*(a.module for a in acts), "PReLU", *MODULES, *other_names])
         )
         + "]\n\n",
         *(module(act) + "\n" for act in acts),
         prelu_module() + "\n",
-        "\n\n".join([*row_modules(), *python_others.MODULE_TEXTS]),
+        "\n\n".join([*row_modules(), *other_texts]),
     ]
     return "\n".join(parts)
 

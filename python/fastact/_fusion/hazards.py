@@ -32,16 +32,10 @@ def why_unsafe(site: Site, facts: Facts) -> str | None:
 
 
 def _is_written_later(site: Site, facts: Facts) -> bool:
-    """Returns true if a node after the site writes to an operand. Inputs of the graph share one
-    storage here, so that for these only calls with the operand itself count."""
-    inputs = {node for node in site.tensors if INPUTS in facts[node].storages}
-    own = frozenset().union(*(facts[node].storages for node in site.tensors)) - {INPUTS}
-    return any(
-        found.written & own
-        or (INPUTS in found.written and not inputs.isdisjoint(node.all_input_nodes))
-        for node, found in facts.nodes.items()
-        if found.index > facts[site.last].index
-    )
+    """Returns true if a node after the site writes to an operand."""
+    own = frozenset().union(*(facts[node].own_storages for node in site.tensors))
+    last = facts[site.last].index
+    return any(found.index > last and found.own_written & own for found in facts.nodes.values())
 
 
 def _is_seen(written: frozenset[int], site: Site, facts: Facts) -> bool:

@@ -66,6 +66,9 @@ class NodeFacts:
     call: Call | None
     storages: frozenset[int]
     written: frozenset[int]
+    #: The same, but inputs of the graph are distinct.
+    own_storages: frozenset[int]
+    own_written: frozenset[int]
 
 
 @dataclass
@@ -178,8 +181,10 @@ class _Replay(fx.Interpreter):
         if call is not None and call.is_in_place and isinstance(value, Tensor):
             self.latest[id(value)] = node
         self.written += recorder.written
-        storages = (self._storages(tensors) for tensors in (_tensors(value), recorder.written))
-        self.facts.nodes[node] = NodeFacts(len(self.facts.nodes), region, value, call, *storages)
+        own = [frozenset(map(_storage, t)) for t in (_tensors(value), recorder.written)]
+        shared = (frozenset(INPUTS if s in self.inputs else s for s in each) for each in own)
+        index = len(self.facts.nodes)
+        self.facts.nodes[node] = NodeFacts(index, region, value, call, *shared, *own)
         return value
 
     def _removes_identity(self, node: fx.Node, call: Call) -> bool:
@@ -233,10 +238,6 @@ class _Replay(fx.Interpreter):
         self.facts.bodies.append(replay.facts)
         recorder.written += replay.written
         return value
-
-    def _storages(self, tensors: Iterable[Tensor]) -> frozenset[int]:
-        found = (_storage(t) for t in tensors)
-        return frozenset(INPUTS if storage in self.inputs else storage for storage in found)
 
     def _call(self, node: fx.Node, recorder: _Recorder) -> Call | None:
         if node.target in _COMPOSED and (op := operator(_COMPOSED[node.target])) is not None:

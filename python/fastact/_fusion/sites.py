@@ -25,7 +25,7 @@ FEWEST_ON_CPU = 1 << 16
 PARTS = NORM, RESIDUAL, GATE = "batch norm", "residual", "gate"
 #: ATen's activations that are not replaced, with the reason.
 LEFT = {
-    "glu": "FastAct's gradient is slower",
+    "glu": "FastAct's gradient can be slower",
     "rrelu": "FastAct's random slopes would be different ones",
     "rrelu_with_noise": "FastAct's random slopes would be different ones",
 } | dict.fromkeys(
@@ -132,6 +132,8 @@ class Site:
         vectors = (x.new_empty(x.shape[1]),) * 2 if self.norm else None
         args, options = self.arguments(vectors, facts)
         args = [facts[a].value if isinstance(a, fx.Node) else a for a in args]
+        # Strides do not depend on parameters, which may be known only at run time.
+        options = {k: 1.0 if isinstance(v, fx.Node) else v for k, v in options.items()}
         with torch._C._AutoDispatchBelowAutograd(), facts.mode:
             ours = self.operator(*args, **options)
         return all(

@@ -28,16 +28,24 @@ def measured(found: stored.Stored, docs: Path = stored.DOCS) -> str:
     )
 
 
+def of_whole_sets(run: dict) -> str:
+    machine, trillions = run["machine"].partition(" (")[0], run["results"] / 1e12
+    return (
+        f"On an {machine}, we also hashed {trillions:.1f} trillion results in {run['digests']:,} "
+        "groups. "
+    )
+
+
 def bits(docs: Path) -> tuple[str, str] | None:
     path = docs / "digests" / "results.json"
     if not path.exists():
         return None
     runs = json.loads(path.read_text())
-    newest = max(runs, key=lambda run: run["date"])
+    newest = max((run for run in runs if run["of"] == "part"), key=lambda run: run["date"])
+    whole = [run for run in runs if run["of"] == "whole"]
     gpus = {run["machine"] for run in runs if run["instruction_set"] == "CUDA"}
     capabilities = sorted({gpu.rpartition("(")[2].rstrip(")") for gpu in gpus})
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
-    inputs = "the same fixed 1/256 of all inputs" if newest["of"] == "part" else "all inputs"
     machines = (
         f"{len(sets)} CPU instruction sets and {len(gpus)} GPUs of compute capability "
         f"{listed(capabilities)}"
@@ -47,10 +55,11 @@ def bits(docs: Path) -> tuple[str, str] | None:
         "In eager mode: all four dtypes. Under Inductor (`torch.compile`): float32 and float64 "
         "always; 16-bit only where Inductor does not fuse the operator "
         "([what is covered](docs/explanation/bits.md#what-is-covered)). "
-        f"On [{machines}](docs/digests.md), we computed {inputs} "
-        f"({newest['results'] / 1e9:.1f} billion results on each) and hashed the results in "
-        f"{newest['digests']:,} groups. Every machine agreed with the hashes of its revision. "
-        f"`python -m fastact verify` checks {verified_digests():,} hashes on your machine: the "
+        f"On [{machines}](docs/digests.md), we computed results for the same fixed inputs "
+        f"({newest['results'] / 1e9:.1f} billion on each) and hashed them in "
+        f"{newest['digests']:,} groups. Every hash was equal to the stored one. "
+        + "".join(map(of_whole_sets, whole))
+        + f"`python -m fastact verify` checks {verified_digests():,} hashes on your machine: the "
         "groups that have no random parameters, and softmax, log-softmax and the norms.",
     )
 

@@ -49,10 +49,13 @@ def write(folder: Path) -> None:
 
 def page(runs: list[dict], changes: dict | None) -> str:
     lines = [INTRODUCTION, *table_of_runs(runs), ""]
-    if runs:
-        newest = runs[-1]
-        counts = f"{newest['digests']:,} digests of {newest['results']:,} results"
-        lines += [f"A part contains {counts} for each machine and column.", ""]
+    counts = [
+        f"{run['of']}, {run['date']}: {run['digests']:,} digests of {run['results']:,} results"
+        for run in {(run["of"], run["digests"]): run for run in runs}.values()
+    ]
+    if counts:
+        lines += ["Later revisions have more operators. Each machine and column compared:", ""]
+        lines += [*(f"- {count}" for count in counts), ""]
     return "\n".join([*lines, *(table_of_changes(changes) if changes else [])])
 
 

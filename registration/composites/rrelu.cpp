@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/floating_point.h"
 #include "registration/composites/composites.h"
 #include "registration/composites/seed.h"
 #include "registration/device_kernels.h"
@@ -21,8 +22,15 @@ CallParameters numbers_of(double lower, double upper) {
 }
 
 CallParameters mean_slope(double lower, double upper) {
+  // Volatile, so that the compiler computes in the scope of the environment.
+  const volatile double bounds[] = {lower, upper};
+  volatile double mean = 0;
+  {
+    const DefaultFloatingPoint environment;
+    mean = (bounds[0] + bounds[1]) / 2;
+  }
   CallParameters parameters;
-  parameters.numbers.values[0] = (lower + upper) / 2;
+  parameters.numbers.values[0] = mean;
   return parameters;
 }
 

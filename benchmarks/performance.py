@@ -122,7 +122,7 @@ def networks(found: stored.Stored) -> list[str]:
         "On the GPU, most of the gain comes from batch norms: ConvNeXt and ViT contain none and "
         "gain nothing. For inference, `torch.nn.utils.fusion.fuse_conv_bn_eval` can instead fold "
         "batch norms into the convolutions. On an H200 (2026-11-29, `--fuse --fold`), resnet50 "
-        "took 73.4 us per image, folded 78.8, fused 46.9; densenet121 137.2, 138.0 and 99.5.",
+        "took 73.4 us per image, 78.8 folded and 46.9 fused; densenet121 137.2, 138.0 and 99.5.",
         "",
     ]
     for kind, result in sorted(found.networks.items(), reverse=True):

@@ -32,7 +32,7 @@ def of_whole_sets(run: dict) -> str:
     machine, trillions = run["machine"].partition(" (")[0], run["results"] / 1e12
     return (
         f"On an {machine}, we also hashed {trillions:.1f} trillion results in {run['digests']:,} "
-        "groups. "
+        "groups, with the same outcome. "
     )
 
 
@@ -41,8 +41,10 @@ def bits(docs: Path) -> tuple[str, str] | None:
     if not path.exists():
         return None
     runs = json.loads(path.read_text())
-    newest = max((run for run in runs if run["of"] == "part"), key=lambda run: run["date"])
-    whole = [run for run in runs if run["of"] == "whole"]
+    parts, whole = ([run for run in runs if run["of"] == of] for of in ("part", "whole"))
+    if not parts:
+        return None
+    newest = max(parts, key=lambda run: run["date"])
     gpus = {run["machine"] for run in runs if run["instruction_set"] == "CUDA"}
     capabilities = sorted({gpu.rpartition("(")[2].rstrip(")") for gpu in gpus})
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}

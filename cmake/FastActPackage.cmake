@@ -92,7 +92,7 @@ add_custom_command(OUTPUT "${_fastact_stamp}"
   DEPENDS
     ${_fastact_sources} ${_fastact_headers} ${_fastact_assembly} ${_fastact_formula_headers}
     "${PROJECT_SOURCE_DIR}/scripts/codegen/python_package.py"
-    "${PROJECT_SOURCE_DIR}/scripts/codegen/python_others.py" "${PROJECT_SOURCE_DIR}/scripts/codegen/python_rows.py"
+    "${PROJECT_SOURCE_DIR}/scripts/codegen/python_glu_rrelu.py" "${PROJECT_SOURCE_DIR}/scripts/codegen/python_rows.py"
     "${PROJECT_BINARY_DIR}/catalogue.json"
     "${PROJECT_SOURCE_DIR}/ops/forms/prelu.h"
     "${PROJECT_SOURCE_DIR}/prove/digests.json"

@@ -54,7 +54,10 @@ def page(runs: list[dict], changes: dict | None) -> str:
         for run in {(run["of"], run["digests"]): run for run in runs}.values()
     ]
     if counts:
-        lines += ["Later revisions have more operators. Each machine and column compared:", ""]
+        lines += [
+            "Later revisions have more digests. For each number of them, the newest run is:",
+            "",
+        ]
         lines += [*(f"- {count}" for count in counts), ""]
     return "\n".join([*lines, *(table_of_changes(changes) if changes else [])])
 

@@ -32,11 +32,11 @@ namespace fastact {
 // The highest derivative that every activation provides.
 inline constexpr int kTopOrder = 3;
 
-// What the functional form saves for its backward pass: what PyTorch saves, because a program may
-// write to the other one.
+// What the functional form saves for its backward pass: the input or the result, as PyTorch does. A
+// program may write to the other one before the backward pass.
 enum class Saves : uint8_t {
   kInput,
-  // The input. The in-place form saves the result, used in place of the input as below.
+  // The input. The in-place form saves the result, and uses it as kResultAsInput does.
   kInputOrResultAsInput,
   // The result, used in place of the input: f^(k)(f(x)) = f^(k)(x) for k >= 1.
   kResultAsInput,

@@ -3,7 +3,7 @@
 //
 // `Threads` threads have a row, or a tile of one, in packets of kWidth elements: packet k of thread
 // t starts at element (k * Threads + t) * kWidth. So the threads of a warp move neighbouring
-// packets. Only aligned rows have wider packets than one element.
+// packets. A packet has several elements only if the rows are aligned.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,7 @@ struct RowLaunch {
     return packets * width;
   }
 
-  // The same for packets of one element, of which a thread has no more than the row has threads.
+  // The same for packets of one element. sum_of_threads() takes no more of them than threads.
   static constexpr int elements_of_thread(int size) {
     int count = 1;
     while (4 * count * count <= size) count *= 2;

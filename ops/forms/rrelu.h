@@ -4,7 +4,7 @@
 //
 // Rounding: s = lower + u (upper - lower), where u is a multiple of 2^-24 from 0 to 1 - 2^-24, is
 // one fma in the type in which the element computes (OpMath), with upper - lower rounded. The
-// product is then rounded once, to the element. NaN stays NaN.
+// product is then rounded once, to the element. For NaN, value and gradient are NaN.
 //
 // Source: Xu et al., "Empirical Evaluation of Rectified Activations in Convolution Network", 2015.
 #pragma once
@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "ops/forms/form.h"
+#include "ops/forms/fused.h"
 #include "ops/math/arithmetic.h"
 
 namespace fastact::inline FASTACT_TARGET {
@@ -57,7 +58,8 @@ struct RreluGradient {
   explicit RreluGradient(const double* parameters) : slope(parameters) {}
 
   FASTACT_INLINE T evaluate(uint32_t random, T g, T x) const {
-    return x > T{0} ? g : slope(random) * g;
+    const T factor = is_nan(x) ? x : x > T{0} ? T{1} : slope(random);
+    return number_of<Element>(product<Element>(factor, g));
   }
 
   RandomSlope<T> slope;

@@ -186,16 +186,16 @@ std::string fused_arguments(const Operator& op) {
 
 // ---- glu, whose activation is the sigmoid. A build without it has no glu.
 
-const Operator* sigmoid_and_mul() { return find_operator("_fused_sigmoid"); }
+const Operator* fused_sigmoid() { return find_operator("_fused_sigmoid"); }
 
 at::Tensor glu(const at::Tensor& self, int64_t dim) {
-  static const Operator& op = *sigmoid_and_mul();
+  static const Operator& op = *fused_sigmoid();
   const HalvesCall call("glu", self, dim, /*gate_first=*/false);
   return op.call(call.tensors, {});
 }
 
 at::Tensor& glu_out(const at::Tensor& self, int64_t dim, at::Tensor& out) {
-  static const Operator& op = *sigmoid_and_mul();
+  static const Operator& op = *fused_sigmoid();
   const HalvesCall call("glu", self, dim, /*gate_first=*/false);
   return op.write(nullptr, call.tensors, {}, out);
 }
@@ -213,7 +213,7 @@ void define_fused(torch::Library& library) {
     }
     define(fused_name(*op) + "_(Tensor(a!) self" + fused_arguments(*op) + ") -> Tensor(a!)");
   }
-  if (sigmoid_and_mul() == nullptr) return;
+  if (fused_sigmoid() == nullptr) return;
   define("glu(Tensor self, int dim=-1) -> Tensor");
   define("glu.out(Tensor self, int dim=-1, *, Tensor(a!) out) -> Tensor(a!)");
 }
@@ -221,7 +221,7 @@ void define_fused(torch::Library& library) {
 void implement_fused(torch::Library& library) {
   for_each_composite(
       [&](const std::string& name, auto functor) { library.impl(name.c_str(), functor); });
-  if (sigmoid_and_mul() == nullptr) return;
+  if (fused_sigmoid() == nullptr) return;
   library.impl("glu", &glu);
   library.impl("glu.out", &glu_out);
 }

@@ -14,24 +14,16 @@
 namespace fastact {
 namespace {
 
-CallParameters numbers_of(double lower, double upper) {
-  CallParameters parameters;
-  parameters.numbers.values[0] = lower;
-  parameters.numbers.values[1] = upper;
-  return parameters;
-}
-
-CallParameters mean_slope(double lower, double upper) {
-  // Volatile, so that the compiler computes in the scope of the environment.
+// Returns the mean, independently of the caller's floating-point environment.
+double mean_of(double lower, double upper) {
+  // Volatile, so that the compiler moves no arithmetic out of the environment's scope.
   const volatile double bounds[] = {lower, upper};
   volatile double mean = 0;
   {
     const DefaultFloatingPoint environment;
     mean = (bounds[0] + bounds[1]) / 2;
   }
-  CallParameters parameters;
-  parameters.numbers.values[0] = mean;
-  return parameters;
+  return mean;
 }
 
 const Operator& leaky_relu() {
@@ -48,17 +40,18 @@ void check_bounds(double lower, double upper) {
 at::Tensor rrelu(const at::Tensor& self, double lower, double upper, bool training) {
   check_bounds(lower, upper);
   const at::Tensor* const tensors[] = {&self};
-  if (!training) return leaky_relu().call(tensors, mean_slope(lower, upper));
+  if (!training) return leaky_relu().call(tensors, {.numbers = {{mean_of(lower, upper)}}});
   const at::Tensor seed = draw_seed(self);
   const at::Tensor* const with_seed[] = {&self, &seed};
   static const Operator& random = operator_named("_rrelu");
-  return random.call(with_seed, numbers_of(lower, upper));
+  return random.call(with_seed, {.numbers = {{lower, upper}}});
 }
 
 at::Tensor& rrelu_(at::Tensor& self, double lower, double upper, bool training) {
   check_bounds(lower, upper);
   const at::Tensor* const tensors[] = {&self};
-  if (!training) return leaky_relu().write(nullptr, tensors, mean_slope(lower, upper), self);
+  if (!training)
+    return leaky_relu().write(nullptr, tensors, {.numbers = {{mean_of(lower, upper)}}}, self);
   // The backward pass needs the values of self. Under vmap, self does not say whether there is one.
   const bool is_differentiated = (at::GradMode::is_enabled() && self.requires_grad()) ||
                                  self._fw_grad(/*level=*/0).defined() ||

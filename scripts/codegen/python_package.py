@@ -16,7 +16,7 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
-import python_others
+import python_glu_rrelu
 from python_rows import FUNCTIONS, MODULES, row_functions, row_modules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -249,7 +249,7 @@ HEADER = '"""{0}"""\n\n# Written by scripts/codegen/python_package.py from the c
 
 def functional(acts: list[Activation]) -> str:
     names = [act.name for act in acts]
-    other_names, other_texts = python_others.functions(names)
+    other_names, other_texts = python_glu_rrelu.functions(names)
     every = [act.function for act in acts] + ["prelu", *FUNCTIONS, *other_names]
     every += [f"{act.function}_" for act in acts if act.takes_inplace]
     parts = [
@@ -329,7 +329,7 @@ state_dict are the same, and isinstance(module, torch.nn.SELU) is true."""
 
 
 def nn(acts: list[Activation]) -> str:
-    other_names, other_texts = python_others.modules([act.name for act in acts])
+    other_names, other_texts = python_glu_rrelu.modules([act.name for act in acts])
     parts = [
         HEADER.format(NN + "\n"),
         "import torch\nfrom torch import Tensor\n\nfrom fastact import functional\n",

@@ -124,8 +124,8 @@ class Site:
         return (x, scale, bias, residual, self.gate), given
 
     def _has_strides_of(self, result: torch.Tensor, x: torch.Tensor, facts: Facts) -> bool:
-        """Returns true if the fused operator's result has the strides of the result that it
-        replaces, of which a program may take a view."""
+        """Returns true if the fused operator's result has the same strides as the result that it
+        replaces. Otherwise a view of it could be another one."""
         # A fake batch norm keeps the strides of its input. A real one keeps a memory format.
         if self.norm and not x.is_contiguous(memory_format=suggest_memory_format(x)):
             return False

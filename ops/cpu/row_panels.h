@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/cpu/pair_tree.h"
 #include "ops/cpu/row_parts.h"
 #include "ops/cpu/rows.h"
-#include "ops/cpu/transpose.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
@@ -48,7 +48,6 @@ template <class F, class Element, int Inputs>
 class RowPanels {
   using T = OpMath<Element>;
   using Sum = typename F::Sum;
-  static constexpr int kTile = TransposeTile<T>::kSize;
   // Panels of longer rows are slower than one row after another: a panel is read completely before
   // it is written, so memory accesses do not overlap with arithmetic. Softmax's gradient of 128
   // float32, 2^23 elements: 1.16 instead of 0.44 ns per element (Zen 4, AVX-512).
@@ -138,6 +137,10 @@ class RowPanels {
     }
   }
 
+  // The type of sum S of reduction R, or of a maximum. Only RowSum has a lower part.
+  template <int R, int S>
+  using Added = std::conditional_t<F::kReductions[R] == Reduction::kMaximum, T, SumOf<F, R, S>>;
+
   template <int R>
   FASTACT_INLINE void reduce(PanelForms<F>& forms) {
     if constexpr (R < kNumReductions<F>) {
@@ -145,14 +148,14 @@ class RowPanels {
       SumColumn totals[kMaxSums];
       if constexpr (F::kReductions[R] == Reduction::kMaximum) {
         for (int row = 0; row < kPanelRows; ++row) largest_of<R>(row);
-        totals[0] = maxima();
+        totals[0] = totals_of_terms<Largest>(terms_[0]);
       } else {
         add<R>(forms, totals);
       }
       FASTACT_ONE_VECTOR
       for (int row = 0; row < kPanelRows; ++row) {
         Sum of_row[kMaxSums];
-        for (int s = 0; s < kSumsOf<F, R>; ++s) of_row[s] = sum_at<Sum>(totals[s], row);
+        for_each_sum<F, R>([&](auto s) { of_row[s] = Sum(sum_at<Added<R, s>>(totals[s], row)); });
         F form = forms[row];
         form.template finish<R>(of_row);
         forms.set(row, form);
@@ -191,17 +194,6 @@ class RowPanels {
     }
   }
 
-  FASTACT_INLINE SumColumn maxima() const {
-    Column columns[kPanelBlock];
-    transpose(terms_[0].values, kPanelBlock, columns);
-    SumColumn maxima;
-    FASTACT_ONE_VECTOR
-    for (int row = 0; row < kPanelRows; ++row)
-      set(maxima, row,
-          combined<T, 0, kPanelBlock>(columns, row, [](T a, T b) { return larger(a, b); }));
-    return maxima;
-  }
-
   // Adds the terms of each row by the tree of ops/math/row_order.h. A row has at most kRowLanes
   // elements.
   template <int R>
@@ -214,8 +206,9 @@ class RowPanels {
         if constexpr (Inputs == 1) __builtin_prefetch(out_[row] + start, 1);
         terms_of<R>(forms[row], row, start);
       }
-      for_each_sum<F, R>(
-          [&](auto s) { sums[s][start / kPanelBlock] = sum_of_terms<SumOf<F, R, s>>(terms_[s]); });
+      for_each_sum<F, R>([&](auto s) {
+        sums[s][start / kPanelBlock] = totals_of_terms<SumOf<F, R, s>>(terms_[s]);
+      });
     }
     for_each_sum<F, R>([&](auto s) { totals[s] = sum_of_blocks<SumOf<F, R, s>>(sums[s]); });
   }
@@ -240,16 +233,10 @@ class RowPanels {
   }
 
   template <class S>
-  static FASTACT_INLINE SumColumn sum_of_terms(const Block& terms) {
-    Column columns[kPanelBlock];
-    transpose(terms.values, kPanelBlock, columns);
-    SumColumn sum;
-    FASTACT_ONE_VECTOR
-    for (int row = 0; row < kPanelRows; ++row) {
-      set(sum, row,
-          combined<S, 0, kPanelBlock>(columns, row, [](const S& a, const S& b) { return a + b; }));
-    }
-    return sum;
+  static FASTACT_INLINE SumColumn totals_of_terms(const Block& terms) {
+    SumColumn totals;
+    PairTree<T, S>::totals_of_rows(terms.values, totals.high.values, totals.low.values);
+    return totals;
   }
 
   template <class S>
@@ -263,25 +250,6 @@ class RowPanels {
       if (count % 2 != 0) sums[count / 2] = sums[count - 1];
     }
     return sums[0];
-  }
-
-  static FASTACT_INLINE void transpose(const T* from, int64_t stride, Column* to) {
-    for (int row = 0; row < kPanelRows; row += kTile) {
-      for (int k = 0; k < kPanelBlock; k += kTile)
-        TransposeTile<T>::transpose(from + row * stride + k, stride, to[k].values + row,
-                                    kPanelRows);
-    }
-  }
-
-  // Combines a row's values in columns First to First + Count - 1 by the tree.
-  template <class S, int First, int Count, class Combine>
-  static FASTACT_INLINE S combined(const Column* columns, int row, Combine combine) {
-    if constexpr (Count == 1) {
-      return S(columns[First].values[row]);
-    } else {
-      return combine(combined<S, First, Count / 2>(columns, row, combine),
-                     combined<S, First + Count / 2, Count / 2>(columns, row, combine));
-    }
   }
 
   template <class S>

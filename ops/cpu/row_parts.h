@@ -6,21 +6,12 @@
 #include <memory>
 
 #include "ops/cpu/dense.h"
+#include "ops/cpu/pair_tree.h"
 #include "ops/cpu/vector.h"
 #include "ops/forms/row_form.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// Returns from[0] + from[1]. With HasLow, from_low has the errors of the two numbers; otherwise
-// these are 0.
-template <class Sum, bool HasLow, class T>
-FASTACT_INLINE Sum sum_of_two(const T* from, [[maybe_unused]] const T* from_low) {
-  if constexpr (HasLow) {
-    return Sum(from[0], from_low[0]) + Sum(from[1], from_low[1]);
-  } else {
-    return Sum(from[0]) + Sum(from[1]);
-  }
-}
 template <class T>
 FASTACT_INLINE void store_sum(T sum, T* to, T* /*to_low*/) {
   *to = sum;
@@ -41,35 +32,14 @@ FASTACT_INLINE Sum stored_sum(T high, [[maybe_unused]] T low) {
   }
 }
 
-// Adds the first `Count` lanes of a tile by the tree, where all further lanes are +0. `Count` is a
-// power of two.
-template <class Sum, int Count, bool HasLow = false, class T>
-FASTACT_INLINE Sum sum_of_lanes(const T* __restrict lanes, const T* __restrict low = nullptr) {
-  if constexpr (Count == 2) {
-    return sum_of_two<Sum, HasLow>(lanes, low);
-  } else {
-    constexpr bool kHasLow = !std::is_same_v<Sum, T>;
-    alignas(64) T half[Count / 2];
-    alignas(64) T half_low[kHasLow ? Count / 2 : 1];
-    const auto add = [&](int64_t i) {
-      store_sum(sum_of_two<Sum, HasLow>(lanes + 2 * i, low + 2 * i), half + i, half_low + i);
-    };
-    if constexpr (Count > 16) {
-      FASTACT_ONE_VECTOR
-      for (int64_t i = 0; i < Count / 2; ++i) add(i);
-    } else {
-      for (int64_t i = 0; i < Count / 2; ++i) add(i);
-    }
-    return sum_of_lanes<Sum, Count / 2, kHasLow>(half, half_low);
-  }
-}
-
-// Adds the lanes of each sum of reduction R.
+// Adds the first `Count` lanes of each sum of reduction R by the tree, where all further lanes are
+// +0. `Count` is a power of two.
 template <class F, int R, int Count, class T, size_t Sums, size_t Lanes>
 FASTACT_INLINE void add_lanes(const T (&lanes)[Sums][Lanes], typename F::Sum* totals) {
   using Sum = typename F::Sum;
-  for_each_sum<F, R>(
-      [&](auto s) { totals[s] = Sum(sum_of_lanes<SumOf<F, R, s>, Count>(lanes[s])); });
+  for_each_sum<F, R>([&](auto s) {
+    totals[s] = Sum(PairTree<T, SumOf<F, R, s>>::template total<Count>(lanes[s]));
+  });
 }
 
 // Leaves the maximum of lanes l, l + Count, ... in lane l, for l < Count.

@@ -12,71 +12,124 @@ inline constexpr int kShortestFixedRow = 33;
 inline constexpr int kLongestFixedRow = 256;
 
 // Computes rows of at most `Size` elements, which is a power of two. Elements beyond the end have
-// the values that change no result.
+// the values that change no result. Several rows are computed together, because each step of a row
+// waits for the one before.
 template <class F, class Element, int Inputs, int Size>
 class ShortRows {
   using T = OpMath<Element>;
   using Sum = typename F::Sum;
   static constexpr int kLanes = 16;
+  static constexpr int kTogether = 4;
 
  public:
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
                   int64_t n, int64_t rows) {
-    alignas(64) T values[Inputs][Size];
-    for (int input = 0; input < Inputs; ++input)
-      for (int64_t i = n; i < Size; ++i) values[input][i] = beyond_end(input);
-    for (int64_t row = 0; row < rows; ++row) {
+    const F initial(parameters.values, n);
+    Row group[kTogether] = {Row(initial), Row(initial), Row(initial), Row(initial)};
+    const auto load_row = [&](Row& to, int64_t row, int input) {
+      to.load(reinterpret_cast<const Element*>(data[1 + input] + row * strides[1 + input]), input,
+              n);
+    };
+    const auto is_shared = [&](int input) {
+      return input >= kInputsOfRow<F> && strides[1 + input] == 0;
+    };
+    const int used = static_cast<int>(rows < kTogether ? rows : kTogether);
+    for (int k = 0; k < used; ++k) {
       for (int input = 0; input < Inputs; ++input) {
-        load(reinterpret_cast<const Element*>(data[1 + input] + row * strides[1 + input]),
-             values[input], n);
+        for (int64_t i = n; i < Size; ++i) group[k].values[input][i] = beyond_end(input);
+        if (is_shared(input)) load_row(group[k], 0, input);
       }
-      if constexpr (F::kReplacedBy >= 0 || kPadsAgain<F, kNumReductions<F> - 1>) {
-        for (int64_t i = n; i < Size; ++i) values[0][i] = beyond_end(0);
+    }
+    for (int64_t row = 0; row < rows; row += kTogether) {
+      const int count = static_cast<int>(rows - row < kTogether ? rows - row : kTogether);
+      for (int k = 0; k < count; ++k) {
+        for (int input = 0; input < Inputs; ++input)
+          if (!is_shared(input)) load_row(group[k], row + k, input);
+        if constexpr (F::kReplacedBy >= 0 || kPadsAgain<F, kNumReductions<F> - 1>) {
+          for (int64_t i = n; i < Size; ++i) group[k].values[0][i] = beyond_end(0);
+        }
+        group[k].form = initial;
       }
-      F form(parameters.values, n);
-      reduce<0>(form, values, n);
-      auto* const out = reinterpret_cast<Element*>(data[0] + row * strides[0]);
-      if (n == Size) {
-        write(form, values, out, Size);
-      } else {
-        write(form, values, out, n);
+      reduce<0>(group, n, count);
+      for (int k = 0; k < count; ++k) {
+        auto* const out = reinterpret_cast<Element*>(data[0] + (row + k) * strides[0]);
+        if (n == Size) {
+          write(group[k], out, Size);
+        } else {
+          write(group[k], out, n);
+        }
       }
     }
   }
 
  private:
+  struct Pointers {
+    const T* to[Inputs];
+  };
+
+  struct Row {
+    explicit Row(const F& initial) : form(initial) {}
+
+    // Points inputs[input] to the row in T.
+    FASTACT_INLINE void load(const Element* from, int input, int64_t n) {
+      T* const to = values[input];
+      if constexpr (std::is_same_v<Element, T>) {
+        // A form may write to the first input.
+        if (n == Size && (F::kReplacedBy < 0 || input > 0)) {
+          loaded.to[input] = from;
+          return;
+        }
+      }
+      loaded.to[input] = to;
+      if constexpr (std::is_same_v<Element, Float16>) {
+        widen_row(from, to, n);
+      } else if (n == Size) {
+        // The vectors that are read next must not have been written one element at a time.
+        FASTACT_ONE_VECTOR
+        for (int64_t i = 0; i < Size; ++i) to[i] = widen(from[i]);
+      } else {
+        for (int64_t i = 0; i < n; ++i) to[i] = widen(from[i]);
+      }
+    }
+
+    FASTACT_INLINE Pointers inputs() const {
+      if constexpr (std::is_same_v<Element, T>) {
+        return loaded;
+      } else {
+        Pointers pointers = {};
+        for (int input = 0; input < Inputs; ++input) pointers.to[input] = values[input];
+        return pointers;
+      }
+    }
+
+    F form;
+    alignas(64) T values[Inputs][Size];
+    Pointers loaded;
+  };
+
   static T beyond_end(int input) { return input == 0 ? F::kBeyondEnd : T{0}; }
 
-  static FASTACT_INLINE void load(const Element* from, T* to, int64_t n) {
-    if constexpr (std::is_same_v<Element, Float16>) {
-      widen_row(from, to, n);
-    } else if (n == Size) {
-      // The vectors that are read next must not have been written one element at a time.
-      FASTACT_ONE_VECTOR
-      for (int64_t i = 0; i < Size; ++i) to[i] = widen(from[i]);
-    } else {
-      for (int64_t i = 0; i < n; ++i) to[i] = widen(from[i]);
-    }
-  }
-
+  // Computes the first `count` rows.
   template <int R>
-  static FASTACT_INLINE void reduce(F& form, T (&values)[Inputs][Size], int64_t n) {
+  static FASTACT_INLINE void reduce(Row* rows, int64_t n, int count) {
     if constexpr (R < kNumReductions<F>) {
-      if constexpr (kPadsAgain<F, R>) {
-        for (int64_t i = n; i < Size; ++i) values[0][i] = form.beyond_end();
+      Sum totals[kTogether][kMaxSums];
+      for (int k = 0; k < count; ++k) {
+        if constexpr (kPadsAgain<F, R>) {
+          for (int64_t i = n; i < Size; ++i) rows[k].values[0][i] = rows[k].form.beyond_end();
+        }
+        if constexpr (F::kReductions[R] == Reduction::kMaximum) {
+          totals[k][0] = Sum(maximum_of(rows[k].inputs().to[0]));
+        } else {
+          add<R>(rows[k], totals[k]);
+        }
       }
-      Sum totals[kMaxSums];
-      if constexpr (F::kReductions[R] == Reduction::kMaximum) {
-        totals[0] = Sum(maximum_of(values[0]));
-      } else {
-        add<R>(form, values, totals);
-      }
-      form.template finish<R>(totals);
-      reduce<R + 1>(form, values, n);
+      for (int k = 0; k < count; ++k) rows[k].form.template finish<R>(totals[k]);
+      reduce<R + 1>(rows, n, count);
     }
   }
 
-  static FASTACT_INLINE T maximum_of(const T (&values)[Size]) {
+  static FASTACT_INLINE T maximum_of(const T* values) {
     alignas(64) T lanes[kLanes];
     for (int lane = 0; lane < kLanes; ++lane) {
       T maximum = values[lane];
@@ -87,40 +140,41 @@ class ShortRows {
   }
 
   template <int R>
-  static FASTACT_INLINE void add(const F& the_form, T (&values)[Inputs][Size], Sum* totals) {
+  static FASTACT_INLINE void add(Row& row, Sum* totals) {
     constexpr int kSums = kSumsOf<F, R>;
-    const F form = the_form;
+    const F form = row.form;
+    const Pointers inputs = row.inputs();
     alignas(64) T lanes[kSums][Size];
     FASTACT_INDEPENDENT_ITERATIONS
     FASTACT_ONE_VECTOR
     for (int i = 0; i < Size; ++i) {
       T sums[kSums] = {};
       const T first = OtherInputs<F>::template accumulate<R>(
-          form, sums, values[0][i], [&](int input) { return values[input][i]; });
-      if constexpr (F::kReplacedBy == R) values[0][i] = first;
+          form, sums, inputs.to[0][i], [&](int input) { return inputs.to[input][i]; });
+      if constexpr (F::kReplacedBy == R) row.values[0][i] = first;
       for (int s = 0; s < kSums; ++s) lanes[s][i] = sums[s];
     }
     add_lanes<F, R, Size>(lanes, totals);
   }
 
   // `values` may be overwritten.
-  static FASTACT_INLINE void write(const F& the_form, T (&values)[Inputs][Size], Element* out,
-                                   int64_t n) {
+  static FASTACT_INLINE void write(Row& row, Element* out, int64_t n) {
     constexpr bool kConverts = std::is_same_v<Element, Float16>;
     using Result = std::conditional_t<kConverts, T, Element>;
-    const F form = the_form;
+    const F form = row.form;
+    const Pointers inputs = row.inputs();
     Result* to;
     if constexpr (kConverts) {
-      to = values[0];
+      to = row.values[0];
     } else {
       to = out;
     }
     FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t i = 0; i < n; ++i) {
       to[i] = round_to<Result>(OtherInputs<F>::evaluate(
-          form, values[0][i], [&](int input) { return values[input][i]; }));
+          form, inputs.to[0][i], [&](int input) { return inputs.to[input][i]; }));
     }
-    if constexpr (kConverts) narrow_row(values[0], out, n);
+    if constexpr (kConverts) narrow_row(row.values[0], out, n);
   }
 };
 

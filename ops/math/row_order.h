@@ -46,13 +46,18 @@ FASTACT_INLINE T value_of(const RowSum<T>& sum) {
   return sum.high;
 }
 
-// The rounding error is exact (Knuth's two-sum), so the order of the operands changes nothing.
+// Returns the rounding error of `sum`, which is a + b rounded. The error is exact (Knuth's
+// two-sum), so the order of a and b changes nothing.
+template <class T>
+FASTACT_INLINE T error_of_sum(const T& a, const T& b, const T& sum) {
+  const T added = sum - a;
+  return (a - (sum - added)) + (b - added);
+}
+
 template <class T>
 FASTACT_INLINE RowSum<T> operator+(const RowSum<T>& a, const RowSum<T>& b) {
   const T high = a.high + b.high;
-  const T added = high - a.high;
-  const T error = (a.high - (high - added)) + (b.high - added);
-  return RowSum<T>(high, (a.low + b.low) + error);
+  return RowSum<T>(high, (a.low + b.low) + error_of_sum(a.high, b.high, high));
 }
 
 // Adds the sums of a row's tiles, which add() takes from the first to the last, by the tree. It

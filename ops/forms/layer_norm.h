@@ -106,7 +106,7 @@ struct LayerNormGradient : LayerNormStatistics<Element> {
   using T = OpMath<Element>;
   using Sum = T;
   using Inputs = Elements<Element, Element, Element>;
-  static constexpr Reduction kReductions[] = {Reduction::kTwoSums, Reduction::kThreeSums};
+  static constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kFourSums};
   static constexpr int kShared = 1;
 
   using Base::Base;
@@ -114,11 +114,10 @@ struct LayerNormGradient : LayerNormStatistics<Element> {
   template <int R>
   FASTACT_INLINE T accumulate(T* sums, T x, T g, T w) const {
     this->template add<R>(sums, x);
-    const T u = g * w;
-    if constexpr (R == 0) {
-      sums[1] += u;
-    } else {
-      sums[2] = fma(u, x - this->mean, sums[2]);
+    if constexpr (R == 1) {
+      const T u = g * w;
+      sums[2] += u;
+      sums[3] = fma(u, x - this->mean, sums[3]);
     }
     return x;
   }
@@ -126,10 +125,9 @@ struct LayerNormGradient : LayerNormStatistics<Element> {
   template <int R>
   FASTACT_INLINE void finish(const Sum* totals) {
     this->template set<R>(totals);
-    if constexpr (R == 0) {
-      mean_u = totals[1] / this->count;
-    } else {
-      mean_uz = fma(-this->correction, mean_u, totals[2] / this->count) * this->r;
+    if constexpr (R == 1) {
+      mean_u = totals[2] / this->count;
+      mean_uz = fma(-this->correction, mean_u, totals[3] / this->count) * this->r;
     }
   }
 

@@ -52,12 +52,12 @@ enum class Reduction : uint8_t {
   kMaximum,
   kSum,
   kTwoSums,      // in one pass
-  kThreeSums,    // in one pass
+  kFourSums,     // in one pass
   kSumAndCount,  // a sum and a count, in one pass
 };
 
 // The largest number of results of any reduction.
-inline constexpr int kMaxSums = 3;
+inline constexpr int kMaxSums = 4;
 
 template <class T>
 inline constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
@@ -70,8 +70,8 @@ constexpr int sums_of(Reduction reduction) {
     case Reduction::kTwoSums:
     case Reduction::kSumAndCount:
       return 2;
-    case Reduction::kThreeSums:
-      return 3;
+    case Reduction::kFourSums:
+      return 4;
     default:
       return 1;
   }

@@ -11,7 +11,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
+#include <type_traits>
+
+#include "ops/math/row_order.h"
 
 namespace fastact::testing {
 namespace {
@@ -100,10 +104,26 @@ TEST(PairTreeTest, SumsWithErrors) {
   expect_tree_in_all_registers<double, RowSum<double>>();
 }
 
+template <class T>
+void expect_that_another_order_differs() {
+  const Input<T> input;
+  T sum = T{0};
+  for (const T value : input.values) sum += value;
+  EXPECT_NE(sum, tree<T>(input.values, 256));
+}
+
+TEST(PairTreeTest, TheNumbersTellOrdersApart) {
+  expect_that_another_order_differs<float>();
+  expect_that_another_order_differs<double>();
+}
+
 template <class T, int Bytes>
 void expect_largest() {
   SCOPED_TRACE(Bytes);
-  const Input<T> input;
+  Input<T> input;
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  for (int i = 0; i < 16; ++i) input.values[i] = -kInfinity;
+  input.values[20] = -kInfinity;
   alignas(64) T largest[16];
   PairTree<T, Largest, Bytes>::totals_of_rows(input.values, largest, nullptr);
   for (int row = 0; row < 16; ++row) {

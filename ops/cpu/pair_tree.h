@@ -2,7 +2,6 @@
 // once for each instruction set.
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -44,7 +43,7 @@ class PairTree {
   static FASTACT_INLINE Sum total(const T* from) {
     static_assert(Count >= kSize);
     constexpr int kVectors = Count / kSize;
-    // The next step of a single vector adds it to itself, so each number is there twice or more.
+    // From here on, a vector is added to itself, so every sum occurs at least twice.
     const Sums sums = reduced<kSize, log2(kVectors)>(subtree<kVectors>(from));
     if constexpr (kHasLow) {
       return Sum(sums.high[0], sums.low[0]);
@@ -76,7 +75,7 @@ class PairTree {
     }
   }
 
-  // Adds the `Values` different numbers of a vector. The steps before were `Step`.
+  // Adds the `Values` different numbers of a vector, after `Step` steps.
   template <int Values, int Step>
   static FASTACT_INLINE Sums reduced(const Sums& sums) {
     if constexpr (Values == 1) {
@@ -108,10 +107,10 @@ class PairTree {
   template <int Step, int Which, int... I>
   static FASTACT_INLINE Vector shuffled(const Vector& a, const Vector& b,
                                         std::integer_sequence<int, I...> /*indices*/) {
-    return __builtin_shufflevector(a, b, source<Step, Which>(I)...);
+    return Register::template shuffled<source<Step, Which>(I)...>(a, b);
   }
 
-  // The index of element i of a shuffled vector in a and b, one after the other.
+  // Returns the index, in a followed by b, of element i of the shuffled vector.
   template <int Step, int Which>
   static constexpr int source(int i) {
     if constexpr (Step < kStepsInLanes) {
@@ -132,11 +131,11 @@ class PairTree {
       return sums;
     } else {
       static_assert(4 % kSteps == 1);
-      return __builtin_shufflevector(sums, sums, place_of(I)...);
+      return Register::template shuffled<place_of(I)...>(sums, sums);
     }
   }
 
-  // Where step 0 leaves the sum of pair i.
+  // Returns the place where step 0 leaves the sum of pair i of two vectors.
   static constexpr int place_of(int i) {
     constexpr int kHalf = kLane / 2;
     const int of_vector = i % (kSize / 2);

@@ -126,7 +126,7 @@ class RowLoopOf {
   }
 
   // Per part: both numbers of each sum, or a maximum.
-  using Totals = RowBuffers<T, 2 * kMaxSums>;
+  using Totals = RowBuffers<T, 2 * kMostSums<F>>;
 
   template <int R, class PartOf>
   static void reduce_shared(F& form, const PartOf& part, int64_t parts, Totals& totals,

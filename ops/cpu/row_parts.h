@@ -33,7 +33,7 @@ FASTACT_INLINE Sum stored_sum(T high, [[maybe_unused]] T low) {
 }
 
 // Adds the first `Count` lanes of each sum of reduction R by the tree, where all further lanes are
-// +0. `Count` is a power of two.
+// +0. `Count` is a power of two. The lanes are aligned to 64 bytes.
 template <class F, int R, int Count, class T, size_t Sums, size_t Lanes>
 FASTACT_INLINE void add_lanes(const T (&lanes)[Sums][Lanes], typename F::Sum* totals) {
   using Sum = typename F::Sum;

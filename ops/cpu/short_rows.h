@@ -64,23 +64,24 @@ class ShortRows {
 
  private:
   struct Pointers {
-    const T* to[Inputs];
+    const T* rows[Inputs];
   };
 
   struct Row {
     explicit Row(const F& initial) : form(initial) {}
 
-    // Points inputs[input] to the row in T.
+    // Takes a row of an input: as a pointer to the caller's memory if no element is converted,
+    // padded or replaced, else as a copy in `values`.
     FASTACT_INLINE void load(const Element* from, int input, int64_t n) {
       T* const to = values[input];
       if constexpr (std::is_same_v<Element, T>) {
         // A form may write to the first input.
         if (n == Size && (F::kReplacedBy < 0 || input > 0)) {
-          loaded.to[input] = from;
+          loaded.rows[input] = from;
           return;
         }
       }
-      loaded.to[input] = to;
+      loaded.rows[input] = to;
       if constexpr (std::is_same_v<Element, Float16>) {
         widen_row(from, to, n);
       } else if (n == Size) {
@@ -97,7 +98,7 @@ class ShortRows {
         return loaded;
       } else {
         Pointers pointers = {};
-        for (int input = 0; input < Inputs; ++input) pointers.to[input] = values[input];
+        for (int input = 0; input < Inputs; ++input) pointers.rows[input] = values[input];
         return pointers;
       }
     }
@@ -109,7 +110,7 @@ class ShortRows {
 
   static T beyond_end(int input) { return input == 0 ? F::kBeyondEnd : T{0}; }
 
-  // Computes the first `count` rows.
+  // Computes the reductions of the first `count` rows.
   template <int R>
   static FASTACT_INLINE void reduce(Row* rows, int64_t n, int count) {
     if constexpr (R < kNumReductions<F>) {
@@ -119,7 +120,7 @@ class ShortRows {
           for (int64_t i = n; i < Size; ++i) rows[k].values[0][i] = rows[k].form.beyond_end();
         }
         if constexpr (F::kReductions[R] == Reduction::kMaximum) {
-          totals[k][0] = Sum(maximum_of(rows[k].inputs().to[0]));
+          totals[k][0] = Sum(maximum_of(rows[k].inputs().rows[0]));
         } else {
           add<R>(rows[k], totals[k]);
         }
@@ -150,7 +151,7 @@ class ShortRows {
     for (int i = 0; i < Size; ++i) {
       T sums[kSums] = {};
       const T first = OtherInputs<F>::template accumulate<R>(
-          form, sums, inputs.to[0][i], [&](int input) { return inputs.to[input][i]; });
+          form, sums, inputs.rows[0][i], [&](int input) { return inputs.rows[input][i]; });
       if constexpr (F::kReplacedBy == R) row.values[0][i] = first;
       for (int s = 0; s < kSums; ++s) lanes[s][i] = sums[s];
     }
@@ -172,7 +173,7 @@ class ShortRows {
     FASTACT_INDEPENDENT_ITERATIONS
     for (int64_t i = 0; i < n; ++i) {
       to[i] = round_to<Result>(OtherInputs<F>::evaluate(
-          form, inputs.to[0][i], [&](int input) { return inputs.to[input][i]; }));
+          form, inputs.rows[0][i], [&](int input) { return inputs.rows[input][i]; }));
     }
     if constexpr (kConverts) narrow_row(row.values[0], out, n);
   }

@@ -116,13 +116,12 @@ def networks(found: stored.Stored) -> list[str]:
         "eagerly. `torch.compile` is Inductor in its default mode.",
         "",
         "On a GPU, `fuse_` computes batch norm, residual sum and activation in one pass. On a CPU "
-        "it fuses only [some activations](guides/fusing.md#what-is-not-fused), in these networks "
-        "only Mish. It replaces the others individually.",
+        "it fuses only [some activations](guides/fusing.md#what-is-not-fused), such as Mish.",
         "",
         "On the GPU, most of the gain comes from batch norms: ConvNeXt and ViT contain none and "
         "gain nothing. For inference, `torch.nn.utils.fusion.fuse_conv_bn_eval` can instead fold "
-        "batch norms into the convolutions. On an H200 (2026-11-29, `--fuse --fold`), resnet50 "
-        "took 73.4 us per image, 78.8 folded and 46.9 fused; densenet121 137.2, 138.0 and 99.5.",
+        "batch norms into the convolutions. On an H200 (2026-11-29, `--fuse --fold`), eager "
+        "resnet50 took 73.4 us per image, folded 78.8, fused 46.9; densenet121 137.2, 138.0, 99.5.",
         "",
     ]
     for kind, result in sorted(found.networks.items(), reverse=True):
@@ -193,11 +192,11 @@ def operators(found: stored.Stored) -> list[str]:
     lines = [
         "## Operators",
         "",
-        "The figures show all activations except `prelu`. Counts compare medians at one size, on "
-        "CPUs with one thread, and include differences smaller than the spread. The [losses "
-        "table](#losses) omits those, and adds sizes and thread counts, so the numbers of losses "
-        "differ. PyTorch computes `softsign`, `tanhshrink`, `quick_gelu` and `squared_relu` with "
-        "several kernels, hence the large ratios." + forward_passes(found),
+        "The figures show all activations except `prelu`. The counts below compare medians at one "
+        "size (on CPUs with one thread), even if they differ by less than the spread. The [losses "
+        "table](#losses) omits such differences, and adds sizes and thread counts. PyTorch "
+        "computes `softsign`, `tanhshrink`, `quick_gelu` and `squared_relu` with several kernels, "
+        "hence the large ratios." + forward_passes(found),
         "",
     ]
     for kind, name in KINDS.items():
@@ -253,7 +252,7 @@ def operators_of(kind: str, name: str, result: dict) -> list[str]:
     command = command_of(result)
     info = where["build_info"]
     machine = f"{where['name']}, CUDA {where['cuda']}" if where["device"] == "cuda" else (
-        f"{where['name']} with {where['cores']} threads (the counts: one thread)"
+        f"{where['name']} with {where['cores']} threads (counts: one thread)"
     )  # fmt: skip
     if where["isa"] == "avx2":
         machine += "; FastAct, PyTorch, MKL and oneDNN restricted to AVX2"
@@ -342,7 +341,7 @@ def losses(found: stored.Stored) -> list[str]:
         f"({extents(found, kinds)}). In most cases, PyTorch does less work at the price of a "
         "larger error (last column). Where PyTorch's error is small, as for `tanh`, FastAct's "
         "formula needs more instructions. PyTorch's gradient of `log_sigmoid` on a CPU reads a "
-        "stored exponential. The figures also show slower cases within the spread.",
+        "stored exponential. The figures also show cases slower within the spread.",
         "",
     ]
     if not keys:
@@ -388,7 +387,8 @@ def compiled(found: stored.Stored) -> list[str]:
         "Inductor compiles four expressions with an activation f: `residual` is f(a) + b, `gate` "
         "is f(a) * b, `sum` is the sum of each row of f(a), and `alone` is f(a). Inductor inlines "
         "FastAct's formulas into its kernels, except in `alone` on a GPU, where it calls FastAct's "
-        "kernel. The ratios compare compiled code with PyTorch's and with FastAct's activation. "
+        "kernel. Each ratio is the time of the compiled expression with PyTorch's activation, "
+        "divided by that with FastAct's. "
         f"Command: `python benchmarks/compiled.py {cells}`, and these options:",
         "",
     ]
@@ -424,8 +424,8 @@ def calls(found: stored.Stored) -> list[str]:
     lines = [
         "## The cost of a call",
         "",
-        f"Nanoseconds per call on {ELEMENTS} elements, the minimum of many rounds, for FastAct and "
-        "for PyTorch through the same API. On a GPU these times include the launch, but not the "
+        f"The times are nanoseconds per call on {ELEMENTS} elements, the minimum of many rounds, "
+        "through the same API. On a GPU these times include the launch, but not the "
         "kernel's execution. In Python, FastAct and PyTorch are called through `torch.ops`. The "
         "column `torch.selu` is PyTorch's own Python binding, which takes less time than "
         "`torch.ops`. The data also contain `relu`, and calls from TorchScript. PyTorch's `selu` "

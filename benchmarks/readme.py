@@ -44,7 +44,7 @@ def bits(docs: Path) -> tuple[str, str] | None:
     parts, whole = ([run for run in runs if run["of"] == of] for of in ("part", "whole"))
     if not parts:
         return None
-    newest = max(parts, key=lambda run: run["date"])
+    fewest = min(parts, key=lambda run: run["digests"])
     gpus = {run["machine"] for run in runs if run["instruction_set"] == "CUDA"}
     capabilities = sorted({gpu.rpartition("(")[2].rstrip(")") for gpu in gpus})
     sets = {run["instruction_set"] for run in runs} - {"CUDA"}
@@ -58,11 +58,12 @@ def bits(docs: Path) -> tuple[str, str] | None:
         "always; 16-bit only where Inductor does not fuse the operator "
         "([what is covered](docs/explanation/bits.md#what-is-covered)). "
         f"On [{machines}](docs/digests.md), we computed results for the same fixed inputs "
-        f"({newest['results'] / 1e9:.1f} billion on each) and hashed them in "
-        f"{newest['digests']:,} groups. Every hash was equal to the stored one. "
+        f"({fewest['results'] / 1e9:.1f} billion on each) and hashed them in at least "
+        f"{fewest['digests']:,} groups. Every hash was equal to the stored one. "
         + "".join(map(of_whole_sets, whole))
-        + f"`python -m fastact verify` checks {verified_digests():,} hashes on your machine: the "
-        "groups that have no random parameters, and softmax, log-softmax and the norms.",
+        + f"`python -m fastact verify` checks {verified_digests():,} hashes on your machine, "
+        "those of softmax, log-softmax and the norms included. It leaves out those with random "
+        "parameters.",
     )
 
 
@@ -107,7 +108,11 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
     smaller = [cell for cell in result["cells"] if cell["elements"] < elements]
     lost = len(worst_losses(smaller))
     faster, slower = faster_and_slower(cells)
-    counts = f"faster in {faster}" + (f", slower in {slower}" if slower else "")
+    cases = (
+        f"{len(cells)} cases ({len({cell['op'] for cell in cells})} activations, "
+        f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))})"
+    )
+    counts = f"faster in {faster} of {cases}" + (f", slower in {slower}" if slower else "")
     counts += f" and equally fast in {len(cells) - faster - slower}"
     copies = [ratio(cell, "copy") for cell in cells]
     gains = [
@@ -120,11 +125,9 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
         "Fast",
         f"On an {result['machine']['name']} with torch {listed(versions)}, activations and "
         f"gradients of {size_name(elements)} elements run at {min(copies):.2f} to "
-        f"{max(copies):.2f} of a memory copy's speed ({listed(list(plots.DTYPES))}). Of "
-        f"{len(cells)} cases ({len({cell['op'] for cell in cells})} activations, "
-        f"{len(plots.DTYPES)} dtypes, {listed(list(plots.FORMS))}), FastAct is {counts}. "
-        f"[{lost} {'case' if lost == 1 else 'cases'}](docs/performance.md#losses) "
-        f"{'is' if lost == 1 else 'are'} slower at a smaller size. With "
+        f"{max(copies):.2f} of a memory copy's speed ({listed(list(plots.DTYPES))}). Compared with "
+        f"PyTorch at this size, FastAct is {counts}. At smaller sizes, it is slower in [{lost} "
+        f"{'case' if lost == 1 else 'cases'}](docs/performance.md#losses). With "
         "`fastact.fuse_(model)`, bfloat16 inference on an "
         f"{found.networks['gpu']['machine']} runs at {listed(gains)} times the speed of eager "
         "PyTorch, mostly because batch norms are fused. Folding the batch norms into the "

@@ -21,16 +21,17 @@ records in [results.json](digests/results.json).
 
 ## Where all digests were equal
 
-Each cell names the inputs, the date and the source revision. *part* means a fixed sample of 1/256
-of each set, spread over all of it; *whole* means the whole set. The columns say how the operators
-were called: on *dense* tensors, on *strided* tensors, at an *offset* of an odd number of elements,
-on pieces of a prime length (*tails*), and with several *threads*.
+A cell says how much of each set was computed, the date and the source revision; an empty cell was
+not run. *part* means a fixed sample of 1/256 of each set, spread over all of it; *whole* means the
+whole set. The columns say how the operators were called: on *dense* tensors, on *strided* tensors,
+at an odd *offset*, on pieces of a prime length (*tails*), and with several *threads*.
 """
 CHANGING = """\
 The table counts how many results for {elements:,} standard normal inputs differ in their bits from
-those of one call on the CPU: when each result is computed alone (length), when Inductor compiles
-the call for the CPU (compile), and on the GPU (device). Measured on {machine} with torch {torch},
-{date}. Data: [changes.json](digests/changes.json). Command: `python benchmarks/changes.py`."""
+those of one call on the CPU: if each result is computed alone (length), if Inductor compiles the
+call for the CPU (compile), and if a GPU computes them (device). Measured on {machine} with torch
+{torch}, {date}. Data: [changes.json](digests/changes.json). Command: `python
+benchmarks/changes.py`."""
 
 
 def write(folder: Path) -> None:
@@ -55,7 +56,7 @@ def page(runs: list[dict], changes: dict | None) -> str:
     ]
     if counts:
         lines += [
-            "Later revisions have more digests. For each number of them, the newest run is:",
+            "The number of digests depends on the revision. The newest run for each number is:",
             "",
         ]
         lines += [*(f"- {count}" for count in counts), ""]

@@ -153,21 +153,23 @@ bounds, and plots its error against x.
 With default parameters, every value and derivative in bfloat16 and float16 is correctly rounded,
 and so is each float32 value of SELU, ELU, CELU and of [some activations without an
 exponential](faq.md#why-are-float32-results-not-all-correctly-rounded). The other float32 values are
-within 2 ULP, the first three derivatives within {float32}. In float64, values are within 1.5 ULP,
-the first three derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish). Near a
-zero of some float64 derivatives, terms cancel. If such a derivative is below 1/16 and |x| < 10, the
-same bound holds in ULP of the number 1/16 instead of the exact value.
+within 2 ULP, and the first three derivatives within {float32}. In float64, values are within 1.5
+ULP, and the first three derivatives within 10, 16 and 60 in the worst cases (tanh GELU and Mish).
+Near a zero of some float64 derivatives, terms cancel. If such a derivative is below 1/16 and
+|x| < 10, the same bound holds in ULP of the number 1/16 instead of the exact value.
 
-With other finite parameters, the bounds of float64 double. In the other types, bounds below 0.51
-ULP become 0.51 ULP, and the bound of float32 Softplus values becomes 2 ULP. The in-place gradients
-of SELU, ELU, CELU and Leaky ReLU are [less exact](explanation/computation.md#how-accurate).
+With other finite parameters, the float64 bounds are twice as large. In the other types, bounds
+below 0.51 ULP become 0.51 ULP, and the bound of float32 Softplus values becomes 2 ULP. The in-place
+gradients of SELU, ELU, CELU and Leaky ReLU are [less
+exact](explanation/computation.md#how-accurate).
 
 `make prove` tests every activation in every dtype to the third derivative, and `prelu` to the
 second. For the 16-bit types it tests all inputs. For float32 it tests all inputs up to the second
 derivative (f''), and 2^27 fixed inputs for the third. For float64 it tests 2^27 fixed inputs, and
-for `prelu` 2^27 fixed sets of operands. The recorded runs used smaller samples: [what is not
-proven](#what-is-not-proven) lists their sizes and what the record lacks. To run a part of the
-proof: `make prove ARGS="--op selu --dtype float32 --device cuda"`.
+for `prelu` 2^27 fixed sets of operands. The recorded runs used smaller samples for float64 and for
+the third derivative in float32: [what is not proven](#what-is-not-proven) lists their sizes and
+what the record lacks. To run a part of the proof:
+`make prove ARGS="--op selu --dtype float32 --device cuda"`.
 """
 CLOSING = """\
 ## What is not proven

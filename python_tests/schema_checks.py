@@ -11,7 +11,7 @@ from operator_rows import OPTIONAL, fused_parameters
 from support import first_line
 
 # Suffixes of the operators below fused_<activation>: _fused_<activation><suffix>.
-BELOW_FUSED = ("", "_backward", "_with_argument")
+BELOW_FUSED = ("", "_backward", "_with_preactivation")
 FORMS = ("functional", "in_place", "out")
 
 
@@ -77,7 +77,7 @@ def check_below_fused(suffix, c):
     keywords = {}
     if not suffix:
         arguments = (*operands, *numbers)
-    elif suffix == "_with_argument":
+    elif suffix == "_with_preactivation":
         arguments = (*(t if t is None else t.detach() for t in operands), *numbers)
     else:
         with torch.no_grad():

@@ -92,7 +92,7 @@ def test_every_operator_has_a_rule():
             f"fused_{act.name}",
             f"fused_{act.name}_",
             f"_fused_{act.name}_backward",
-            f"_fused_{act.name}_with_argument",
+            f"_fused_{act.name}_with_preactivation",
             f"{act.name}_and_mul",
         )
     }

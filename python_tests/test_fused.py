@@ -428,8 +428,8 @@ def test_a_backward_pass_is_one_kernel(device):
     assert set(calls[1:]) <= {"aten::_to_copy", "aten::detach"}
 
 
-def with_argument(act, x, **operands):
-    op = getattr(torch.ops.fastact, f"_fused_{act.name}_with_argument")
+def with_preactivation(act, x, **operands):
+    op = getattr(torch.ops.fastact, f"_fused_{act.name}_with_preactivation")
     return op(x, *(operands.get(name) for name in INPUTS), *act.parameters.values())
 
 
@@ -441,7 +441,7 @@ def test_the_result_and_z(act, dtype, device, names):
     for lay in (lambda t: t, lambda t: t.t().contiguous().t() if t.dim() == 2 else t):
         own = {name: lay(t) for name, t in operands.items()}
         with untouched(x, *own.values()):
-            result, z = with_argument(act, lay(x), **own)
+            result, z = with_preactivation(act, lay(x), **own)
         assert_same_bits(result, fused(act, x, **operands))
         assert_same_bits(z, argument(x, **operands).to(dtype))
         assert z.stride() == result.stride() == lay(x).stride()
@@ -455,13 +455,13 @@ def test_the_result_and_z_of_any_layout(dtype, device):
     bias = values(5, 1, 1, dtype=wide, device=device)
     for t in (x, x.to(memory_format=torch.channels_last), x[..., ::2], x[..., :1]):
         for residual in (t, values(7, dtype=dtype, device=device)[: t.shape[-1]]):
-            result, z = with_argument(act, t, bias=bias, residual=residual)
+            result, z = with_preactivation(act, t, bias=bias, residual=residual)
             assert_same_bits(result, fused(act, t, bias=bias, residual=residual))
             exact = t.double() + bias.double() + residual.double()
             eps = torch.finfo(dtype).eps
             close(z.double(), exact, rtol=2 * eps, atol=2 * eps * exact.abs().max().item())
     with pytest.raises(RuntimeError, match="expected gate to have self's type"):
-        with_argument(act, x, gate=x.int())
+        with_preactivation(act, x, gate=x.int())
 
 
 def test_the_result_and_z_of_operands_that_lie_otherwise(device):
@@ -474,7 +474,7 @@ def test_the_result_and_z_of_operands_that_lie_otherwise(device):
         (image[:, :5], {"residual": values(1, 5, 4, 4, device=device)}),
         (values(9, device=device)[::2], {"bias": values(9, device=device)[::2]}),
     ):
-        result, z = with_argument(act, self, **operands)
+        result, z = with_preactivation(act, self, **operands)
         assert_same_bits(result, fused(act, self, **operands))
         assert_same_bits(z, argument(self, **operands))
         leaves = [t.detach().requires_grad_() for t in (self, *operands.values())]
@@ -492,7 +492,7 @@ def test_a_nan_of_z_is_the_canonical_nan(dtype, device):
         t.view(FORMATS[dtype].integer)[t.isnan()] -= 1  # another payload
     for self in (x, x.expand(2, 4)):
         for operands in ({"residual": residual}, {"residual": residual, "gate": x}):
-            _, z = with_argument(act, self, **operands)
+            _, z = with_preactivation(act, self, **operands)
             assert (z.view(FORMATS[dtype].integer) == FORMATS[dtype].nan).all()
 
 
@@ -508,7 +508,7 @@ def test_a_forward_pass_that_saves_z_is_one_kernel(device):
     x, bias, residual = (torch.randn(*s, device=device, requires_grad=True) for s in shapes)
     with Record():
         result = torch.ops.fastact.fused_silu(x, bias=bias, residual=residual)
-    assert set(calls) - {"aten::detach"} == {"fastact::_fused_silu_with_argument"}
+    assert set(calls) - {"aten::detach"} == {"fastact::_fused_silu_with_preactivation"}
     assert len([c for c in calls if c.startswith("fastact")]) == 1
     g = torch.randn(8, 6, device=device)
     found = torch.autograd.grad(result, (x, bias, residual), g)
@@ -960,7 +960,7 @@ def test_a_gpu_gives_the_cpus_bits_of_z(act, cuda, dtype, layout, wide_vectors):
         side |= {n: side[n].view(shape) for n in ("scale", "bias")}
     for names in SETS:
         expected, found = (
-            with_argument(act, side["self"], **{n: side[n] for n in names})
+            with_preactivation(act, side["self"], **{n: side[n] for n in names})
             for side in (on_cpu, on_gpu)
         )
         for a, b in zip(found, expected, strict=True):
@@ -1074,8 +1074,8 @@ def test_offsets_beyond_31_bits(cuda):
         pytest.skip("expected 40 GiB of memory on the GPU")
     n = (1 << 31) + 1024
     x = torch.arange(1024, device=cuda).to(torch.bfloat16).repeat(n // 1024)
-    result, z = with_argument(RELU, x, residual=x)
-    expected = with_argument(RELU, x[:1024], residual=x[:1024])
+    result, z = with_preactivation(RELU, x, residual=x)
+    expected = with_preactivation(RELU, x[:1024], residual=x[:1024])
     for start in (0, n - 1024, (1 << 30), (1 << 31) - 1024):
         for a, b in zip((result, z), expected):
             assert_same_bits(a[start : start + 1024], b)

@@ -142,7 +142,7 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
     }
     expected.push_back("fastact::fused_" + name + "_");
     expected.push_back("fastact::_fused_" + name + "_backward");
-    expected.push_back("fastact::_fused_" + name + "_with_argument");
+    expected.push_back("fastact::_fused_" + name + "_with_preactivation");
     for (const char* const overload : {"", ".out"})
       expected.push_back("fastact::" + name + "_and_mul" + overload);
   }

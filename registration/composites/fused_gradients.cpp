@@ -11,8 +11,8 @@
 #include "registration/operators/signature.h"
 
 namespace fastact {
-void compose_fused_with_argument(const Operator& op, TensorPointers tensors,
-                                 const CallParameters& parameters, at::Tensor* results) {
+void compose_fused_with_preactivation(const Operator& op, TensorPointers tensors,
+                                      const CallParameters& parameters, at::Tensor* results) {
   results[0] = op.called[kFusedForward]->call(tensors, parameters);
   results[1] = fused_preactivation_of(tensors);
 }

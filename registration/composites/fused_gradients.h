@@ -17,12 +17,12 @@ void compose_fused_gradients(const Operator& op, const CallParameters& parameter
                              bool self_is_preactivation, const std::vector<bool>& needed,
                              at::Tensor* gradients);
 
-// Compute the results of _fused_<activation>_backward and of _fused_<activation>_with_argument.
-// They are the functions for Descriptor::composition.
+// Compute the results of _fused_<activation>_backward and of
+// _fused_<activation>_with_preactivation. They are the functions for Descriptor::composition.
 void compose_fused_backward(const Operator& op, TensorPointers tensors,
                             const CallParameters& parameters, at::Tensor* results);
-void compose_fused_with_argument(const Operator& op, TensorPointers tensors,
-                                 const CallParameters& parameters, at::Tensor* results);
+void compose_fused_with_preactivation(const Operator& op, TensorPointers tensors,
+                                      const CallParameters& parameters, at::Tensor* results);
 
 // Returns z = self * scale + bias + residual with the bits of a fused kernel, computed by Leaky
 // ReLU with a slope of 1.

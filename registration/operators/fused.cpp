@@ -75,7 +75,7 @@ bool has_kernel(const at::Tensor& incoming, const at::Tensor* inputs) {
 }
 
 // Returns true if a kernel computes the result and z together.
-bool has_kernel_with_argument(TensorPointers tensors) {
+bool has_kernel_with_preactivation(TensorPointers tensors) {
   return std::all_of(tensors, tensors + kFusedInputs,
                      [](const at::Tensor* tensor) { return is_plain(*tensor); });
 }
@@ -97,11 +97,11 @@ Computed compute(const Operator& op, TensorPointers tensors, const CallParameter
         result_replaces_preactivation(op, tensors) ? Saved::kResult : Saved::kPreactivation;
   }
   if (computed.first == Saved::kPreactivation) {
-    if (has_kernel_with_argument(tensors)) {
+    if (has_kernel_with_preactivation(tensors)) {
       at::Tensor results[2];
       {
         const at::AutoDispatchBelowADInplaceOrView guard;
-        several_below(keys, *op.called[kFusedWithArgument], tensors, parameters, results);
+        several_below(keys, *op.called[kFusedWithPreactivation], tensors, parameters, results);
       }
       computed.result = std::move(results[0]);
       computed.preactivation = std::move(results[1]);
@@ -226,11 +226,11 @@ std::vector<Descriptor> fused_operators_of(const Activation& activation, int fam
   result.family = family;
   result.activation = &activation;
 
-  Descriptor with_argument = result;
-  with_argument.name += "_with_argument";
-  with_argument.results = 2;
-  with_argument.composition = &compose_fused_with_argument;
-  with_argument.called_names = {result.name};
+  Descriptor with_preactivation = result;
+  with_preactivation.name += "_with_preactivation";
+  with_preactivation.results = 2;
+  with_preactivation.composition = &compose_fused_with_preactivation;
+  with_preactivation.called_names = {result.name};
 
   Descriptor backward = result;
   backward.name += "_backward";
@@ -241,7 +241,7 @@ std::vector<Descriptor> fused_operators_of(const Activation& activation, int fam
   backward.called_names = {result.name};
 
   result.out = "out";
-  result.called_names = {with_argument.name, backward.name};
+  result.called_names = {with_preactivation.name, backward.name};
   result.gradients = &gradients;
   result.compute = &compute;
   result.saving = &saving;
@@ -250,7 +250,7 @@ std::vector<Descriptor> fused_operators_of(const Activation& activation, int fam
       rule<kSelf>(name + "_backward", of_backward), rule<kScale>(name + "_backward", of_backward),
       rule<kBias>(name + "_backward", of_backward),
       rule<kResidual>(name + "_backward", of_backward), rule<kGate>(name, {kSelf})};
-  return {std::move(result), std::move(with_argument), std::move(backward)};
+  return {std::move(result), std::move(with_preactivation), std::move(backward)};
 }
 
 }  // namespace fastact

@@ -142,6 +142,17 @@ def test_existing_model(package):
     assert len(lines) == 4
 
 
+def test_log_probabilities(package):
+    sizes = ("--batch", 2, "--length", 9, "--vocabulary", 100)
+    done = python(EXAMPLES / "log_probabilities" / "score.py", "--device", "cpu", *sizes)
+    lines = done.stdout.splitlines()[3:]
+    cells = {line[:30].strip(): line[30:].split() for line in lines}
+    for name in ("RMSNorm", "softmax", "SiLU", "log-softmax"):
+        _, _, *ours = cells[name]
+        assert ours == ["0", "0"], done.stdout
+    assert len(cells["log-probabilities of the model"]) == 4
+
+
 def test_every_module_can_be_replaced():
     """Uses settings other than the defaults, and one module in two places. test_norms.py and
     test_rrelu.py test what stays PyTorch's."""

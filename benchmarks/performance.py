@@ -119,9 +119,10 @@ def networks(found: stored.Stored) -> list[str]:
         "it fuses only [some activations](guides/fusing.md#what-is-not-fused), such as Mish.",
         "",
         "On the GPU, most of the gain comes from batch norms: ConvNeXt and ViT contain none and "
-        "gain nothing. For inference, `torch.nn.utils.fusion.fuse_conv_bn_eval` can instead fold "
-        "batch norms into the convolutions. On an H200 (2026-11-29, `--fuse --fold`), eager "
-        "resnet50 took 73.4 us per image, folded 78.8, fused 46.9; densenet121 137.2, 138.0, 99.5.",
+        "gain nothing. For inference, `torch.nn.utils.fusion.fuse_conv_bn_eval` can fold them "
+        "into the convolutions instead. On an H200 (2026-11-29, `--fuse --fold`), resnet50 "
+        "took 73.4 us per image eagerly, 78.8 folded, 46.9 fused; densenet121 took 137.2, 138.0, "
+        "99.5.",
         "",
     ]
     for kind, result in sorted(found.networks.items(), reverse=True):
@@ -338,10 +339,10 @@ def losses(found: stored.Stored) -> list[str]:
         f"The table lists each operator that is slower than PyTorch's by more than "
         f"{100 * EQUAL:g} % and by more than the spread, in {' and '.join(dtypes)}. Each "
         "entry is the smallest ratio measured "
-        f"({extents(found, kinds)}). In most cases, PyTorch does less work at the price of a "
+        f"({extents(found, kinds)}). PyTorch mostly does less work, at the price of a "
         "larger error (last column). Where PyTorch's error is small, as for `tanh`, FastAct's "
         "formula needs more instructions. PyTorch's gradient of `log_sigmoid` on a CPU reads a "
-        "stored exponential. The figures also show cases slower within the spread.",
+        "stored exponential. Slower cases within the spread appear in the figures alone.",
         "",
     ]
     if not keys:

@@ -62,8 +62,8 @@ def bits(docs: Path) -> tuple[str, str] | None:
         f"{fewest['digests']:,} groups. Every hash was equal to the stored one. "
         + "".join(map(of_whole_sets, whole))
         + f"`python -m fastact verify` checks {verified_digests():,} hashes on your machine, "
-        "those of softmax, log-softmax and the norms included. It leaves out those with random "
-        "parameters.",
+        "those of softmax, log-softmax and the norms included. It skips the hashes of results with "
+        "random parameters.",
     )
 
 

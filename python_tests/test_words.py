@@ -63,8 +63,9 @@ def test_bounds_are_those_of_the_contracts():
 
 def test_other_parameters_have_the_bounds_that_are_said():
     sentence = (
-        "With other finite parameters, the bounds of float64 double. In the other types, bounds "
-        "below 0.51 ULP become 0.51 ULP, and the bound of float32 Softplus values becomes 2 ULP."
+        "With other finite parameters, the float64 bounds are twice as large. In the other types, "
+        "bounds below 0.51 ULP become 0.51 ULP, and the bound of float32 Softplus values becomes "
+        "2 ULP."
     )
     assert sentence in words("docs/accuracy.md")
     for act in ACTIVATIONS:

@@ -1,5 +1,5 @@
-// Vector registers of every size add by the tree of ops/math/row_order.h, also those that this
-// processor lacks.
+// PairTree adds in the order of ops/math/row_order.h for every size of vector registers, including
+// sizes that this processor does not have.
 
 // Only functions that are inlined take or return vectors.
 #pragma GCC diagnostic ignored "-Wpsabi"

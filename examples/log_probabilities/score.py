@@ -25,7 +25,8 @@ TILE = 32
 
 
 class Operators:
-    """The operators of the model. A row of a result belongs to a row of the first operand."""
+    """The operators of the model, by one of WAYS. Row i of a result is computed from row i of the
+    first operand."""
 
     def __init__(self, way: str):
         source = functional if way == "PyTorch" else fastact.functional
@@ -60,7 +61,8 @@ class Block(nn.Module):
         self.down = matrix(inner, width)
 
     def forward(self, x, cache, start, ops, call):
-        """Computes tokens `start` and following, and keeps their keys and values in the cache."""
+        """Computes the tokens of x, of which the first is token `start` of its sequence. Writes
+        their keys and values to the cache. call(name, operator, *tensors) runs an operator."""
 
         def linear(x, weight):
             return call("linear layers", lambda x: ops.product(x, weight), x)
@@ -96,7 +98,7 @@ class Transformer(nn.Module):
         self.of_cache = heads, width // heads
 
     def caches(self, tokens):
-        """Returns the keys and values of each block, of which none are known yet."""
+        """Returns empty caches: for each block, the keys and values of all tokens, set to 0."""
         heads, width = self.of_cache
         shape = len(tokens), heads, tokens.shape[1], width
         return [(self.head.new_zeros(shape), self.head.new_zeros(shape)) for _ in self.blocks]
@@ -110,7 +112,7 @@ class Transformer(nn.Module):
         return call("log-softmax", ops.log_softmax, logits)
 
     def by_token(self, tokens, ops):
-        """Returns the same, computed token by token."""
+        """Returns the same log-probabilities, computed token by token."""
         caches = self.caches(tokens)
         each = [
             self(token, caches, i, ops, plain) for i, token in enumerate(tokens.split(1, dim=1))
@@ -156,7 +158,8 @@ def milliseconds(score, device: str) -> float:
 def column(
     model: Transformer, tokens: torch.Tensor, way: str
 ) -> tuple[Counter, Counter, list[str]]:
-    """Returns the numbers of results, of those that change, and two further cells."""
+    """Returns the number of results by operator, the number of changed results, and two cells: the
+    largest difference and the time."""
     ops, changes = Operators(way), Changes()
     whole = model(tokens, model.caches(tokens), 0, ops, changes.call)
     by_token = torch.cat([model.by_token(each, ops) for each in tokens.split(1)])

@@ -21,9 +21,9 @@ OP ?=
 # ON: warnings are errors in the builds of `make test`, as in CI.
 WERROR ?= OFF
 # The sanitizers of `make sanitize`: address and undefined in one build, or thread. Its build contains one activation of
-# each kind, because their own code consists of formulas without memory accesses and branches.
+# each kind, because their own code consists of formulas without memory accesses and branches, and the row operators.
 SANITIZER ?= address,undefined
-SANITIZED ?= relu;relu6;selu;leaky_relu;hardtanh;hardswish;elu;softplus;sigmoid;gelu;silu
+SANITIZED ?= relu;relu6;selu;leaky_relu;hardtanh;hardswish;elu;softplus;sigmoid;gelu;silu;rows
 # The instruction sets that `make sanitize` builds besides the baseline: those of this processor.
 SANITIZED_ISAS ?= avx2$(shell grep -qw avx512f /proc/cpuinfo && echo ';avx512')
 # The numbers of random calls of `make fuzz`: of the engine, and for each test of the operators. Every run has another

@@ -139,7 +139,8 @@ def fast(found: stored.Stored) -> tuple[str, str] | None:
 def integrated() -> tuple[str, str]:
     return (
         "Integrated",
-        f"{len(OPERATORS) + 1} activations, softmax, log-softmax, RMSNorm, LayerNorm, derivatives "
+        f"{len(OPERATORS) + 1} activations, softmax, log-softmax, cross-entropy, RMSNorm, "
+        "LayerNorm, derivatives "
         "of any order, `torch.func`, `torch.compile`, TorchScript, AOTInductor, DTensor, C++ "
         "([reference](docs/reference/index.md)).",
     )

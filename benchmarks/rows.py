@@ -1,6 +1,6 @@
-"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients: FastAct, PyTorch,
-torch.compile, and a copy of the same bytes. The contestants take turns, one sample each in every
-round.
+"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients, logsumexp and
+cross_entropy: FastAct, PyTorch, torch.compile, and a copy of the same bytes. The contestants take
+turns, one sample each in every round.
 
     python benchmarks/rows.py                       on the GPU if there is one, 4 minutes at most
     python benchmarks/rows.py --device cpu --threads 1 --size 20
@@ -18,6 +18,7 @@ sys.path.append(str(ROOT / "python" / "fastact"))  # the turns of contestants
 
 import torch  # noqa: E402
 from _timing import Contestant, CpuClock, CudaClock, in_turn  # noqa: E402
+from torch.nn.functional import cross_entropy  # noqa: E402
 
 from support import library_path  # noqa: E402
 from turns import print_head, print_line  # noqa: E402
@@ -25,7 +26,10 @@ from turns import print_head, print_line  # noqa: E402
 ROWS = (32, 64, 128, 1001, 1024, 4095, 4096, 16384, 50257, 128256)
 SOFTMAX = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}
 NORMS = ("rms_norm", "layer_norm")
+# Read a row and return a number. The last one computes the gradient too.
+REDUCTIONS = ("logsumexp", "cross_entropy", "cross_entropy_and_backward")
 OPERATORS = [f"{name}{suffix}" for suffix in ("", "_backward") for name in (*SOFTMAX, *NORMS)]
+OPERATORS += REDUCTIONS
 
 
 def softmax_calls(name, x):
@@ -41,7 +45,7 @@ def softmax_calls(name, x):
 
 def norm_calls(name, x):
     """The same for a norm with a weight and, for LayerNorm, a bias. The gradient is that of the
-    input; PyTorch's also has the mean and the standard deviation from the forward pass."""
+    input. LayerNorm's, and PyTorch's, have statistics from the forward pass."""
     shape, eps = x.shape[1:], 1e-5
     w, b = torch.randn(2, *shape, dtype=x.dtype, device=x.device)
     aten, ours = torch.ops.aten, torch.ops.fastact
@@ -58,9 +62,10 @@ def norm_calls(name, x):
             (lambda x: aten.layer_norm(x, shape, w, b, eps)),
             (x,),
         )
-    backward = getattr(ours, f"_{name}")
+    backward, statistics = getattr(ours, f"_{name}"), []
     if name == "layer_norm_backward":
         _, mean, root = aten.native_layer_norm(x, shape, w, b, eps)
+        _, *statistics = ours._layer_norm_with_statistics(x, w, b, eps, -1)
         theirs = lambda x, g: aten.native_layer_norm_backward(  # noqa: E731
             g, x, shape, mean, root, w, b, [True, False, False]
         )[0]
@@ -75,15 +80,39 @@ def norm_calls(name, x):
         theirs = torch._dynamo.disable(
             lambda x, g: torch.autograd.grad(y, leaf, g, retain_graph=True)[0]
         )
-    return (lambda x, g: backward(x, g, w, eps, -1)), theirs, (x, g)
+    return (lambda x, g: backward(x, g, w, *statistics, eps, -1)), theirs, (x, g)
+
+
+def reduction_calls(name, x):
+    """The same for a reduction of rows."""
+    ours = torch.ops.fastact
+    if name == "logsumexp":
+        return (lambda x: ours.logsumexp(x, -1)), (lambda x: torch.logsumexp(x, -1)), (x,)
+    target = torch.randint(x.shape[1], x.shape[:1], device=x.device)
+    if name == "cross_entropy":
+        return (lambda x: ours.cross_entropy(x, target)), (lambda x: cross_entropy(x, target)), (x,)
+    x.requires_grad_()
+    return (
+        (lambda x: torch.autograd.grad(ours.cross_entropy(x, target), x)),
+        (lambda x: torch.autograd.grad(cross_entropy(x, target), x)),
+        (x,),
+    )
+
+
+def traffic(name: str, tensors: tuple) -> int:
+    """Returns how many tensors are read or written."""
+    if name == "cross_entropy_and_backward":
+        return 3
+    return len(tensors) + (name not in REDUCTIONS)
 
 
 def contestants(name: str, n: int, elements: int, dtype: torch.dtype, device: str, compiles: bool):
     """Returns the contestants for a tensor of rows of n elements, with about `elements` in all."""
     x = torch.randn(max(elements // n, 1), n, dtype=dtype, device=device)
-    ours, eager, tensors = (softmax_calls if "softmax" in name else norm_calls)(name, x)
+    calls = softmax_calls if "softmax" in name else norm_calls
+    ours, eager, tensors = (reduction_calls if name in REDUCTIONS else calls)(name, x)
     # The copy reads half of the bytes and writes half.
-    source = torch.zeros((len(tensors) + 1) * x.numel() // 2, dtype=dtype, device=device)
+    source = torch.zeros(traffic(name, tensors) * x.numel() // 2, dtype=dtype, device=device)
     target = torch.zeros_like(source)
     present = {
         "fastact": Contestant(lambda: ours(*tensors)),

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "ops/forms/derivative.h"
+#include "ops/forms/row_form.h"
 #include "ops/generated/families.h"
 #include "ops/generated/row_families.h"
 
@@ -32,7 +33,9 @@ constexpr FormInfo form_info() {
   if constexpr (std::is_void_v<F>) {
     return {};
   } else {
-    FormInfo info = {.outputs = F::Outputs::kCount, .inputs = F::Inputs::kCount, .broadcasts = {}};
+    FormInfo info = {.outputs = F::Outputs::kCount + kRowOutputs<F>,
+                     .inputs = F::Inputs::kCount + kRowInputs<F>,
+                     .broadcasts = {}};
     if constexpr (HasBroadcasts<F>) std::ranges::copy(F::kBroadcasts, info.broadcasts);
     info.takes_random_bits = TakesRandomBits<F>;
     return info;
@@ -56,7 +59,8 @@ constexpr Activation kActivations[] = {FASTACT_ACTIVATIONS(FASTACT_ACTIVATION)};
 #define FASTACT_OTHERS(name, Forms) family<Forms>(#name),
 constexpr Family kFamilies[] = {FASTACT_ACTIVATIONS(FASTACT_DERIVATIVES)
                                     FASTACT_FORMS(FASTACT_OTHERS)};
-constexpr Family kRowFamilies[] = {FASTACT_ROW_FORMS(FASTACT_OTHERS)};
+// The last one is empty, because a build may have no row forms.
+constexpr Family kRowFamilies[] = {FASTACT_ROW_FORMS(FASTACT_OTHERS) Family()};
 #undef FASTACT_OTHERS
 #undef FASTACT_DERIVATIVES
 
@@ -71,7 +75,9 @@ std::span<const Activation> activations() { return kActivations; }
 
 std::span<const Family> families() { return kFamilies; }
 
-std::span<const Family> row_families() { return kRowFamilies; }
+std::span<const Family> row_families() {
+  return std::span(kRowFamilies).first(std::size(kRowFamilies) - 1);
+}
 
 std::string literal(double number) {
   char digits[32];
@@ -81,6 +87,6 @@ std::string literal(double number) {
 
 int family_index(std::string_view name) { return index_in(kFamilies, name); }
 
-int row_family_index(std::string_view name) { return index_in(kRowFamilies, name); }
+int row_family_index(std::string_view name) { return index_in(row_families(), name); }
 
 }  // namespace fastact

@@ -43,6 +43,15 @@
   X(log_sigmoid, LogSigmoid)   \
   X(tanhshrink, Tanhshrink)
 
+// The families of row forms (ops/forms/row_form.h), as in FASTACT_FORMS.
+#define FASTACT_ROW_FORMS(X)          \
+  X(softmax, SoftmaxForms)            \
+  X(logsumexp, LogsumexpForms)        \
+  X(cross_entropy, CrossEntropyForms) \
+  X(sum, SumForms)                    \
+  X(rms_norm, RmsNormForms)           \
+  X(layer_norm, LayerNormForms)
+
 // Activations with an approximate_value(): some of their GPU kernels have a second version.
 #define FASTACT_APPROXIMATED(X) \
   X(elu, Elu)                   \
@@ -65,12 +74,6 @@
   X(clamped_swiglu, ClampedSwigluForms) \
   X(alpha_dropout, AlphaDropoutForms)   \
   X(rrelu, RreluForms)
-
-// The families of row forms (ops/forms/row_form.h), listed in the same way.
-#define FASTACT_ROW_FORMS(X) \
-  X(softmax, SoftmaxForms)   \
-  X(rms_norm, RmsNormForms)  \
-  X(layer_norm, LayerNormForms)
 
 // Every family of elementwise forms in the order of their indices: first the activations, then the
 // others.

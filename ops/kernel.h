@@ -76,9 +76,11 @@ inline constexpr int kSumBlocks = 4;
 inline constexpr int kSumGroups = 256;
 
 // The operands of a row kernel (ops/forms/row_form.h): outer * inner rows of n elements. Row r has
-// the outer index r / inner and the inner index r % inner. All operands have elements of one size.
+// the outer index r / inner and the inner index r % inner. The first `count` operands contain rows.
+// Their elements have one size, and the first `outputs` (0 or 1) of them are outputs. The next
+// `numbers` operands contain one value for each row.
 struct RowOperand {
-  char* data = nullptr;
+  char* data = nullptr;  // null: a row output that is not stored
   // In bytes.
   int64_t outer_stride = 0;
   int64_t inner_stride = 0;
@@ -89,7 +91,9 @@ struct RowOperands {
   int64_t outer = 1;
   int64_t inner = 1;
   int64_t element_size = 0;
+  int outputs = 1;
   int count = 0;
+  int numbers = 0;
   RowOperand operands[kMaxOperands];  // outputs first
 };
 

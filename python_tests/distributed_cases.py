@@ -341,6 +341,7 @@ def rows(ranks):
     calls = {
         "softmax": lambda x: ops.softmax(x, 1),
         "log_softmax": lambda x: ops.log_softmax(x, 1),
+        "logsumexp": lambda x: ops.logsumexp(x, 1, True).expand(8, 6),
         "rms_norm": lambda x, w: ops.rms_norm(x, (6,), w),
         "layer_norm": lambda x, w, b: ops.layer_norm(x, (6,), w, b),
     }
@@ -359,6 +360,21 @@ def rows(ranks):
             ranks.assert_is(leaves[0].grad, plain[0].grad)
             for ours, leaf in zip(leaves[1:], plain[1:]):
                 torch.testing.assert_close(ours.grad.full_tensor(), leaf.grad.to(ranks.device))
+
+
+def cross_entropy(ranks):
+    """The losses of rows stay where the rows are. A vocabulary that is cut is gathered."""
+    x, target, g = numbers(8, 6), torch.arange(8) % 6, numbers(8)
+    leaf = x.clone().requires_grad_()
+    expected = ops.cross_entropy(leaf, target, reduction=0)
+    expected.backward(g)
+    for placement in (Shard(0), Shard(1), REPLICATED):
+        rows = [REPLICATED if placement == Shard(1) else placement]
+        logits = ranks.place(x, ranks.line, [placement]).requires_grad_()
+        result = ops.cross_entropy(logits, ranks.place(target, ranks.line, rows), reduction=0)
+        ranks.assert_is(result.detach(), expected.detach())
+        result.backward(ranks.place(g, ranks.line, rows))
+        ranks.assert_is(logits.grad, leaf.grad)
 
 
 # ---- other ways to call

@@ -154,11 +154,11 @@ def test_log_probabilities(package):
 
 
 def test_every_module_can_be_replaced():
-    """Uses settings other than the defaults, and one module in two places. test_norms.py and
-    test_rrelu.py test what stays PyTorch's."""
+    """Uses settings other than the defaults, and one module in two places. test_norms.py,
+    test_rrelu.py and test_cross_entropy.py test what stays PyTorch's."""
     settings = {"Threshold": (0.5, 0.25), "PReLU": (4,), "CELU": (0.7,), "GELU": ("tanh",)}
     settings["GLU"] = (1,)
-    left = ("LayerNorm", "RMSNorm", "RReLU")
+    left = ("LayerNorm", "RMSNorm", "RReLU", "CrossEntropyLoss")
     kinds = [k for k in fastact.nn.__all__ if hasattr(nn, k) and k not in left]
     both = [[getattr(n, kind)(*settings.get(kind, ())) for kind in kinds] for n in (nn, fastact.nn)]
     model = nn.ModuleList(both[0] + [both[0][0]])

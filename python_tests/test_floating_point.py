@@ -79,8 +79,18 @@ def arguments_of(schema, shape, scale, dtype, other):
             value = torch.tensor([12345])
         elif argument.name in ("out", "grad_input"):
             value = torch.empty(0, dtype=other)
-        elif argument.name == "grad_output" and not re.search("_fused|softmax|_norm", schema.name):
+        elif argument.name == "grad_output" and not re.search(
+            "_fused|softmax|_norm|logsumexp|cross_entropy", schema.name
+        ):
             value = make(*shape, dtype=other)
+        elif argument.name in ("mean", "rstd") or (
+            argument.name == "grad_output" and re.search("logsumexp|cross_entropy", schema.name)
+        ):
+            wide = torch.float64 if dtype == torch.float64 else torch.float32
+            value = make(*shape[:-1], 1, dtype=wide)
+        elif argument.name == "target":
+            one = () if schema.name == "fastact::cross_entropy" else (1,)
+            value = torch.zeros(*shape[:-1], *one, dtype=torch.int64)
         elif argument.name in ("scale", "bias") and "Tensor" in kind:
             value = make(shape[-1])
         elif argument.name == "weight":
@@ -97,6 +107,8 @@ def arguments_of(schema, shape, scale, dtype, other):
             value = -1 if argument.default_value is None else argument.default_value
         elif kind == "bool":
             value = argument.default_value is not False
+        elif kind == "List[int]":
+            value = [-1]
         elif kind == "List[bool]":
             value = [True] * 5
         elif argument.name == "dtype":

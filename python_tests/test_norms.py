@@ -8,6 +8,7 @@ from torch.func import functionalize, jvp, vjp, vmap
 from torch.nn import functional as F
 
 import fastact as package
+from fastact._digests.rows import norm_gradient
 
 # isort: off
 from rows import LENGTHS, exact_norm, kinds_of_rows, largest_error, moved, padded, rows_of
@@ -19,7 +20,7 @@ fastact = torch.ops.fastact
 EPS = 1e-5
 # Name: which of weight and bias it takes.
 FORMS = {"rms_norm": 1, "layer_norm": 2}
-MODULES = {"rms_norm": package.nn.RMSNorm, "layer_norm": package.nn.LayerNorm}
+MODULES = {"rms_norm": "RMSNorm", "layer_norm": "LayerNorm"}  # of fastact.nn
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 
 every_norm = pytest.mark.parametrize("name", FORMS)
@@ -49,7 +50,16 @@ def composed(name, x, weight, bias=None, eps=EPS):
 
 def backward(name, x, g, weight):
     """Returns the gradient of the input along the last dimension."""
-    return getattr(fastact, f"_{name}_backward")(x, g, weight, EPS, -1)
+    return norm_gradient(name, x, g, weight, EPS, -1)
+
+
+def statistics(name, x, dim=-1):
+    """Returns the statistics that the operator of the gradient takes."""
+    if name == "rms_norm":
+        return []
+    weight = torch.ones(x.shape[dim], dtype=x.dtype, device=x.device)
+    _, *found = fastact._layer_norm_without_bias_with_statistics(x, weight, EPS, dim)
+    return found
 
 
 def finite_rows(n, dtype):
@@ -311,7 +321,8 @@ def test_out(name, dtype, device):
     assert error_of(lambda: op.out(leaf, (4, 40), *few, eps=EPS, out=untouched_out))
     assert untouched_out.shape == (3, 3)
     gradient = torch.empty_like(x)
-    getattr(fastact, f"_{name}_backward").grad_input(x, x, weight[0], EPS, -1, grad_input=gradient)
+    operands = (x, x, weight[0], *statistics(name, x))
+    getattr(fastact, f"_{name}_backward").grad_input(*operands, EPS, -1, grad_input=gradient)
     assert_same_bits(gradient, backward(name, x, x, weight[0]))
 
 
@@ -486,10 +497,16 @@ def test_opcheck(name, device):
     weight = [w.requires_grad_() for w in vectors(name, (4,), device=device)]
     checks = [
         (getattr(fastact, f"_{name}"), (x, *weight, EPS, 1)),
-        (getattr(fastact, f"_{name}_backward"), (x, x.detach(), weight[0], EPS, 1)),
+        (
+            getattr(fastact, f"_{name}_backward"),
+            (x, x.detach(), weight[0], *statistics(name, x.detach()), EPS, 1),
+        ),
         (getattr(fastact, name), (x, (4,), *weight, EPS)),
         (fastact._layer_norm_without_bias, (x, weight[0], EPS, 1)),
+        (fastact._layer_norm_without_bias_with_statistics, (x, weight[0], EPS, 1)),
     ]
+    if name == "layer_norm":
+        checks.append((fastact._layer_norm_with_statistics, (x, *weight, EPS, 1)))
     for op, arguments in checks:
         torch.library.opcheck(op.default, arguments)
 
@@ -499,7 +516,7 @@ def test_meta_and_symbols(name):
     meta = ours(name, torch.empty(3, 4, device="meta").t())
     assert meta.shape == (4, 3) and meta.is_contiguous()
     sizes = {0: torch.export.Dim("rows", min=2)}
-    module = MODULES[name](9)
+    module = getattr(package.nn, MODULES[name])(9)
     graph = torch.export.export(module, (torch.randn(5, 9),), dynamic_shapes=(sizes,))
     x = torch.randn(7, 9)
     assert_same_bits(graph.module()(x).detach(), module(x).detach())
@@ -567,7 +584,7 @@ def test_functions_and_modules(name, device):
     expected = ours(name, x, *weight, dims=2)
     function = getattr(package.functional, name)
     assert_same_bits(function(x, shape, *weight, eps=EPS), expected)
-    module = MODULES[name](shape, eps=EPS, device=device)
+    module = getattr(package.nn, MODULES[name])(shape, eps=EPS, device=device)
     for parameter, value in zip(module.parameters(), weight, strict=True):
         parameter.data.copy_(value)
     original = getattr(torch.nn, type(module).__name__)
@@ -575,7 +592,9 @@ def test_functions_and_modules(name, device):
     assert repr(module) == repr(original(shape, eps=EPS))
     assert_same_bits(module(x).detach(), expected)
     assert_same_bits(torch.jit.script(module)(x).detach(), expected)
-    plain = MODULES[name](shape, eps=EPS, elementwise_affine=False, device=device)
+    plain = getattr(package.nn, MODULES[name])(
+        shape, eps=EPS, elementwise_affine=False, device=device
+    )
     assert_same_bits(plain(x), ours(name, x, dims=2))
 
 

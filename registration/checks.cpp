@@ -28,7 +28,39 @@ void check_parameters(const Operator& op, const CallParameters& parameters) {
               "determine the gradient, but got True");
 }
 
+void check_number_of_row(const Operator& op, const Input& input, const at::Tensor& tensor,
+                         const at::Tensor& self, int64_t dim) {
+  const char* const name = input.name;
+  const c10::ScalarType type =
+      input.kind == InputKind::kIndexOfRow ? at::kLong : type_of_statistics(self.scalar_type());
+  TORCH_CHECK(tensor.scalar_type() == type, "fastact::", op.public_name(), ": expected ", name,
+              " to be ", type, ", but got ", tensor.scalar_type());
+  const c10::SymDimVector shape = shape_of_statistics(self.sym_sizes(), dim);
+  TORCH_CHECK(tensor.sym_sizes() == c10::SymIntArrayRef(shape), "fastact::", op.public_name(),
+              ": expected ", name, " to have the shape ", c10::SymIntArrayRef(shape), ", but got ",
+              tensor.sym_sizes());
+}
+
 }  // namespace
+
+c10::ScalarType type_of_statistics(c10::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+c10::SymDimVector shape_of_statistics(c10::SymIntArrayRef shape, int64_t dim) {
+  c10::SymDimVector result(shape);
+  if (!result.empty()) result[static_cast<size_t>(dim)] = 1;
+  return result;
+}
+
+c10::ScalarType row_result_type(const Operator& op, c10::ScalarType type) {
+  return op.row_result == RowResult::kWideNumber ? type_of_statistics(type) : type;
+}
+
+c10::SymDimVector row_result_shape(const Operator& op, c10::SymIntArrayRef shape, int64_t dim) {
+  return op.row_result == RowResult::kRow ? c10::SymDimVector(shape)
+                                          : shape_of_statistics(shape, dim);
+}
 
 void check_inputs(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {
   const int last = op.last_input();
@@ -36,7 +68,8 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
   for (int i = 0; i < op.num_inputs(); ++i) {
     if (op.inputs[i].kind == InputKind::kSeed) continue;
     const at::Tensor& tensor = *tensors[i];
-    TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value(),
+    TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value() ||
+                                    op.inputs[i].kind == InputKind::kIndexOfRow,
                                 "fastact::", op.public_name(), ": expected ", op.inputs[i].name,
                                 " to be float32, float64, bfloat16 or float16, but got ",
                                 tensor.scalar_type());
@@ -58,7 +91,12 @@ int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParamet
   check_inputs(op, tensors, parameters);
   const int last = op.last_input();
   const at::Tensor& self = *tensors[last];
+  const int64_t dim = row_dimension(op, parameters.dim, self.dim());
   for (int i = 0; i < op.num_inputs(); ++i) {
+    if (op.inputs[i].is_number_of_row()) {
+      check_number_of_row(op, op.inputs[i], *tensors[i], self, dim);
+      continue;
+    }
     TORCH_CHECK(tensors[i]->scalar_type() == self.scalar_type(), "fastact::", op.public_name(),
                 ": expected ", op.inputs[i].name, " to have the type of ", op.inputs[last].name,
                 ", ", self.scalar_type(), ", but got ", tensors[i]->scalar_type());
@@ -73,7 +111,7 @@ int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParamet
                 ": expected ", op.inputs[i].name, " to have the shape of ", op.inputs[last].name,
                 ", ", self.sym_sizes(), ", but got ", tensors[i]->sym_sizes());
   }
-  return row_dimension(op, parameters.dim, self.dim());
+  return dim;
 }
 
 void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters) {

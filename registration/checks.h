@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/SymIntArrayRef.h>
 
 #include <optional>
 #include <span>
@@ -37,9 +38,20 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
 // float32.
 void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
-// The same for a row operator. Its inputs must have one type, and the shape of the last required
-// input, to which inputs of InputKind::kBroadcast broadcast. Returns the dimension of the rows,
-// counted from 0. Raises an IndexError if there is no such dimension.
+// Returns the type and the shape of values of which each row has one, for rows of this type and
+// shape. `dim` is counted from 0.
+c10::ScalarType type_of_statistics(c10::ScalarType type);
+c10::SymDimVector shape_of_statistics(c10::SymIntArrayRef shape, int64_t dim);
+
+// Returns the type and the shape of a row operator's result, for inputs of this type and shape.
+c10::ScalarType row_result_type(const Operator& op, c10::ScalarType type);
+c10::SymDimVector row_result_shape(const Operator& op, c10::SymIntArrayRef shape, int64_t dim);
+
+// Checks the inputs of a row operator, as check_inputs() does. They must have one type and the
+// shape of the last required input, to which inputs of InputKind::kBroadcast broadcast. Inputs of
+// InputKind::kOfRow must have the type and the shape of statistics, and inputs of
+// InputKind::kIndexOfRow that shape and int64. Returns the dimension of the rows, counted from 0.
+// Raises an IndexError if there is no such dimension.
 int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
 // Returns `dim` counted from 0, for a tensor with `rank` dimensions. A 0-dimensional tensor has a

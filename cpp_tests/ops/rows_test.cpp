@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -14,9 +13,12 @@
 
 #include "cpp_tests/threads.h"
 #include "ops/catalogue.h"
+#include "ops/forms/cross_entropy.h"
 #include "ops/forms/layer_norm.h"
+#include "ops/forms/logsumexp.h"
 #include "ops/forms/rms_norm.h"
 #include "ops/forms/softmax.h"
+#include "ops/forms/sum.h"
 #if FASTACT_HAS_CUDA
 #include "ops/cuda/rows.h"
 #endif
@@ -47,6 +49,18 @@ Sum tree_of_numbers(const std::vector<T>& numbers) {
   return tree(sums);
 }
 
+// The type of the row outputs, which all have one.
+template <class F>
+auto row_output_of() {
+  if constexpr (kRowOutputs<F> > 0) {
+    return FirstOf<RowOutputsOf<F>>();
+  } else {
+    return typename F::T();
+  }
+}
+template <class F>
+using RowOutputOf = decltype(row_output_of<F>());
+
 // Computes a row as row_form.h and row_order.h describe it, one element after the other.
 template <class F, class Element>
 class Reference {
@@ -55,21 +69,32 @@ class Reference {
   static constexpr int kInputs = F::Inputs::kCount;
 
  public:
-  explicit Reference(const std::vector<std::vector<Element>>& inputs)
+  Reference(const std::vector<std::vector<Element>>& inputs, std::vector<T> row_inputs)
       : form_(kParameters.values, static_cast<int64_t>(inputs[0].size())) {
+    start_row(form_, [&](size_t k) { return reinterpret_cast<char*>(&row_inputs[k]); });
     for (const auto& input : inputs) {
       values_.emplace_back();
       for (const Element element : input) values_.back().push_back(widen(element));
     }
   }
 
+  // Returns the row, which is empty if the form has no output.
   std::vector<Element> run() {
     reduce<0>();
     std::vector<Element> results;
-    for (size_t i = 0; i < values_[0].size(); ++i) {
-      results.push_back(round_to<Element>(
-          OtherInputs<F>::evaluate(form_, values_[0][i], [&](int k) { return values_[k][i]; })));
+    if constexpr (kHasElements<F>) {
+      for (size_t i = 0; i < values_[0].size(); ++i) {
+        results.push_back(round_to<Element>(
+            OtherInputs<F>::evaluate(form_, values_[0][i], [&](int k) { return values_[k][i]; })));
+      }
     }
+    return results;
+  }
+
+  // After run().
+  std::vector<RowOutputOf<F>> row_results() const {
+    std::vector<RowOutputOf<F>> results(kRowOutputs<F>);
+    store_row_results(form_, [&](size_t k) { return reinterpret_cast<char*>(&results[k]); });
     return results;
   }
 
@@ -140,31 +165,80 @@ constexpr DType kTypeOf = std::is_same_v<Element, float>      ? DType::kFloat32
 
 template <class Element>
 std::string bytes_of(const std::vector<Element>& row) {
-  std::string bytes(row.size() * sizeof(Element), '\0');
-  std::memcpy(bytes.data(), row.data(), bytes.size());
-  return bytes;
+  return {reinterpret_cast<const char*>(row.data()), row.size() * sizeof(Element)};
 }
 
 template <class Forms>
 cpu::RowKernel kernel_of(const KernelId& id, cpu::InstructionSet set) {
-  const char* const name = std::is_same_v<Forms, RmsNormForms>     ? "rms_norm"
-                           : std::is_same_v<Forms, LayerNormForms> ? "layer_norm"
-                                                                   : "softmax";
+  const char* const name = std::is_same_v<Forms, RmsNormForms>        ? "rms_norm"
+                           : std::is_same_v<Forms, LayerNormForms>    ? "layer_norm"
+                           : std::is_same_v<Forms, LogsumexpForms>    ? "logsumexp"
+                           : std::is_same_v<Forms, CrossEntropyForms> ? "cross_entropy"
+                           : std::is_same_v<Forms, SumForms>          ? "sum"
+                                                                      : "softmax";
   return cpu::find_row_kernel(row_family_index(name), id, set);
 }
 
 // Calls test(index) for each form of each family.
 template <class Test>
 void for_each_form(const Test& test) {
-  const auto run = [&]<class Forms, int... Index>(std::type_identity<Forms>,
-                                                  std::integer_sequence<int, Index...>) {
-    (test.template operator()<Forms, Index>(), ...);
+  const auto run = [&]<class Forms>(std::type_identity<Forms>) {
+    [&]<int... Index>(std::integer_sequence<int, Index...>) {
+      (test.template operator()<Forms, Index>(), ...);
+    }(std::make_integer_sequence<int, Forms::kCount>());
   };
-  run(std::type_identity<SoftmaxForms>(), std::make_integer_sequence<int, SoftmaxForms::kCount>());
-  run(std::type_identity<RmsNormForms>(), std::make_integer_sequence<int, RmsNormForms::kCount>());
-  run(std::type_identity<LayerNormForms>(),
-      std::make_integer_sequence<int, LayerNormForms::kCount>());
+#define FASTACT_RUN(name, Forms) run(std::type_identity<Forms>());
+  FASTACT_ROW_FORMS(FASTACT_RUN)
+#undef FASTACT_RUN
 }
+
+// The row outputs and row inputs of several rows, with gaps between them.
+template <class F>
+class Numbers {
+  using T = typename F::T;
+
+ public:
+  // Every second number of each row is a gap.
+  explicit Numbers(int rows)
+      : inputs_(static_cast<size_t>(rows) * 2 * kRowInputs<F>),
+        outputs_(static_cast<size_t>(rows) * 2 * kRowOutputs<F>) {
+    for (int row = 0; row < rows; ++row)
+      for (int k = 0; k < kRowInputs<F>; ++k)
+        input(row, k) = static_cast<T>(k == 0 ? -0.5 : 0.75) + static_cast<T>(row);
+  }
+
+  // Sets the operands of a kernel. The row outputs are null if `stores` is false.
+  void set(char** data, int64_t* strides, bool stores = true) {
+    for (int k = 0; k < kRowOutputs<F>; ++k) {
+      data[kOperandsOf<F> + k] = stores ? reinterpret_cast<char*>(&output(0, k)) : nullptr;
+      strides[kOperandsOf<F> + k] = 2 * kRowOutputs<F> * sizeof(RowOutputOf<F>);
+    }
+    for (int k = kRowOutputs<F>; k < kRowNumbers<F>; ++k) {
+      data[kOperandsOf<F> + k] = reinterpret_cast<char*>(&input(0, k - kRowOutputs<F>));
+      strides[kOperandsOf<F> + k] = 2 * kRowInputs<F> * sizeof(T);
+    }
+  }
+
+  std::vector<T> inputs(int row) {
+    std::vector<T> numbers;
+    for (int k = 0; k < kRowInputs<F>; ++k) numbers.push_back(input(row, k));
+    return numbers;
+  }
+  std::vector<RowOutputOf<F>> outputs(int row) {
+    std::vector<RowOutputOf<F>> numbers;
+    for (int k = 0; k < kRowOutputs<F>; ++k) numbers.push_back(output(row, k));
+    return numbers;
+  }
+
+ private:
+  T& input(int row, int k) { return inputs_[static_cast<size_t>(2 * kRowInputs<F> * row + k)]; }
+  RowOutputOf<F>& output(int row, int k) {
+    return outputs_[static_cast<size_t>(2 * kRowOutputs<F> * row + k)];
+  }
+
+  std::vector<T> inputs_;
+  std::vector<RowOutputOf<F>> outputs_;
+};
 
 // Computes rows with gaps between them, and with the output in memory of its own or of an input. If
 // is_shared is true, all rows have the same row of each input after the first one.
@@ -178,17 +252,21 @@ void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed, bool 
   std::vector<std::vector<Element>> inputs;
   for (unsigned i = 0; i < kInputs; ++i)
     inputs.push_back(row_of<Element>(static_cast<int>(stride) * rows, seed + 10 * i));
-  for (int output = 0; output <= (is_shared ? 1 : kInputs); ++output) {
+  constexpr int kOutputs = F::Outputs::kCount;
+  for (int output = 0; output <= (kOutputs == 0 ? 0 : is_shared ? 1 : kInputs); ++output) {
     std::vector<std::vector<Element>> operands = inputs;
-    operands.insert(operands.begin(), std::vector<Element>(stride * static_cast<size_t>(rows)));
-    char* data[kMaxOperands];
-    int64_t strides[kMaxOperands];
+    operands.insert(operands.begin(), kOutputs,
+                    std::vector<Element>(stride * static_cast<size_t>(rows)));
+    char* data[kMaxOperands] = {};
+    int64_t strides[kMaxOperands] = {};
+    Numbers<F> numbers(rows);
+    numbers.set(data, strides, /*stores=*/output == 0);
     for (size_t i = 0; i < operands.size(); ++i) {
       data[i] = reinterpret_cast<char*>(operands[i].data());
       strides[i] = static_cast<int64_t>(stride * sizeof(Element));
     }
-    data[0] = data[output];
-    if (is_shared) std::fill(strides + 2, strides + 1 + kInputs, 0);
+    if (kOutputs > 0) data[0] = data[output];
+    if (is_shared) std::fill(strides + kOutputs + 1, strides + kOutputs + kInputs, 0);
     kernel(kParameters, data, strides, n, rows, nullptr);
     for (int row = 0; row < rows; ++row) {
       const auto row_in = [&](const std::vector<Element>& all, bool is_first = false) {
@@ -197,10 +275,16 @@ void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed, bool 
       };
       std::vector<std::vector<Element>> own;
       for (const auto& input : inputs) own.push_back(row_in(input, is_shared && !own.empty()));
-      ASSERT_EQ(bytes_of(row_in(operands[static_cast<size_t>(output)])),
-                bytes_of(Reference<F, Element>(own).run()))
-          << cpu::name_of(set) << ", form " << Index << ", n " << n << ", row " << row << " of "
-          << rows << ", seed " << seed << ", output " << output;
+      Reference<F, Element> reference(own, numbers.inputs(row));
+      const std::vector<Element> expected = reference.run();
+      if (kOutputs > 0) {
+        ASSERT_EQ(bytes_of(row_in(operands[static_cast<size_t>(output)])), bytes_of(expected))
+            << cpu::name_of(set) << ", form " << Index << ", n " << n << ", row " << row << " of "
+            << rows << ", seed " << seed << ", output " << output;
+      }
+      if (output > 0) continue;
+      ASSERT_EQ(bytes_of(numbers.outputs(row)), bytes_of(reference.row_results()))
+          << cpu::name_of(set) << ", form " << Index << ", n " << n << ", row " << row;
     }
   }
 }
@@ -244,16 +328,25 @@ void expect_same_if_shared(cpu::InstructionSet set) {
     std::vector<Element> inputs[3];
     for (unsigned i = 0; i < 3; ++i) inputs[i] = row_of<Element>(static_cast<int>(n), 1 + i % 2);
     std::vector<Element> expected(size);
-    const int64_t strides[kMaxOperands] = {};
-    char* data[kMaxOperands] = {
-        reinterpret_cast<char*>(expected.data()), reinterpret_cast<char*>(inputs[0].data()),
-        reinterpret_cast<char*>(inputs[1].data()), reinterpret_cast<char*>(inputs[2].data())};
+    int64_t strides[kMaxOperands] = {};
+    constexpr size_t kOutputs = F::Outputs::kCount;
+    char* data[kMaxOperands] = {};
+    if (kOutputs > 0) data[0] = reinterpret_cast<char*>(expected.data());
+    for (size_t i = 0; i < F::Inputs::kCount; ++i)
+      data[kOutputs + i] = reinterpret_cast<char*>(inputs[i].data());
+    Numbers<F> expected_numbers(1);
+    expected_numbers.set(data, strides);
     kernel(kParameters, data, strides, n, 1, nullptr);
     std::vector<Element> actual(size);
-    data[0] = reinterpret_cast<char*>(actual.data());
+    Numbers<F> numbers(1);
+    numbers.set(data, strides);
+    if (kOutputs > 0) data[0] = reinterpret_cast<char*>(actual.data());
     kernel(kParameters, data, strides, n, 1, &on_four_threads);
     ASSERT_EQ(bytes_of(actual), bytes_of(expected))
         << cpu::name_of(set) << ' ' << Index << ' ' << n;
+    ASSERT_EQ(bytes_of(numbers.outputs(0)), bytes_of(expected_numbers.outputs(0)))
+        << cpu::name_of(set) << ' ' << Index << ' ' << n;
+    if (kOutputs == 0) continue;
     data[0] = data[F::Inputs::kCount];  // in place
     kernel(kParameters, data, strides, n, 1, &on_four_threads);
     ASSERT_EQ(bytes_of(inputs[F::Inputs::kCount - 1]), bytes_of(expected))

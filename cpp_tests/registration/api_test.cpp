@@ -359,5 +359,31 @@ TEST(RowsApi, Norms) {
   EXPECT_THROW(fastact::rms_norm(x, {3}), c10::Error);
 }
 
+TEST(RowsApi, Logsumexp) {
+  const at::Tensor x = at::randn({2, 3, 4}, at::kDouble);
+  const at::Tensor along = fastact::logsumexp(x, {1, 2}, /*keepdim=*/true);
+  EXPECT_TRUE(at::allclose(along, at::logsumexp(x, {1, 2}, true), 1e-12, 1e-12));
+  at::Tensor out = at::empty({0}, at::kDouble);
+  EXPECT_EQ(&fastact::logsumexp_out(out, x, {0}), &out);
+  EXPECT_TRUE(same_bits(out, fastact::logsumexp(x, {0})));
+  EXPECT_THROW(fastact::logsumexp(x, {3}), c10::IndexError);
+}
+
+TEST(RowsApi, CrossEntropy) {
+  const at::Tensor x = at::randn({4, 5}, at::kDouble).requires_grad_();
+  const at::Tensor target = at::tensor({3, -100, 0, 4}, at::kLong);
+  const at::Tensor weight = at::rand({5}, at::kDouble);
+  const at::Tensor loss = fastact::cross_entropy(x, target, weight);
+  EXPECT_TRUE(at::allclose(loss, at::cross_entropy_loss(x, target, weight), 1e-12, 1e-12));
+  const auto gradient = [&](const at::Tensor& y) { return torch::autograd::grad({y}, {x})[0]; };
+  const at::Tensor expected = gradient(at::cross_entropy_loss(x, target, weight));
+  EXPECT_TRUE(at::allclose(gradient(loss), expected, 1e-12, 1e-12));
+  const at::Tensor classes = target.clamp_min(0);
+  const at::Tensor each = fastact::cross_entropy(x, classes, {}, at::Reduction::None, 0, 0.25);
+  EXPECT_EQ(each.sizes(), target.sizes());
+  EXPECT_THROW(fastact::cross_entropy(x, target.slice(0, 1)), c10::Error);
+  EXPECT_THROW(fastact::cross_entropy(x, target + 7), c10::IndexError);
+}
+
 }  // namespace
 }  // namespace fastact::testing

@@ -121,6 +121,11 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
       expected.push_back("fastact::" + name + form);
     for (const char* const form : {"", ".out"}) expected.push_back("fastact::_" + name + form);
   }
+  for (const char* const name :
+       {"logsumexp", "logsumexp.out", "_logsumexp", "_logsumexp.out", "_logsumexp_backward",
+        "_logsumexp_backward.grad_input", "_sum", "_sum.out", "cross_entropy", "_cross_entropy",
+        "_cross_entropy.out", "_cross_entropy_backward", "_cross_entropy_backward.grad_input"})
+    expected.push_back(std::string("fastact::") + name);
   for (const std::string name : {"rms_norm", "layer_norm"}) {
     for (const char* const form : {"", ".out"}) {
       expected.push_back("fastact::" + name + form);
@@ -129,8 +134,9 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
     for (const char* const form : {"", ".grad_input"})
       expected.push_back("fastact::_" + name + "_backward" + form);
   }
-  for (const char* const form : {"", ".out"})
+  for (const char* const form : {"", ".out", "_with_statistics"})
     expected.push_back(std::string("fastact::_layer_norm_without_bias") + form);
+  expected.emplace_back("fastact::_layer_norm_with_statistics");
   for (const std::string name : kActivations) {
     for (const char* const form : {"", "_", ".out", "_backward", "_backward.grad_input",
                                    "_double_backward", "_triple_backward"}) {

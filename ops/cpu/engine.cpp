@@ -72,7 +72,8 @@ constexpr Tables<Kernel> kTables[] = {FASTACT_FAMILIES(FASTACT_TABLES_OF)};
 
 constexpr Tables<DenseFunction> kNumberTables[] = {FASTACT_ACTIVATIONS(FASTACT_NUMBER_TABLES_OF)};
 
-constexpr Tables<RowFunction> kRowTables[] = {FASTACT_ROW_FORMS(FASTACT_ROW_TABLES_OF)};
+// The last one is empty, because a build may have no row forms.
+constexpr Tables<RowFunction> kRowTables[] = {FASTACT_ROW_FORMS(FASTACT_ROW_TABLES_OF){}};
 #undef FASTACT_ROW_TABLES_OF
 #undef FASTACT_NUMBER_TABLES_OF
 #undef FASTACT_TABLES_OF

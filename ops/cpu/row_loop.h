@@ -14,12 +14,14 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-template <class F, class Element, class... In>
+template <class F, class Element>
 class RowLoopOf {
   using T = OpMath<Element>;
   using Sum = typename F::Sum;
-  static constexpr int kInputs = sizeof...(In);
-  static_assert(IsRowForm<F> && (std::is_same_v<In, Element> && ...));
+  static constexpr int kInputs = F::Inputs::kCount;
+  static constexpr int kFirstInput = F::Outputs::kCount;
+  static constexpr int kOperands = kOperandsOf<F> + kRowNumbers<F>;
+  static_assert(IsRowForm<F> && kAllAre<F, Element>);
 
   // Float16 rows are converted as a whole before and after the computation.
   static constexpr bool kConverts = std::is_same_v<Element, Float16>;
@@ -27,7 +29,7 @@ class RowLoopOf {
   static constexpr bool kReplaces = F::kReplacedBy >= 0;
 
   // A row. `kept` has the first values that a reduction replaced. It may be the memory of the
-  // output or of the first input.
+  // output or of the first input. `out` is null if there is no output.
   struct Row {
     Source* out;
     const Source* inputs[kInputs];
@@ -44,17 +46,20 @@ class RowLoopOf {
     if (n <= Panels::kLongest && rows >= kPanelRows) {
       const int64_t in_panels = rows - rows % kPanelRows;
       Panels::run(parameters, data, strides, n, in_panels);
-      char* rest[1 + kInputs];
-      for (int i = 0; i <= kInputs; ++i) rest[i] = data[i] + in_panels * strides[i];
+      char* rest[kOperands];
+      for (int i = 0; i < kOperands; ++i)
+        rest[i] = data[i] == nullptr ? nullptr : data[i] + in_panels * strides[i];
       return run(parameters, rest, strides, n, rows - in_panels, parallel);
     }
     if (kShortestFixedRow <= n && n <= kLongestFixedRow)
       return run_short_rows<F, Element, kInputs>(parameters, data, strides, n, rows);
     Buffers buffers(n);
+    const NumbersOfRows<F> numbers(data, strides);
     for (int64_t r = 0; r < rows; ++r) {
-      char* operands[1 + kInputs];
-      for (int i = 0; i <= kInputs; ++i) operands[i] = data[i] + r * strides[i];
+      char* operands[kOperandsOf<F>];
+      for (int i = 0; i < kOperandsOf<F>; ++i) operands[i] = data[i] + r * strides[i];
       F form(parameters.values, n);
+      numbers.start(form, r);
       if (parallel != nullptr && n > kRowPart) {
         run_shared(form, operands, n, buffers, parallel);
       } else {
@@ -63,6 +68,7 @@ class RowLoopOf {
         reduce<0>(form, row);
         write(form, row, operands, 0);
       }
+      numbers.store(form, r);
     }
   }
 
@@ -75,11 +81,12 @@ class RowLoopOf {
       row.out = buffers[0] + start;
       for (int i = 0; i < kInputs; ++i) row.inputs[i] = buffers[i] + start;
     } else {
-      row.out = reinterpret_cast<Element*>(operands[0]) + start;
+      if constexpr (kHasElements<F>) row.out = reinterpret_cast<Element*>(operands[0]) + start;
       for (int i = 0; i < kInputs; ++i)
-        row.inputs[i] = reinterpret_cast<const Element*>(operands[1 + i]) + start;
+        row.inputs[i] = reinterpret_cast<const Element*>(operands[kFirstInput + i]) + start;
     }
     if constexpr (std::is_same_v<T, Source>) {
+      static_assert(kHasElements<F> || !kReplaces);
       row.kept = row.out;
     } else if constexpr (kReplaces) {
       row.kept = buffers[0] + start;
@@ -90,13 +97,14 @@ class RowLoopOf {
   static void convert(char* const* operands, int64_t start, int64_t n, Buffers& buffers) {
     if constexpr (kConverts) {
       for (int i = 0; i < kInputs; ++i)
-        widen_row(reinterpret_cast<const Element*>(operands[1 + i]) + start, buffers[i] + start, n);
+        widen_row(reinterpret_cast<const Element*>(operands[kFirstInput + i]) + start,
+                  buffers[i] + start, n);
     }
   }
 
   static void write(const F& form, const Row& row, char* const* operands, int64_t start) {
-    write(form, row);
-    if constexpr (kConverts)
+    if constexpr (kHasElements<F>) write(form, row);
+    if constexpr (kHasElements<F> && kConverts)
       narrow_row(row.out, reinterpret_cast<Element*>(operands[0]) + start, row.n);
   }
 
@@ -319,14 +327,7 @@ class RowLoopOf {
   }
 };
 
-template <class F, class Outputs, class Inputs>
-struct RowLoopFrom;
-template <class F, class Element, class... In>
-struct RowLoopFrom<F, Elements<Element>, Elements<In...>> {
-  using type = RowLoopOf<F, Element, In...>;
-};
-
 template <class F>
-class RowLoop : public RowLoopFrom<F, typename F::Outputs, typename F::Inputs>::type {};
+class RowLoop : public RowLoopOf<F, FirstOf<typename F::Inputs>> {};
 
 }  // namespace fastact::cpu::inline FASTACT_TARGET

@@ -78,21 +78,33 @@ class RowPanels {
                   int64_t n, int64_t rows) {
     const F initial(parameters.values, n);
     RowPanels panel(n);
+    const NumbersOfRows<F> numbers(data, strides);
     for (int64_t start = 0; start < rows; start += kPanelRows) {
       for (int input = 0; input < Inputs; ++input) {
-        const int64_t stride = strides[1 + input];
+        const int64_t stride = strides[F::Outputs::kCount + input];
+        const char* const from = data[F::Outputs::kCount + input];
         for (int row = 0; row < kPanelRows; ++row)
           if (input > 0 && stride == 0 && start + row > 0) {
             panel.elements_[input][row] = panel.elements_[input][0];
           } else {
-            panel.load(data[1 + input] + (start + row) * stride, input, row);
+            panel.load(from + (start + row) * stride, input, row);
           }
       }
-      for (int row = 0; row < kPanelRows; ++row)
-        panel.out_[row] = reinterpret_cast<Element*>(data[0] + (start + row) * strides[0]);
       PanelForms<F> forms(initial);
+      for (int row = 0; row < kPanelRows; ++row) {
+        if constexpr (kHasElements<F>)
+          panel.out_[row] = reinterpret_cast<Element*>(data[0] + (start + row) * strides[0]);
+        if constexpr (kRowInputs<F> > 0) {
+          F form = initial;
+          numbers.start(form, start + row);
+          forms.set(row, form);
+        }
+      }
       panel.template reduce<0>(forms);
-      for (int row = 0; row < kPanelRows; ++row) panel.write(forms[row], row);
+      for (int row = 0; row < kPanelRows; ++row) {
+        if constexpr (kHasElements<F>) panel.write(forms[row], row);
+        numbers.store(forms[row], start + row);
+      }
     }
   }
 
@@ -201,7 +213,7 @@ class RowPanels {
     for (int64_t start = 0; start < padded_; start += kPanelBlock) {
       for (int row = 0; row < kPanelRows; ++row) {
         // Prefetches the output, which write() stores next.
-        if constexpr (Inputs == 1) __builtin_prefetch(out_[row] + start, 1);
+        if constexpr (Inputs == 1 && kHasElements<F>) __builtin_prefetch(out_[row] + start, 1);
         terms_of<R>(forms[row], row, start);
       }
       for_each_sum<F, R>([&](auto s) {

@@ -57,6 +57,29 @@ FASTACT_INLINE T maximum_of_lanes(T* lanes) {
   return larger(lanes[0], lanes[1]);
 }
 
+// The row outputs and row inputs of a call.
+template <class F>
+class NumbersOfRows {
+ public:
+  NumbersOfRows(char* const* data, const int64_t* strides)
+      : data_(data + kOperandsOf<F>), strides_(strides + kOperandsOf<F>) {}
+
+  FASTACT_INLINE void start(F& form, int64_t row) const {
+    start_row(form, [&](int k) { return address(kRowOutputs<F> + k, row); });
+  }
+  FASTACT_INLINE void store(const F& form, int64_t row) const {
+    store_row_results(form, [&](int k) { return address(k, row); });
+  }
+
+ private:
+  [[nodiscard]] FASTACT_INLINE char* address(int k, int64_t row) const {
+    return data_[k] == nullptr ? nullptr : data_[k] + row * strides_[k];
+  }
+
+  char* const* data_;
+  const int64_t* strides_;
+};
+
 // Convert a row with the processor's instructions. The array of float is aligned to 64 bytes.
 inline void widen_row(const Float16* from, float* to, int64_t n) {
   const int64_t end = n / kHalves * kHalves;

@@ -56,6 +56,7 @@ class Rows {
   [[nodiscard]] int64_t buffer_stride() const { return operands_.n * operands_.element_size + 64; }
   [[nodiscard]] char* address(int i, int64_t outer, int64_t inner) const {
     const RowOperand& operand = operands_.operands[i];
+    if (operand.data == nullptr) return nullptr;
     return operand.data + outer * operand.outer_stride + inner * operand.inner_stride;
   }
 
@@ -63,12 +64,12 @@ class Rows {
     const int64_t size = operands_.element_size;
     char* data[kMaxOperands];
     int64_t strides[kMaxOperands];
-    for (int i = 0; i < operands_.count; ++i) {
+    for (int i = 0; i < operands_.count + operands_.numbers; ++i) {
       const RowOperand& operand = operands_.operands[i];
       data[i] = address(i, outer, inner);
       strides[i] = operand.inner_stride;
       if (buffers_[i] == nullptr) continue;
-      if (i > 0) {
+      if (i >= operands_.outputs) {
         copy_block(size, data[i], operand.element_stride, operand.inner_stride, buffers_[i].get(),
                    size, buffer_stride(), operands_.n, count);
       }
@@ -76,7 +77,7 @@ class Rows {
       strides[i] = buffer_stride();
     }
     call_.kernel(call_.parameters, data, strides, operands_.n, count, parallel_);
-    if (buffers_[0] != nullptr) {
+    if (operands_.outputs > 0 && buffers_[0] != nullptr) {
       const RowOperand& out = operands_.operands[0];
       copy_block(size, buffers_[0].get(), size, buffer_stride(), address(0, outer, inner),
                  out.element_stride, out.inner_stride, operands_.n, count);

@@ -26,12 +26,14 @@ class ShortRows {
                   int64_t n, int64_t rows) {
     const F initial(parameters.values, n);
     Row group[kTogether] = {Row(initial), Row(initial), Row(initial), Row(initial)};
+    const NumbersOfRows<F> numbers(data, strides);
+    char* const* const from = data + F::Outputs::kCount;
+    const int64_t* const distances = strides + F::Outputs::kCount;
     const auto load_row = [&](Row& to, int64_t row, int input) {
-      to.load(reinterpret_cast<const Element*>(data[1 + input] + row * strides[1 + input]), input,
-              n);
+      to.load(reinterpret_cast<const Element*>(from[input] + row * distances[input]), input, n);
     };
     const auto is_shared = [&](int input) {
-      return input >= kInputsOfRow<F> && strides[1 + input] == 0;
+      return input >= kInputsOfRow<F> && distances[input] == 0;
     };
     const int used = static_cast<int>(rows < kTogether ? rows : kTogether);
     for (int k = 0; k < used; ++k) {
@@ -49,14 +51,18 @@ class ShortRows {
           for (int64_t i = n; i < Size; ++i) group[k].values[0][i] = beyond_end(0);
         }
         group[k].form = initial;
+        numbers.start(group[k].form, row + k);
       }
       reduce<0>(group, n, count);
       for (int k = 0; k < count; ++k) {
-        auto* const out = reinterpret_cast<Element*>(data[0] + (row + k) * strides[0]);
-        if (n == Size) {
-          write(group[k], out, Size);
-        } else {
-          write(group[k], out, n);
+        numbers.store(group[k].form, row + k);
+        if constexpr (kHasElements<F>) {
+          auto* const out = reinterpret_cast<Element*>(data[0] + (row + k) * strides[0]);
+          if (n == Size) {
+            write(group[k], out, Size);
+          } else {
+            write(group[k], out, n);
+          }
         }
       }
     }

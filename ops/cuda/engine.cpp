@@ -79,8 +79,9 @@ FusedBackwardKernel find_fused_backward_kernel(int activation, DType dtype, int 
 
 RowKernel find_row_kernel(int family, const KernelId& id) {
 #define FASTACT_ROW_TABLE_OF(name, Type) &name##_rows_cuda,
+  // The last one is null, because a build may have no row forms.
   static constexpr const KernelTable<RowKernel>* kTables[] = {
-      FASTACT_ROW_FORMS(FASTACT_ROW_TABLE_OF)};
+      FASTACT_ROW_FORMS(FASTACT_ROW_TABLE_OF) nullptr};
 #undef FASTACT_ROW_TABLE_OF
   return (*kTables[family])[id];
 }

@@ -168,13 +168,16 @@ __global__ void __launch_bounds__(kMaxWarps* kWarp, kBlocksPerMultiprocessor<F>)
   const int64_t row = blockIdx.x / blocks;
   sums.start(blocks);
   sums.arrive_at_cluster(blocks);
-  TileShare<F, Access> share(pointers_of_row<F>(operands, row), int64_t{tile} * kRowTile,
-                             threadIdx.x % kWarp, operands.n);
+  const RowPointers<F> pointers = pointers_of_row<F>(operands, row);
+  start_row_at(form, pointers);
+  const unsigned thread = threadIdx.x % kWarp;
+  TileShare<F, Access> share(pointers, int64_t{tile} * kRowTile, thread, operands.n);
   if (tile < tiles) share.read();
   sums.wait_for_cluster(blocks);
   if (tile >= tiles) return;
   reduce_blocks<F, Access>(form, share, sums, tile, tiles, blocks);
-  share.write(form);
+  if constexpr (kHasElements<F>) share.write(form);
+  if (tile == 0 && thread == 0) store_row_results_at(form, pointers);
 }
 
 }  // namespace fastact::cuda

@@ -80,12 +80,16 @@ template <class F, RowAccess Access>
 __global__ void __launch_bounds__(kLongWarps<F>* kWarp)
     long_rows(F form, const __grid_constant__ RowOperands operands) {
   const auto row = pointers_of_row<F>(operands, blockIdx.x);
+  start_row_at(form, row);
   reduce_long<F, Access>(form, row, operands.n);
-  for_each_tile<F, Access>(row, 0, tiles_of_row(operands.n), operands.n,
-                           [&](int64_t /*tile*/, auto& share) {
-                             share.replace(form);
-                             share.write(form);
-                           });
+  if constexpr (kHasElements<F>) {
+    for_each_tile<F, Access>(row, 0, tiles_of_row(operands.n), operands.n,
+                             [&](int64_t /*tile*/, auto& share) {
+                               share.replace(form);
+                               share.write(form);
+                             });
+  }
+  if (threadIdx.x == 0) store_row_results_at(form, row);
 }
 
 }  // namespace fastact::cuda

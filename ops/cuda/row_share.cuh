@@ -17,14 +17,8 @@ namespace fastact::cuda {
 inline constexpr unsigned kWholeWarp = 0xffffffffu;
 inline constexpr int kWarp = 32;
 
-template <class Inputs>
-struct FirstElement;
-template <class Element, class... Rest>
-struct FirstElement<Elements<Element, Rest...>> {
-  using type = Element;
-};
 template <class F>
-using RowElement = typename FirstElement<typename F::Inputs>::type;
+using RowElement = FirstOf<typename F::Inputs>;
 
 enum class RowAccess : uint8_t {
   kAligned,  // contiguous; rows start and end at packet boundaries
@@ -44,6 +38,7 @@ struct RowPointers {
   };
 
   Pointer operands[kOperandsOf<F>];
+  char* numbers[kRowNumbers<F> > 0 ? kRowNumbers<F> : 1];
 };
 
 template <class F>
@@ -66,14 +61,30 @@ __device__ __forceinline__ RowPointers<F> pointers_of_row(const RowOperands& ope
         operand.data + outer * operand.outer_stride + inner * operand.inner_stride,
         operand.element_stride};
   }
+#pragma unroll
+  for (int k = 0; k < kRowNumbers<F>; ++k) {
+    const RowOperand& number = operands.operands[kOperandsOf<F> + k];
+    pointers.numbers[k] = number.data;
+    if (number.data != nullptr)
+      pointers.numbers[k] += outer * number.outer_stride + inner * number.inner_stride;
+  }
   return pointers;
+}
+
+template <class F>
+__device__ __forceinline__ void start_row_at(F& form, const RowPointers<F>& row) {
+  start_row(form, [&](int k) { return row.numbers[kRowOutputs<F> + k]; });
+}
+template <class F>
+__device__ __forceinline__ void store_row_results_at(const F& form, const RowPointers<F>& row) {
+  store_row_results(form, [&](int k) { return row.numbers[k]; });
 }
 
 // Returns true if every row starts and ends at a packet boundary in every operand.
 template <class F>
 bool moves_in_packets(const RowOperands& operands) {
   if (operands.n % kPacketElements<F> != 0) return false;
-  for (int i = 0; i < operands.count; ++i) {
+  for (int i = 0; i < kOperandsOf<F>; ++i) {
     const RowOperand& operand = operands.operands[i];
     if (operand.element_stride != operands.element_size ||
         reinterpret_cast<uintptr_t>(operand.data) % kPacketBytes != 0 ||
@@ -240,7 +251,9 @@ class RowShare {
     }
   }
 
-  __device__ __forceinline__ void write(const F& form) const {
+  __device__ __forceinline__ void write(const F& form) const
+    requires kHasElements<F>
+  {
     Words packets[kPackets];
 #pragma unroll
     for (int k = 0; k < kPackets; ++k) {
@@ -262,6 +275,10 @@ class RowShare {
  private:
   __device__ __forceinline__ static int64_t stride_of(const Pointer& operand) {
     return Access == RowAccess::kStrided ? operand.element_stride : int64_t{sizeof(Element)};
+  }
+
+  __device__ __forceinline__ const Pointer& input(int i) const {
+    return row_.operands[F::Outputs::kCount + i];
   }
 
   // The address of the tile.
@@ -289,17 +306,16 @@ class RowShare {
     if constexpr (Access == RowAccess::kShifted) {
       typename Shifted::Moved moved[kInputs];
 #pragma unroll
-      for (int i = 0; i < kInputs; ++i)
-        Shifted::load(start_of(row_.operands[1 + i]), left_, thread_, moved[i]);
+      for (int i = 0; i < kInputs; ++i) Shifted::load(start_of(input(i)), left_, thread_, moved[i]);
 #pragma unroll
       for (int i = 0; i < kInputs; ++i)
-        Shifted::distribute(start_of(row_.operands[1 + i]), left_, thread_, moved[i], packets[i]);
+        Shifted::distribute(start_of(input(i)), left_, thread_, moved[i], packets[i]);
     } else {
       const bool is_whole = left_ >= kTile;
 #pragma unroll
       for (int i = 0; i < kInputs; ++i) {
-        const int64_t stride = stride_of(row_.operands[1 + i]);
-        const char* const data = start_of(row_.operands[1 + i]) + first_of(0) * stride;
+        const int64_t stride = stride_of(input(i));
+        const char* const data = start_of(input(i)) + first_of(0) * stride;
 #pragma unroll
         for (int k = 0; k < kPackets; ++k) {
           packets[i][k] = {};

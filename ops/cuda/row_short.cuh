@@ -29,12 +29,14 @@ __global__ void __launch_bounds__(kShortThreads)
   const int64_t count = operands.outer * operands.inner;
   // A warp shuffles together: beyond the last row, its threads read the last row again.
   const int64_t row = group < count ? group : count - 1;
-  RowShare<F, Access, Threads, Count> share(pointers_of_row<F>(operands, row), 0, thread,
-                                            operands.n);
+  const RowPointers<F> pointers = pointers_of_row<F>(operands, row);
+  start_row_at(form, pointers);
+  RowShare<F, Access, Threads, Count> share(pointers, 0, thread, operands.n);
   share.read();
   reduce_short(form, share);
   if (group >= count) return;
-  share.write(form);
+  if constexpr (kHasElements<F>) share.write(form);
+  if (thread == 0) store_row_results_at(form, pointers);
 }
 
 }  // namespace fastact::cuda

@@ -34,7 +34,7 @@ struct RowLaunch {
 
  private:
   static bool is_contiguous(const RowOperands& operands) {
-    for (int i = 0; i < operands.count; ++i)
+    for (int i = 0; i < kOperandsOf<F>; ++i)
       if (operands.operands[i].element_stride != operands.element_size) return false;
     return true;
   }

@@ -37,6 +37,15 @@ struct Elements {
   static constexpr int kCount = sizeof...(E);
 };
 
+template <class E>
+struct FirstElement;
+template <class Element, class... Rest>
+struct FirstElement<Elements<Element, Rest...>> {
+  using type = Element;
+};
+template <class E>
+using FirstOf = typename FirstElement<E>::type;
+
 // A tuple: one value of each type, in this order.
 template <class... T>
 struct Tuple;
@@ -100,8 +109,8 @@ FASTACT_INLINE auto product(T derivative, Gradients... gradients) {
 
 // The types of outputs and inputs. Their number is limited by the operands of a kernel.
 template <class F>
-concept HasOperands = F::Outputs::kCount >= 1 && F::Inputs::kCount >= 1 &&
-                      F::Outputs::kCount + F::Inputs::kCount <= kMaxOperands;
+concept HasOperands =
+    F::Inputs::kCount >= 1 && F::Outputs::kCount + F::Inputs::kCount <= kMaxOperands;
 
 template <class F, class Inputs>
 struct IsEvaluated;
@@ -116,7 +125,8 @@ template <class F>
 concept CanEvaluate = IsEvaluated<F, typename F::Inputs>::value;
 
 template <class F>
-concept IsForm = HasOperands<F> && std::constructible_from<F, const double*> && CanEvaluate<F>;
+concept IsForm = HasOperands<F> && F::Outputs::kCount >= 1 &&
+                 std::constructible_from<F, const double*> && CanEvaluate<F>;
 
 // ---- Optional properties of a form
 
@@ -215,7 +225,7 @@ constexpr KernelTable<Function> make_kernel_table() {
   const auto fill = [&]<class Element, int Index>(DType dtype) {
     using F = typename Family::template Form<Element, Index>;
     if constexpr (!std::is_void_v<F>) {
-      static_assert(HasOperands<F> && CanEvaluate<F>);  // engines also check how it is constructed
+      static_assert(HasOperands<F>);  // engines check the other requirements
       table.functions[Index][static_cast<int>(dtype)] = Make<F>::run;
     }
   };

@@ -26,36 +26,13 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
-// The mean of a row and its standard deviation: the first two reductions.
+// The statistics of a row: the mean, its correction, and r.
 template <class Element>
 struct LayerNormStatistics : NormBase<Element> {
   using T = OpMath<Element>;
   using Sum = T;
 
   using NormBase<Element>::NormBase;
-
-  template <int R>
-  FASTACT_INLINE void add(T* sums, T x) const {
-    if constexpr (R == 0) {
-      sums[0] += x;
-    } else {
-      const T distance = x - mean;
-      sums[0] += distance;
-      sums[1] = fma(distance, distance, sums[1]);
-    }
-  }
-
-  template <int R>
-  FASTACT_INLINE void set(const Sum* totals) {
-    if constexpr (R == 0) {
-      mean = totals[0] / this->count;
-    } else {
-      correction = totals[0] / this->count;
-      const T variance = fma(-correction, correction, totals[1] / this->count);
-      // Rounding may have made it negative.
-      r = inverse_root(variance < T{0} ? T{0} : variance, this->eps);
-    }
-  }
 
   // Returns `mean`, so that padding adds 0 to the sums of distances.
   FASTACT_INLINE T beyond_end() const { return mean; }
@@ -81,6 +58,7 @@ struct LayerNormValue : LayerNormStatistics<Element> {
   using Sum = T;
   using Inputs =
       std::conditional_t<HasBias, Elements<Element, Element, Element>, Elements<Element, Element>>;
+  using RowOutputs = Elements<T, T>;  // mean and r
   static constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kTwoSums};
   static constexpr int kShared = HasBias ? 2 : 1;
 
@@ -88,47 +66,67 @@ struct LayerNormValue : LayerNormStatistics<Element> {
 
   template <int R, class... Others>
   FASTACT_INLINE T accumulate(T* sums, T x, Others... /*others*/) const {
-    this->template add<R>(sums, x);
+    if constexpr (R == 0) {
+      sums[0] += x;
+    } else {
+      const T distance = x - this->mean;
+      sums[0] += distance;
+      sums[1] = fma(distance, distance, sums[1]);
+    }
     return x;
   }
+
   template <int R>
   FASTACT_INLINE void finish(const Sum* totals) {
-    this->template set<R>(totals);
+    if constexpr (R == 0) {
+      this->mean = totals[0] / this->count;
+    } else {
+      this->correction = totals[0] / this->count;
+      const T variance = fma(-this->correction, this->correction, totals[1] / this->count);
+      // Rounding may have made it negative.
+      this->r = inverse_root(variance < T{0} ? T{0} : variance, this->eps);
+    }
   }
 
   FASTACT_INLINE T evaluate(T x, T w) const { return this->normalized(x) * w; }
   FASTACT_INLINE T evaluate(T x, T w, T b) const { return fma(this->normalized(x), w, b); }
+
+  FASTACT_INLINE auto row_results() const { return tuple_of(this->mean, this->r); }
 };
 
+// Takes the mean and r from the forward pass, and computes `correction` again.
 template <class Element>
 struct LayerNormGradient : LayerNormStatistics<Element> {
   using Base = LayerNormStatistics<Element>;
   using T = OpMath<Element>;
   using Sum = T;
   using Inputs = Elements<Element, Element, Element>;
-  static constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kFourSums};
+  using RowInputs = Elements<T, T>;
+  static constexpr Reduction kReductions[] = {Reduction::kThreeSums};
   static constexpr int kShared = 1;
 
   using Base::Base;
 
+  FASTACT_INLINE void start(T row_mean, T row_r) {
+    this->mean = row_mean;
+    this->r = row_r;
+  }
+
   template <int R>
   FASTACT_INLINE T accumulate(T* sums, T x, T g, T w) const {
-    this->template add<R>(sums, x);
-    if constexpr (R == 1) {
-      const T u = g * w;
-      sums[2] += u;
-      sums[3] = fma(u, x - this->mean, sums[3]);
-    }
+    const T distance = x - this->mean;
+    const T u = g * w;
+    sums[0] += distance;
+    sums[1] += u;
+    sums[2] = fma(u, distance, sums[2]);
     return x;
   }
 
   template <int R>
   FASTACT_INLINE void finish(const Sum* totals) {
-    this->template set<R>(totals);
-    if constexpr (R == 1) {
-      mean_u = totals[2] / this->count;
-      mean_uz = fma(-this->correction, mean_u, totals[3] / this->count) * this->r;
-    }
+    this->correction = totals[0] / this->count;
+    mean_u = totals[1] / this->count;
+    mean_uz = fma(-this->correction, mean_u, totals[2] / this->count) * this->r;
   }
 
   FASTACT_INLINE T evaluate(T x, T g, T w) const {

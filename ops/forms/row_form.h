@@ -5,8 +5,11 @@
 //   template <class Element>
 //   struct Form {
 //     using T = OpMath<Element>;
-//     using Outputs = Elements<Element>;
-//     using Inputs = Elements<Element>;  // one to three
+//     using Outputs = Elements<Element>;  // or Elements<>
+//     using Inputs = Elements<Element>;   // one to three
+//     // Optional: one value for each row, such as its mean.
+//     using RowOutputs = Elements<Element>;
+//     using RowInputs = Elements<T, T>;
 //     using Sum = T;  // or RowSum<T>
 //     // In this order. A maximum is that of the first values, and ignores NaN.
 //     static constexpr Reduction kReductions[] = {Reduction::kMaximum, Reduction::kSum};
@@ -15,22 +18,28 @@
 //     // What pads the first input beyond the end of a row; 0 pads the others. accumulate() of
 //     // padding changes no sum.
 //     static constexpr T kBeyondEnd = -infinity;
-//     // Optional: what pads the first input after the first reduction.
+//     // Optional: what pads the first input after the first reduction, or, with RowInputs, always.
 //     T beyond_end() const;
 //     // Optional: the number of trailing inputs that all rows usually share, such as weight and
 //     // bias. The default is 0.
 //     static constexpr int kShared = 1;
 //
 //     Form(const double* parameters, int64_t n);  // for rows of n elements
+//     // If the form has RowInputs: takes them, before the first reduction.
+//     void start(T... row_inputs);
 //     // Adds an element's terms to the sums of reduction R, and returns the first value, which
 //     // reduction kReplacedBy may replace.
 //     template <int R> T accumulate(T* sums, T first, T... others) const;
 //     // Takes the results of reduction R: sums, or a maximum as the first one.
 //     template <int R> void finish(const Sum* totals);
-//     auto evaluate(T first, T... others) const;  // as in form.h
-//     // Calls visit(member) for each member that finish() sets. All are of type T.
+//     auto evaluate(T first, T... others) const;  // as in form.h, if it has Outputs
+//     auto row_results() const;                   // a Tuple, if it has RowOutputs
+//     // Calls visit(member) for each member that start() or finish() sets. All are of type T.
 //     template <class Visit> void each_number(const Visit& visit);
 //   };
+//
+// A kernel's operands are the outputs, the inputs, the row outputs and the row inputs, in this
+// order. A row output whose address is null is not stored.
 //
 // Sums have the order of ops/math/row_order.h. Results depend on the row alone, because a form
 // knows neither the position of an element nor other rows.
@@ -52,12 +61,12 @@ enum class Reduction : uint8_t {
   kMaximum,
   kSum,
   kTwoSums,      // in one pass
-  kFourSums,     // in one pass
+  kThreeSums,    // in one pass
   kSumAndCount,  // a sum and a count, in one pass
 };
 
 // The largest number of results of any reduction.
-inline constexpr int kMaxSums = 4;
+inline constexpr int kMaxSums = 3;
 
 template <class T>
 inline constexpr T kMinusInfinity = -std::numeric_limits<T>::infinity();
@@ -70,8 +79,8 @@ constexpr int sums_of(Reduction reduction) {
     case Reduction::kTwoSums:
     case Reduction::kSumAndCount:
       return 2;
-    case Reduction::kFourSums:
-      return 4;
+    case Reduction::kThreeSums:
+      return 3;
     default:
       return 1;
   }
@@ -111,14 +120,47 @@ FASTACT_INLINE void for_each_sum(const Visit& visit) {
 template <class F, int R>
 inline constexpr bool kIsReplacedBefore = F::kReplacedBy >= 0 && F::kReplacedBy < R;
 
+template <class F>
+constexpr auto row_outputs_of() {
+  if constexpr (requires { typename F::RowOutputs; }) {
+    return typename F::RowOutputs();
+  } else {
+    return Elements<>();
+  }
+}
+template <class F>
+constexpr auto row_inputs_of() {
+  if constexpr (requires { typename F::RowInputs; }) {
+    return typename F::RowInputs();
+  } else {
+    return Elements<>();
+  }
+}
+template <class F>
+using RowOutputsOf = decltype(row_outputs_of<F>());
+template <class F>
+using RowInputsOf = decltype(row_inputs_of<F>());
+template <class F>
+inline constexpr int kRowOutputs = RowOutputsOf<F>::kCount;
+template <class F>
+inline constexpr int kRowInputs = RowInputsOf<F>::kCount;
+template <class F>
+inline constexpr int kRowNumbers = kRowOutputs<F> + kRowInputs<F>;
+
+// True if the form writes an element for each element of the inputs.
+template <class F>
+inline constexpr bool kHasElements = F::Outputs::kCount == 1;
+
 // True if reduction R pads the first input anew.
 template <class F, int R>
-inline constexpr bool kPadsAgain = R > 0 && requires(const F& form) { form.beyond_end(); };
+inline constexpr bool kPadsAgain =
+    (R > 0 || kRowInputs<F> > 0) && requires(const F& form) { form.beyond_end(); };
 
 template <class F>
 concept IsRowForm =
-    HasOperands<F> && std::constructible_from<F, const double*, int64_t> && CanEvaluate<F> &&
-    F::Outputs::kCount == 1 && F::Inputs::kCount <= 3 && kNumReductions<F> >= 1;
+    HasOperands<F> && std::constructible_from<F, const double*, int64_t> &&
+    F::Outputs::kCount <= 1 && F::Inputs::kCount <= 3 && kNumReductions<F> >= 1 &&
+    (CanEvaluate<F> || !kHasElements<F>) && kOperandsOf<F> + kRowNumbers<F> <= kMaxOperands;
 
 // The inputs that differ from row to row.
 template <class F>
@@ -129,6 +171,30 @@ inline constexpr int kInputsOfRow = [] {
     return F::Inputs::kCount;
   }
 }();
+
+// Calls form.start() with the numbers at address(k) for each row input k.
+template <class F, class Address>
+FASTACT_INLINE void start_row(F& form, const Address& address) {
+  if constexpr (kRowInputs<F> > 0) {
+    [&]<class... E, int... K>(Elements<E...>, std::integer_sequence<int, K...> /*numbers*/) {
+      form.start(widen(*reinterpret_cast<const E*>(address(K)))...);
+    }(RowInputsOf<F>(), std::make_integer_sequence<int, kRowInputs<F>>());
+  }
+}
+
+// Stores each row output k at address(k), if that is not null.
+template <class F, class Address>
+FASTACT_INLINE void store_row_results(const F& form, const Address& address) {
+  if constexpr (kRowOutputs<F> > 0) {
+    const auto results = form.row_results();
+    const auto store = [](char* to, const auto& result) {
+      if (to != nullptr) *reinterpret_cast<std::remove_cvref_t<decltype(result)>*>(to) = result;
+    };
+    [&]<class... E, int... K>(Elements<E...>, std::integer_sequence<int, K...> /*numbers*/) {
+      (store(address(K), round_to<E>(at<K>(results))), ...);
+    }(RowOutputsOf<F>(), std::make_integer_sequence<int, kRowOutputs<F>>());
+  }
+}
 
 // The inputs after the first one, counted from 1.
 template <class F>

@@ -71,11 +71,12 @@ def _load(path: Path) -> None:
 def override_aten() -> AtenOverride:
     """Replaces ATen's kernels with FastAct's, in this process and for every thread.
 
-    PyTorch's activations, such as `torch.nn.functional.silu`, softmax, log-softmax, and their
-    gradients then have FastAct's bits, also in existing models and TorchScript archives. Names,
-    arguments, errors and saved tensors do not change. While an override is active, torch.compile's
-    Inductor uses FastAct's formulas. docs/guides/existing-models.md lists what is replaced and what
-    is not, such as other dtypes and devices.
+    PyTorch's activations, such as `torch.nn.functional.silu`, softmax, log-softmax, their
+    gradients, and the values of `layer_norm` then have FastAct's bits, also in existing models and
+    TorchScript archives. Names, arguments, errors and saved tensors do not change. While an
+    override is active, torch.compile's Inductor uses FastAct's formulas.
+    docs/guides/existing-models.md lists what is replaced and what is not, such as other dtypes and
+    devices.
 
     Without `with`, the override lasts until `undo()` of the returned object is called; in a `with`
     statement, until the end of the block. Overrides nest. An override that has ended can be used in

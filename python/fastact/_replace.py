@@ -8,8 +8,9 @@ from torch.nn.utils import parametrize
 from fastact import functional, nn
 from fastact._report import Report
 
-# Modules that replace_() leaves: the norms, and RReLU, which would draw other random slopes.
-_LEFT = ("LayerNorm", "RMSNorm", "RReLU")
+# Modules that replace_() leaves: the norms, the loss, and RReLU, which would draw other random
+# slopes.
+_LEFT = ("LayerNorm", "RMSNorm", "RReLU", "CrossEntropyLoss")
 # The attribute in which a replaced module keeps its class. It is not in the state_dict.
 _OWN_CLASS = "_fastact_own_class"
 # Activation modules of other libraries, with FastAct's function for each.

@@ -161,6 +161,20 @@ bool Call::is_taken(const at::Tensor& written) const {
                       [&](const at::Tensor* tensor) { return overlaps_in_part(written, *tensor); });
 }
 
+bool is_layer_norm_taken(const at::Tensor& input, at::IntArrayRef shape,
+                         const std::optional<at::Tensor>& weight,
+                         const std::optional<at::Tensor>& bias, double eps) {
+  const auto fits = [&](const std::optional<at::Tensor>& vector) {
+    return !vector.has_value() || !vector->defined() ||
+           (vector->sizes() == shape && vector->scalar_type() == input.scalar_type() &&
+            vector->device() == input.device());
+  };
+  const auto rank = static_cast<int64_t>(shape.size());
+  return is_overriding() && engine_type(input.scalar_type()).has_value() && std::isfinite(eps) &&
+         input.numel() != 0 && rank > 0 && rank <= input.dim() &&
+         input.sizes().slice(input.dim() - rank) == shape && fits(weight) && fits(bias);
+}
+
 StandIn stand_in_for(std::string_view name) {
   const auto row = std::ranges::find(kRows, name, &Row::name);
   if (row == std::end(kRows)) return {find_operator(name)};

@@ -75,6 +75,13 @@ struct Call {
   }
 };
 
+// Returns true if FastAct computes this call of native_layer_norm: the input has a supported type
+// and at least one element, eps is finite, and weight and bias, if present, have the input's type.
+// ATen computes 16-bit inputs with float32 weight and bias.
+bool is_layer_norm_taken(const at::Tensor& input, at::IntArrayRef shape,
+                         const std::optional<at::Tensor>& weight,
+                         const std::optional<at::Tensor>& bias, double eps);
+
 // Returns the stand-in for an ATen operator by its name without an overload, such as
 // "elu_backward". Its `op` is null if this build has none.
 StandIn stand_in_for(std::string_view name);

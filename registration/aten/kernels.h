@@ -4,9 +4,11 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -216,6 +218,46 @@ struct PreluBackwardKernel : KernelBase {
   }
 };
 
+// The kernel of native_layer_norm, which layer_norm calls. It also returns the mean and
+// 1 / sqrt(variance + eps) of each row, which ATen's backward pass reads.
+template <auto Aten>
+struct LayerNormKernel : KernelBase {
+  const Operator* without_bias;
+
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> operator()(const at::Tensor& input,
+                                                            c10::SymIntArrayRef normalized_shape,
+                                                            const std::optional<at::Tensor>& weight,
+                                                            const std::optional<at::Tensor>& bias,
+                                                            double eps) const {
+    const auto shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
+    if (!is_layer_norm_taken(input, shape, weight, bias, eps))
+      return Aten(input, normalized_shape, weight, bias, eps);
+    const auto row = [&](const std::optional<at::Tensor>& vector) {
+      return vector.has_value() && vector->defined() ? vector->reshape({-1}) : at::Tensor();
+    };
+    const at::Tensor rows = input.reshape({-1, c10::multiply_integers(shape)});
+    at::Tensor w = row(weight);
+    if (!w.defined()) w = at::ones({rows.size(1)}, rows.options());
+    const at::Tensor b = row(bias);
+    const at::Tensor* const tensors[] = {&rows, &w, &b};
+    const Operator& op = *(b.defined() ? stand_in.op : without_bias);
+    CallParameters parameters;
+    parameters.numbers.values[0] = eps;
+    parameters.dim = 1;
+    at::Tensor results[3];
+    {
+      const Recorded recorded(op);
+      device.kernels->several({}, op, tensors, parameters, results);
+    }
+    c10::DimVector statistics(input.sizes());
+    std::fill_n(statistics.end() - static_cast<std::ptrdiff_t>(shape.size()), shape.size(), 1);
+    // On a CPU, ATen's statistics have the type of the input.
+    const c10::ScalarType type = input.is_cpu() ? input.scalar_type() : results[1].scalar_type();
+    return {results[0].view(input.sizes()), results[1].to(type).view(statistics),
+            results[2].to(type).view(statistics)};
+  }
+};
+
 // Registers kernels for one device. Skips operators for which this build has no stand-in.
 class Registrar {
  public:
@@ -236,6 +278,14 @@ class Registrar {
     add("_prelu_kernel_backward",
         PreluBackwardKernel<Backward>{{device_, stand_in_for("_prelu_backward")},
                                       stand_in_for("_prelu_weight_backward")});
+  }
+
+  template <auto Aten>
+  void add_layer_norm() {
+    if (find_operator("_layer_norm") == nullptr) return;
+    add("native_layer_norm",
+        LayerNormKernel<Aten>{{device_, {find_operator("_layer_norm_with_statistics")}},
+                              find_operator("_layer_norm_without_bias_with_statistics")});
   }
 
   // The tensor that ATen saves in the forward pass depends on the device.

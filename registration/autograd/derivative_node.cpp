@@ -52,9 +52,10 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
   }
   for (int i = 0; i < op.num_inputs(); ++i) {
     if (!needed[i]) continue;
-    const at::Tensor gradient =
-        apply_rule(op.derivatives[i], op, parameters, incoming, inputs.tensors);
-    gradients[i] = gradient.defined() ? gradient : at::zeros_like(incoming);
+    gradients[i] = apply_rule(op.derivatives[i], op, parameters, incoming, inputs.tensors);
+    // A number of a row has another shape. For it, torch's engine takes an undefined gradient as 0.
+    if (!gradients[i].defined() && !op.inputs[i].is_number_of_row())
+      gradients[i] = at::zeros_like(incoming);
   }
   return gradients;
 }
@@ -98,6 +99,11 @@ void DerivativeNode::save_result(const at::Tensor& result, bool is_view) {
   save(/*position=*/0, Saved::kResult, result, is_view);
 }
 
+void DerivativeNode::save_statistics(const at::Tensor* statistics) {
+  for (int i = 0; i < op_.num_statistics(); ++i)
+    save(op_.num_inputs() + i, Saved::kStatistic, statistics[i]);
+}
+
 void DerivativeNode::save(int position, Saved kind, const at::Tensor& tensor, bool is_view) {
   kinds_[position] = kind;
   saved_[position] = autograd::SavedVariable(tensor, is_output(position), is_view);
@@ -129,7 +135,7 @@ std::vector<bool> DerivativeNode::needed_gradients() const {
 
 void DerivativeNode::unpack(at::Tensor (&tensors)[kMaxInputs]) {
   // After release_variables() this raises torch's "backward through the graph a second time".
-  for (int i = 0; i < op_.num_inputs(); ++i) tensors[i] = saved_[i].unpack(getptr());
+  for (int i = 0; i < num_saved(); ++i) tensors[i] = saved_[i].unpack(getptr());
 }
 
 autograd::variable_list DerivativeNode::apply(autograd::variable_list&& gradients) {
@@ -171,7 +177,7 @@ void DerivativeNode::compiled_args(autograd::CompiledNodeArgs& args) const {
   args.collect(parameters_.from_result);
   args.collect(parameters_.dim);
   for (const double number : parameters_.numbers.values) args.collect(number);
-  for (int i = 0; i < op_.num_inputs(); ++i) {
+  for (int i = 0; i < num_saved(); ++i) {
     args.collect(static_cast<int64_t>(kinds_[i]));
     args.collect(saved_[i], is_output(i));
   }
@@ -179,23 +185,24 @@ void DerivativeNode::compiled_args(autograd::CompiledNodeArgs& args) const {
 
 autograd::variable_list DerivativeNode::apply_with_saved(const autograd::variable_list& gradients,
                                                          autograd::SwapSavedVariables& saved) {
-  for (int i = 0; i < op_.num_inputs(); ++i) saved.before(saved_[i]);
+  for (int i = 0; i < num_saved(); ++i) saved.before(saved_[i]);
   autograd::PackedArgs packed;
   packed.pack(needed_gradients());
   at::Tensor saved_tensors[kMaxInputs];
   unpack(saved_tensors);
-  for (int i = 0; i < op_.num_inputs(); ++i) packed.pack(saved_tensors[i]);
+  for (int i = 0; i < num_saved(); ++i) packed.pack(saved_tensors[i]);
   const auto backward = [&op = op_, parameters = parameters_, kinds = kinds_](
                             const autograd::variable_list& incoming,
                             const std::vector<c10::IValue>& arguments) {
     autograd::PackedArgs unpacked(arguments);
     const auto needed = unpacked.unpack<std::vector<bool>>();
     at::Tensor tensors[kMaxInputs];
-    for (int i = 0; i < op.num_inputs(); ++i) tensors[i] = unpacked.unpack<at::Tensor>();
+    for (int i = 0; i < op.num_inputs() + op.num_statistics(); ++i)
+      tensors[i] = unpacked.unpack<at::Tensor>();
     return vjp(op, parameters, incoming[0], {tensors, kinds.data()}, needed);
   };
   auto result = call_compiled(*this, gradients, saved, std::move(packed), backward);
-  for (int i = 0; i < op_.num_inputs(); ++i) saved.after(saved_[i]);
+  for (int i = 0; i < num_saved(); ++i) saved.after(saved_[i]);
   return result;
 }
 

@@ -54,6 +54,8 @@ class DerivativeNode : public torch::autograd::TraceableFunction {
   // Saves the result of the node's own operator instead of the first input. `is_view` is true if
   // the operator wrote the result in place through a view.
   void save_result(const at::Tensor& result, bool is_view = false);
+  // Saves the results after the first one.
+  void save_statistics(const at::Tensor* statistics);
 
   std::string name() const override;
   void release_variables() override;
@@ -65,6 +67,8 @@ class DerivativeNode : public torch::autograd::TraceableFunction {
 
  private:
   void save(int position, Saved kind, const at::Tensor& tensor, bool is_view = false);
+  // The inputs and the statistics.
+  [[nodiscard]] int num_saved() const { return op_.num_inputs() + op_.num_statistics(); }
   [[nodiscard]] bool is_output(int position) const { return kinds_[position] == Saved::kResult; }
   std::vector<bool> needed_gradients() const;
   void unpack(at::Tensor (&tensors)[kMaxInputs]);

@@ -1,11 +1,14 @@
 // Operators composed of others: fused_<activation>, <activation>_and_mul, glu, clamped_swiglu,
-// prelu, selu_alpha_dropout, rrelu, softmax, log_softmax, rms_norm and layer_norm. They check their
-// arguments, shape or convert them, and call operators that have kernels.
+// prelu, selu_alpha_dropout, rrelu, softmax, log_softmax, logsumexp, cross_entropy, rms_norm and
+// layer_norm. They check their arguments, shape or convert them, and call operators that have
+// kernels.
 #pragma once
 
 #include <torch/library.h>
 
 #include <span>
+
+#include "registration/operators/operator.h"
 
 namespace fastact {
 
@@ -17,6 +20,12 @@ struct Composites {
   bool draws_random_numbers = false;
 };
 
+// The parameters of a row operator without numbers.
+CallParameters along_dim(int64_t dim);
+
+// Returns the tensor in the type in which the kernels of row operators compute.
+at::Tensor wide(const at::Tensor& tensor);
+
 // Returns all of them. Returns none if torch is not the version that the library was built for.
 std::span<const Composites> all_composites();
 
@@ -26,6 +35,7 @@ extern const Composites kPreluComposites;
 extern const Composites kAlphaDropoutComposites;
 extern const Composites kRreluComposites;
 extern const Composites kRowComposites;
+extern const Composites kCrossEntropyComposites;
 extern const Composites kNormComposites;
 
 }  // namespace fastact

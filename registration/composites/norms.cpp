@@ -13,6 +13,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <string>
@@ -69,8 +70,14 @@ class Norm {
   Norm& operator=(const Norm&) = delete;
   ~Norm() = default;
 
-  [[nodiscard]] at::Tensor result(const Operator& op, const at::Tensor& input) const {
-    at::Tensor computed = op.call(pointers_, parameters_).view_symint(input.sym_sizes());
+  // Returns the norm in input's shape. If a gradient is needed, calls `with_statistics`, unless it
+  // is null, so that autograd saves the statistics.
+  [[nodiscard]] at::Tensor result(const Operator& op, const Operator* with_statistics,
+                                  const at::Tensor& input) const {
+    const at::Tensor rows = with_statistics != nullptr && requires_grad()
+                                ? first_result(*with_statistics)
+                                : op.call(pointers_, parameters_);
+    at::Tensor computed = rows.view_symint(input.sym_sizes());
     if (!converts_) return computed;
     // Leaky ReLU with a slope of 1 returns its input, with FastAct's NaN instead of PyTorch's.
     static const Operator& identity = operator_named("leaky_relu");
@@ -89,13 +96,10 @@ class Norm {
       return out;
     }
     check_out(op, pointers_, input.scalar_type(), out);
-    const bool requires_grad =
-        out.requires_grad() || std::ranges::any_of(tensors_, [](const at::Tensor& tensor) {
-          return tensor.defined() && tensor.requires_grad();
-        });
-    TORCH_CHECK(!requires_grad || !at::GradMode::is_enabled(), "fastact::", op.public_name(),
+    TORCH_CHECK(!requires_grad() && !(out.requires_grad() && at::GradMode::is_enabled()),
+                "fastact::", op.public_name(),
                 ": expected no tensor that requires a gradient with out=, but got one");
-    const at::Tensor computed = result(op, input);
+    const at::Tensor computed = result(op, /*with_statistics=*/nullptr, input);
     at::native::resize_output_symint(out, input.sym_sizes());
     out.copy_(computed);
     return out;
@@ -107,6 +111,18 @@ class Norm {
   }
   [[nodiscard]] at::Tensor flat(const at::Tensor& tensor) const {
     return rank_ == 1 ? tensor : tensor.flatten(-rank_, -1);
+  }
+
+  [[nodiscard]] bool requires_grad() const {
+    return at::GradMode::is_enabled() &&
+           std::ranges::any_of(tensors_, [](const at::Tensor& tensor) {
+             return tensor.defined() && tensor.requires_grad();
+           });
+  }
+  [[nodiscard]] at::Tensor first_result(const Operator& op) const {
+    at::Tensor results[kMaxResults];
+    op.several(nullptr, pointers_, parameters_, results);
+    return results[0];
   }
 
   int64_t rank_;
@@ -141,6 +157,11 @@ const Operator& layer_operator(const OptionalTensor& bias) {
   static const Operator& without = operator_named("_layer_norm_without_bias");
   return bias.has_value() && bias->defined() ? with : without;
 }
+const Operator* layer_operator_with_statistics(const OptionalTensor& bias) {
+  static const Operator& with = operator_named("_layer_norm_with_statistics");
+  static const Operator& without = operator_named("_layer_norm_without_bias_with_statistics");
+  return bias.has_value() && bias->defined() ? &with : &without;
+}
 
 void define_norms(torch::Library& library) {
   for (const auto* const arguments :
@@ -159,7 +180,8 @@ void define_norms(torch::Library& library) {
 void implement_norms(torch::Library& library) {
   library.impl("rms_norm", [](const at::Tensor& input, c10::SymIntArrayRef shape,
                               const OptionalTensor& weight, std::optional<double> eps) {
-    return rms(input, shape, weight, eps).result(rms_operator(), input);
+    return rms(input, shape, weight, eps)
+        .result(rms_operator(), /*with_statistics=*/nullptr, input);
   });
   library.impl("rms_norm.out",
                [](const at::Tensor& input, c10::SymIntArrayRef shape, const OptionalTensor& weight,
@@ -169,7 +191,8 @@ void implement_norms(torch::Library& library) {
   library.impl("layer_norm",
                [](const at::Tensor& input, c10::SymIntArrayRef shape, const OptionalTensor& weight,
                   const OptionalTensor& bias, double eps) {
-                 return layer(input, shape, weight, bias, eps).result(layer_operator(bias), input);
+                 return layer(input, shape, weight, bias, eps)
+                     .result(layer_operator(bias), layer_operator_with_statistics(bias), input);
                });
   library.impl(
       "layer_norm.out",
@@ -180,11 +203,6 @@ void implement_norms(torch::Library& library) {
 }
 
 // ---- Derivatives
-
-// The operands of the norms, in the type in which the kernels compute.
-at::Tensor wide(const at::Tensor& tensor) {
-  return tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-}
 
 bool lie_along_last_dimension(const at::Tensor& x, const CallParameters& parameters) {
   return x.dim() > 0 && (parameters.dim == -1 || parameters.dim == x.dim() - 1);
@@ -197,12 +215,33 @@ at::Tensor ones_for(const at::Tensor& x, const CallParameters& parameters) {
   return x.new_ones_symint(shape);
 }
 
-// Returns S(u), for wide tensors.
-at::Tensor slope(const Operator& backward, const CallParameters& parameters, const at::Tensor& x,
-                 const at::Tensor& u) {
-  const at::Tensor ones = ones_for(x, parameters);
-  const at::Tensor* const tensors[] = {&x, &u, &ones};
+// Returns two undefined tensors, for a norm that has not computed statistics.
+const at::Tensor* no_statistics() {
+  static const auto& none = *new std::array<at::Tensor, 2>();
+  return none.data();
+}
+
+// Returns the gradient of a norm by x. `op` is the norm or its backward operator. `statistics` are
+// those of x, or undefined.
+at::Tensor gradient_of(const Operator& op, const CallParameters& parameters, const at::Tensor& x,
+                       const at::Tensor& g, const at::Tensor& weight,
+                       const at::Tensor* statistics) {
+  const Operator& backward = *op.called[kNormBackward];
+  at::Tensor computed[kMaxResults];
+  if (backward.num_inputs() > 3 && !statistics->defined()) {
+    const at::Tensor ones = ones_for(x, parameters);
+    const at::Tensor* const tensors[] = {&x, &ones};
+    op.called[kNormWithStatistics]->several(nullptr, tensors, parameters, computed);
+    statistics = computed + 1;
+  }
+  const at::Tensor* const tensors[] = {&x, &g, &weight, statistics, statistics + 1};
   return backward.call(tensors, parameters);
+}
+
+// Returns S(u), for wide tensors.
+at::Tensor slope(const Operator& op, const CallParameters& parameters, const at::Tensor& x,
+                 const at::Tensor& u, const at::Tensor* statistics) {
+  return gradient_of(op, parameters, x, u, ones_for(x, parameters), statistics);
 }
 // Returns z(x), for a wide x.
 at::Tensor normalized(const Operator& norm, const CallParameters& parameters, const at::Tensor& x) {
@@ -248,8 +287,9 @@ void norm_gradients(const Operator& op, const CallParameters& parameters,
   const at::Tensor& self = saved.tensors[0];
   const at::Tensor& weight = saved.tensors[1];
   if (needed[0]) {
-    const at::Tensor* const tensors[] = {&self, &incoming, &weight};
-    gradients[0] = op.called[kNormBackward]->call(tensors, parameters);
+    const at::Tensor* const statistics =
+        op.num_statistics() > 0 ? saved.tensors + op.num_inputs() : no_statistics();
+    gradients[0] = gradient_of(op, parameters, self, incoming, weight, statistics);
   }
   const bool needs_bias = op.num_inputs() > 2 && needed[2];
   const at::Tensor g = wide(incoming);
@@ -271,8 +311,7 @@ void norm_gradients(const Operator& op, const CallParameters& parameters,
 
 at::Tensor norm_tangent_of_self(const Operator& op, const CallParameters& parameters,
                                 const at::Tensor& incoming, const at::Tensor* inputs) {
-  const at::Tensor s =
-      slope(*op.called[kNormBackward], parameters, wide(inputs[0]), wide(incoming));
+  const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), no_statistics());
   return (s * wide(inputs[1])).to(inputs[0].scalar_type());
 }
 
@@ -311,13 +350,13 @@ template at::Tensor norm_backward_by_self<false>(const Operator&, const CallPara
 
 at::Tensor norm_backward_by_grad(const Operator& op, const CallParameters& parameters,
                                  const at::Tensor& incoming, const at::Tensor* inputs) {
-  const at::Tensor s = slope(*op.called.front(), parameters, wide(inputs[0]), wide(incoming));
+  const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), inputs + 3);
   return (s * wide(inputs[2])).to(inputs[1].scalar_type());
 }
 
 at::Tensor norm_backward_by_weight(const Operator& op, const CallParameters& parameters,
                                    const at::Tensor& incoming, const at::Tensor* inputs) {
-  const at::Tensor s = slope(*op.called.front(), parameters, wide(inputs[0]), wide(incoming));
+  const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), inputs + 3);
   return at::sum_to(s * wide(inputs[1]), inputs[2].sym_sizes()).to(inputs[2].scalar_type());
 }
 

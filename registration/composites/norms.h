@@ -22,8 +22,8 @@ at::Tensor layer_norm_symint(const at::Tensor& input, c10::SymIntArrayRef normal
                              const std::optional<at::Tensor>& weight,
                              const std::optional<at::Tensor>& bias, double eps);
 
-// What a norm's descriptor calls, in this order.
-enum NormCalled : int { kNormBackward, kNormWithoutBias, kNormSums };
+// What the derivatives of a norm and of its backward operator call, in this order.
+enum NormCalled : int { kNormBackward, kNormSums, kNormWithoutBias, kNormWithStatistics };
 
 // The function for Descriptor::gradients of a norm: S(w g), sum(g z) and sum(g). The sums of plain
 // tensors have the order of ops/kernel.h. If something traces or batches the call, or the gradients

@@ -1,18 +1,24 @@
-// softmax and log_softmax, which convert to `dtype`, and derivatives of the row operators.
+// softmax and log_softmax, which convert to `dtype`, logsumexp along several dimensions, and
+// derivatives of the row operators.
 #include "registration/composites/rows.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/native/Resize.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/sum.h>
+#include <c10/util/SmallVector.h>
 #include <c10/util/StringUtil.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "fastact/fastact.h"
+#include "registration/checks.h"
 #include "registration/composites/composites.h"
 #include "registration/operators/operator.h"
 #include "registration/operators/signature.h"
@@ -37,24 +43,18 @@ at::Tensor converted_to(const at::Tensor& self, std::optional<at::ScalarType> dt
   return dtype.has_value() ? self.to(*dtype) : self;
 }
 
-CallParameters along(int64_t dim) {
-  CallParameters parameters;
-  parameters.dim = dim;
-  return parameters;
-}
-
 // Calls the operator on self, converted to `dtype`.
 at::Tensor call_rows(const Operator& op, const at::Tensor& self, int64_t dim,
                      std::optional<at::ScalarType> dtype) {
   const at::Tensor input = converted_to(self, dtype);
   const at::Tensor* const tensors[] = {&input};
-  return op.call(tensors, along(dim));
+  return op.call(tensors, along_dim(dim));
 }
 at::Tensor& write_rows(const Operator& op, const at::Tensor& self, int64_t dim,
                        std::optional<at::ScalarType> dtype, at::Tensor& out) {
   const at::Tensor input = converted_to(self, dtype);
   const at::Tensor* const tensors[] = {&input};
-  return op.write(nullptr, tensors, along(dim), out);
+  return op.write(nullptr, tensors, along_dim(dim), out);
 }
 
 const Operator& softmax_kernel() {
@@ -66,6 +66,54 @@ const Operator& log_softmax_kernel() {
   return op;
 }
 
+// ---- logsumexp
+
+const Operator& logsumexp_kernel() {
+  static const Operator& op = operator_named("_logsumexp");
+  return op;
+}
+
+// Returns logsumexp along these dimensions, or along all if there are none. Several are merged to
+// one.
+at::Tensor logsumexp_along(const at::Tensor& self, at::IntArrayRef dims, bool keepdim) {
+  const Operator& op = logsumexp_kernel();
+  c10::SmallVector<int64_t, 5> along;
+  for (const int64_t dim : dims) {
+    along.push_back(row_dimension(op, dim, self.dim()));
+    TORCH_CHECK(std::ranges::count(along, along.back()) == 1,
+                "fastact::logsumexp: expected each dim once, but got ", dims);
+  }
+  for (int64_t dim = 0; dims.empty() && dim < self.dim(); ++dim) along.push_back(dim);
+  std::ranges::sort(along);
+  const auto count = static_cast<int64_t>(along.size());
+  const bool merges = count > 1;
+  at::Tensor rows = self;
+  if (merges) {
+    c10::SmallVector<int64_t, 5> last;
+    for (int64_t dim = -count; dim < 0; ++dim) last.push_back(dim);
+    rows = self.movedim(along, last).flatten(-count, -1);
+  }
+  const at::Tensor* const tensors[] = {&rows};
+  at::Tensor result = op.call(tensors, along_dim(merges || count == 0 ? -1 : along[0]));
+  if (self.dim() == 0 || (keepdim && !merges)) return result;
+  result = result.squeeze(merges ? -1 : along[0]);
+  if (keepdim)
+    for (const int64_t dim : along) result = result.unsqueeze(dim);
+  return result;
+}
+
+at::Tensor& write_logsumexp(const at::Tensor& self, at::IntArrayRef dims, bool keepdim,
+                            at::Tensor& out) {
+  const at::Tensor* const tensors[] = {&self};
+  check_out(logsumexp_kernel(), tensors, self.scalar_type(), out);
+  TORCH_CHECK(!at::GradMode::is_enabled() || !(self.requires_grad() || out.requires_grad()),
+              "fastact::logsumexp: expected no tensor that requires a gradient with out=, but got "
+              "one");
+  const at::Tensor computed = logsumexp_along(self, dims, keepdim);
+  at::native::resize_output_symint(out, computed.sym_sizes());
+  return out.copy_(computed);
+}
+
 void define_rows(torch::Library& library) {
   constexpr std::string_view kArguments = "(Tensor self, int dim, ScalarType? dtype=None";
   for (const std::string_view name : {"softmax", "log_softmax"}) {
@@ -75,11 +123,18 @@ void define_rows(torch::Library& library) {
     library.def(functional.c_str(), {at::Tag::pt2_compliant_tag});
     library.def(out.c_str(), {at::Tag::pt2_compliant_tag});
   }
+  library.def("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
+              {at::Tag::pt2_compliant_tag});
+  library.def(
+      "logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
+      {at::Tag::pt2_compliant_tag});
 }
 
 using Dtype = std::optional<at::ScalarType>;
 
 void implement_rows(torch::Library& library) {
+  library.impl("logsumexp", &logsumexp_along);
+  library.impl("logsumexp.out", &write_logsumexp);
   library.impl("softmax", [](const at::Tensor& self, int64_t dim, Dtype dtype) {
     return call_rows(softmax_kernel(), self, dim, dtype);
   });
@@ -144,6 +199,84 @@ at::Tensor log_softmax_backward_by_output(const Operator& /*op*/, const CallPara
   return in_compute_type(value, incoming, inputs[0], inputs[1]);
 }
 
+// ---- Derivatives of what is computed from softmax's exponentials. p stands for softmax(self).
+
+namespace {
+
+// What these operators call, in this order.
+enum RowCalled : int { kSoftmaxOfRow, kSoftmaxGradient, kBackwardOfRow };
+
+at::Tensor softmax_of(const Operator& op, const CallParameters& parameters, const at::Tensor& x) {
+  const at::Tensor* const tensors[] = {&x};
+  return op.called[kSoftmaxOfRow]->call(tensors, parameters);
+}
+
+// Returns sum(t p).
+at::Tensor softmax_tangent(const Operator& op, const CallParameters& parameters,
+                           const at::Tensor& self, const at::Tensor& t) {
+  return sum_of_rows(wide(t) * softmax_of(op, parameters, wide(self)), parameters);
+}
+
+// Returns g p (h - sum(h p)).
+at::Tensor softmax_derivative(const Operator& op, const CallParameters& parameters,
+                              const at::Tensor& h, const at::Tensor& self, const at::Tensor& g) {
+  const at::Tensor p = softmax_of(op, parameters, wide(self));
+  const at::Tensor incoming = wide(h);
+  const at::Tensor* const tensors[] = {&incoming, &p};
+  return (g * op.called[kSoftmaxGradient]->call(tensors, parameters)).to(self.scalar_type());
+}
+
+// Returns the elements of the rows at the indices.
+at::Tensor elements_at(const at::Tensor& rows, const at::Tensor& index,
+                       const CallParameters& parameters) {
+  return rows.gather(parameters.dim, index);
+}
+
+}  // namespace
+
+at::Tensor logsumexp_by_self(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs) {
+  const at::Tensor g = wide(incoming);
+  const at::Tensor* const tensors[] = {&inputs[0], &g};
+  return op.called[kBackwardOfRow]->call(tensors, parameters);
+}
+
+at::Tensor logsumexp_tangent(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs) {
+  return softmax_tangent(op, parameters, inputs[0], incoming).to(inputs[0].scalar_type());
+}
+
+at::Tensor logsumexp_backward_by_self(const Operator& op, const CallParameters& parameters,
+                                      const at::Tensor& incoming, const at::Tensor* inputs) {
+  return softmax_derivative(op, parameters, incoming, inputs[0], inputs[1]);
+}
+
+at::Tensor logsumexp_backward_by_grad(const Operator& op, const CallParameters& parameters,
+                                      const at::Tensor& incoming, const at::Tensor* inputs) {
+  return softmax_tangent(op, parameters, inputs[0], incoming);
+}
+
+at::Tensor sum_by_self(const Operator& /*op*/, const CallParameters& /*parameters*/,
+                       const at::Tensor& incoming, const at::Tensor* inputs) {
+  return incoming.expand_symint(inputs[0].sym_sizes());
+}
+
+at::Tensor cross_entropy_tangent(const Operator& op, const CallParameters& parameters,
+                                 const at::Tensor& incoming, const at::Tensor* inputs) {
+  return softmax_tangent(op, parameters, inputs[0], incoming) -
+         elements_at(wide(incoming), inputs[1], parameters);
+}
+
+at::Tensor cross_entropy_backward_by_self(const Operator& op, const CallParameters& parameters,
+                                          const at::Tensor& incoming, const at::Tensor* inputs) {
+  return softmax_derivative(op, parameters, incoming, inputs[0], inputs[2]);
+}
+
+at::Tensor cross_entropy_backward_by_grad(const Operator& op, const CallParameters& parameters,
+                                          const at::Tensor& incoming, const at::Tensor* inputs) {
+  return cross_entropy_tangent(op, parameters, incoming, inputs);
+}
+
 // ---- The functions of fastact.h
 
 namespace {
@@ -159,6 +292,19 @@ at::Tensor& softmax_out(at::Tensor& out, const at::Tensor& self, int64_t dim, Dt
   static constinit const LazyOperator<RowsOutFunction> op("fastact::softmax", "out");
   return op.dispatch(nullptr, self, dim, dtype, out);
 }
+at::Tensor logsumexp(const at::Tensor& self, at::IntArrayRef dim, bool keepdim) {
+  static constinit const LazyOperator<at::Tensor(const at::Tensor&, at::IntArrayRef, bool)> op(
+      "fastact::logsumexp", "");
+  return op.dispatch(nullptr, self, dim, keepdim);
+}
+at::Tensor& logsumexp_out(at::Tensor& out, const at::Tensor& self, at::IntArrayRef dim,
+                          bool keepdim) {
+  static constinit const LazyOperator<at::Tensor&(const at::Tensor&, at::IntArrayRef, bool,
+                                                  at::Tensor&)>
+      op("fastact::logsumexp", "out");
+  return op.dispatch(nullptr, self, dim, keepdim, out);
+}
+
 at::Tensor log_softmax(const at::Tensor& self, int64_t dim, Dtype dtype) {
   static constinit const LazyOperator<RowsFunction> op("fastact::log_softmax", "");
   return op.dispatch(nullptr, self, dim, dtype);

@@ -29,4 +29,32 @@ at::Tensor log_softmax_backward_by_grad(const Operator& op, const CallParameters
 at::Tensor log_softmax_backward_by_output(const Operator& op, const CallParameters& parameters,
                                           const at::Tensor& incoming, const at::Tensor* inputs);
 
+// The gradient and the tangent of logsumexp: g p and sum(t p), with p = softmax(self).
+at::Tensor logsumexp_by_self(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs);
+at::Tensor logsumexp_tangent(const Operator& op, const CallParameters& parameters,
+                             const at::Tensor& incoming, const at::Tensor* inputs);
+
+// The derivatives of logsumexp_backward(self, g) = g p, for the incoming gradient h: by self,
+// g p (h - sum(h p)), which also serves as the tangent; by g, sum(h p).
+at::Tensor logsumexp_backward_by_self(const Operator& op, const CallParameters& parameters,
+                                      const at::Tensor& incoming, const at::Tensor* inputs);
+at::Tensor logsumexp_backward_by_grad(const Operator& op, const CallParameters& parameters,
+                                      const at::Tensor& incoming, const at::Tensor* inputs);
+
+// The gradient of a row's sum.
+at::Tensor sum_by_self(const Operator& op, const CallParameters& parameters,
+                       const at::Tensor& incoming, const at::Tensor* inputs);
+
+// The tangent of cross_entropy: sum(t p) - t[target].
+at::Tensor cross_entropy_tangent(const Operator& op, const CallParameters& parameters,
+                                 const at::Tensor& incoming, const at::Tensor* inputs);
+
+// The derivatives of cross_entropy_backward(self, target, g) = g (p - 1 at the target): those of
+// logsumexp_backward by self, and sum(h p) - h[target] by g.
+at::Tensor cross_entropy_backward_by_self(const Operator& op, const CallParameters& parameters,
+                                          const at::Tensor& incoming, const at::Tensor* inputs);
+at::Tensor cross_entropy_backward_by_grad(const Operator& op, const CallParameters& parameters,
+                                          const at::Tensor& incoming, const at::Tensor* inputs);
+
 }  // namespace fastact

@@ -24,6 +24,7 @@ struct KernelsOn {
 
   static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor* results) {
+    if (op.has_rows) return Rows<Backend>::several(keys, op, tensors, parameters, results);
     if (op.takes_output_mask)
       return FusedBackward<Backend>::several(keys, op, tensors, parameters, results);
     if (op.has_optional_inputs())

@@ -5,8 +5,11 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <concepts>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -28,29 +31,50 @@ concept IsRowBackend =
       B::run_rows(op, id, parameters, operands, like);
     };
 
-// Returns the operands of a row kernel: tensors of one shape and type, the output first. Returns
-// nothing if the dimensions besides `dim` do not merge to two in every tensor.
-std::optional<RowOperands> row_operands(std::span<const at::Tensor* const> tensors, int64_t dim);
+// Returns the operands of a row kernel. The first `count` tensors contain rows and have one shape
+// and type. With `has_output`, the first of them is the output. Each other tensor contains one
+// value for each row, or is null if it is a row output that is not stored. Returns nothing if the
+// dimensions besides `dim` cannot be merged into two in every tensor.
+std::optional<RowOperands> row_operands(std::span<const at::Tensor* const> tensors, int count,
+                                        bool has_output, int64_t dim);
 
 template <IsRowBackend Backend>
 struct Rows {
   static at::Tensor functional(c10::DispatchKeySet /*keys*/, const Operator& op,
                                TensorPointers tensors, const CallParameters& parameters) {
     const int64_t dim = check_rows(op, tensors, parameters);
-    at::Tensor out = Backend::empty(*tensors[op.last_input()], c10::MemoryFormat::Contiguous);
-    compute(op, tensors, parameters, dim, out);
-    return out;
+    const at::Tensor& self = *tensors[op.last_input()];
+    at::Tensor result =
+        op.row_result == RowResult::kRow
+            ? Backend::empty(self, c10::MemoryFormat::Contiguous)
+            : numbers_of_rows(self, dim, row_result_type(op, self.scalar_type()), op.of_empty_row);
+    compute_result(op, tensors, parameters, dim, result);
+    return result;
+  }
+
+  static void several(c10::DispatchKeySet /*keys*/, const Operator& op, TensorPointers tensors,
+                      const CallParameters& parameters, at::Tensor* results) {
+    const int64_t dim = check_rows(op, tensors, parameters);
+    const at::Tensor& self = *tensors[op.last_input()];
+    results[0] = Backend::empty(self, c10::MemoryFormat::Contiguous);
+    for (int i = 1; i < op.results; ++i) {
+      results[i] = numbers_of_rows(self, dim, type_of_statistics(self.scalar_type()),
+                                   std::numeric_limits<double>::quiet_NaN());
+    }
+    compute(op, tensors, parameters, dim, results,
+            {results + 1, static_cast<size_t>(op.results - 1)});
   }
 
   static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                          const CallParameters& parameters, at::Tensor& out) {
     const int64_t dim = check_rows(op, tensors, parameters);
     const at::Tensor& self = *tensors[op.last_input()];
-    check_out(op, tensors, self.scalar_type(), out);
+    const c10::ScalarType type = row_result_type(op, self.scalar_type());
+    check_out(op, tensors, type, out);
     for (int i = 0; i < op.num_inputs(); ++i) check_overlap(out, *tensors[i]);
-    const bool is_direct = out.scalar_type() == self.scalar_type();
-    if (is_direct && out.sizes() == self.sizes()) {
-      compute(op, tensors, parameters, dim, out);
+    if (op.row_result == RowResult::kRow && out.scalar_type() == type &&
+        out.sizes() == self.sizes()) {
+      compute_result(op, tensors, parameters, dim, out);
       return out;
     }
     const at::Tensor result = functional(keys, op, tensors, parameters);
@@ -60,29 +84,89 @@ struct Rows {
   }
 
  private:
+  // Returns memory for one number of each row. Rows without elements have the value `of_empty`.
+  static at::Tensor numbers_of_rows(const at::Tensor& self, int64_t dim, c10::ScalarType type,
+                                    double of_empty) {
+    c10::DimVector shape(self.sizes());
+    if (!shape.empty()) shape[static_cast<size_t>(dim)] = 1;
+    at::Tensor numbers =
+        at::empty(shape, self.options().dtype(type), c10::MemoryFormat::Contiguous);
+    if (self.numel() == 0) numbers.fill_(of_empty);
+    return numbers;
+  }
+
+  static void compute_result(const Operator& op, TensorPointers tensors,
+                             const CallParameters& parameters, int64_t dim, at::Tensor& result) {
+    if (op.row_result != RowResult::kRow)
+      return compute(op, tensors, parameters, dim, nullptr, {&result, 1});
+    const auto indexed = std::ranges::find(op.inputs, InputKind::kIndexOfRow, &Input::kind);
+    if (indexed == op.inputs.end()) return compute(op, tensors, parameters, dim, &result, {});
+    const at::Tensor at_index = numbers_of_rows(result, dim, result.scalar_type(), 0.0);
+    compute(op, tensors, parameters, dim, &result, {&at_index, 1});
+    const at::Tensor& index = *tensors[indexed - op.inputs.begin()];
+    if (result.numel() == 0) return;
+    // As integers: torch's scatter_ of bfloat16 on a CPU converts the whole tensor to float and
+    // back (docs/dev/tuning.md).
+    const c10::ScalarType bits = integer_of_size(result.element_size());
+    result.view(bits).scatter_(dim, index, at_index.view(bits));
+  }
+
+  static c10::ScalarType integer_of_size(size_t bytes) {
+    return bytes == 2 ? at::kShort : bytes == 4 ? at::kInt : at::kLong;
+  }
+
+  // `out` is null if the operator returns one value for each row. If `row_outputs` is empty, the
+  // row outputs are not stored.
   static void compute(const Operator& op, TensorPointers tensors, const CallParameters& parameters,
-                      int64_t dim, at::Tensor& out) {
-    if (out.numel() == 0) return;
-    const auto count = static_cast<size_t>(op.num_inputs()) + 1;
-    const at::Tensor* pointers[1 + kMaxInputs] = {&out};
-    at::Tensor expanded[kMaxInputs];
+                      int64_t dim, const at::Tensor* out, std::span<const at::Tensor> row_outputs) {
+    const at::Tensor& self = *tensors[op.last_input()];
+    if (self.numel() == 0) return;
+    at::Tensor made[kMaxInputs];
+    const at::Tensor* pointers[kMaxOperands];
+    int count = 0;
+    if (out != nullptr) pointers[count++] = out;
     for (int i = 0; i < op.num_inputs(); ++i) {
-      pointers[1 + i] = tensors[i];
-      if (op.inputs[i].kind != InputKind::kBroadcast) continue;
-      expanded[i] = tensors[i]->expand(out.sizes());
-      pointers[1 + i] = &expanded[i];
+      if (op.inputs[i].is_number_of_row()) continue;
+      pointers[count] = tensors[i];
+      if (op.inputs[i].kind == InputKind::kBroadcast) {
+        made[i] = tensors[i]->expand(self.sizes());
+        pointers[count] = &made[i];
+      }
+      ++count;
     }
-    const KernelId id = op.kernel_id(*engine_type(out.scalar_type()), parameters);
-    if (const auto operands = row_operands({pointers, count}, dim)) {
-      Backend::run_rows(op, id, parameters, *operands, out);
-      return;
+    int all = count;
+    const FormInfo& form = row_families()[op.family].forms[op.form];
+    for (int k = 0; k < form.outputs - (out == nullptr ? 0 : 1); ++k)
+      pointers[all++] = row_outputs.empty() ? nullptr : &row_outputs[static_cast<size_t>(k)];
+    for (int i = 0; i < op.num_inputs(); ++i) {
+      if (!op.inputs[i].is_number_of_row()) continue;
+      pointers[all++] = tensors[i];
+      if (op.inputs[i].kind != InputKind::kIndexOfRow) continue;
+      made[i] = self.gather(dim, *tensors[i]).to(type_of_statistics(self.scalar_type()));
+      pointers[all - 1] = &made[i];
     }
-    at::Tensor copies[1 + kMaxInputs];
-    copies[0] = out.is_contiguous() ? out : Backend::empty(out, c10::MemoryFormat::Contiguous);
-    for (size_t i = 1; i < count; ++i) copies[i] = pointers[i]->contiguous();
-    for (size_t i = 0; i < count; ++i) pointers[i] = &copies[i];
-    Backend::run_rows(op, id, parameters, *row_operands({pointers, count}, dim), out);
-    if (!copies[0].is_same(out)) out.copy_(copies[0]);
+    run(op, parameters, dim, out, {pointers, static_cast<size_t>(all)}, count);
+  }
+
+  // Runs the kernel on these operands, of which the first `count` have rows. Copies them if their
+  // dimensions do not merge.
+  static void run(const Operator& op, const CallParameters& parameters, int64_t dim,
+                  const at::Tensor* out, std::span<const at::Tensor*> operands, int count) {
+    const at::Tensor& first = *operands[0];
+    const KernelId id = op.kernel_id(*engine_type(first.scalar_type()), parameters);
+    if (const auto rows = row_operands(operands, count, out != nullptr, dim))
+      return Backend::run_rows(op, id, parameters, *rows, first);
+    at::Tensor copies[kMaxOperands];
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i] == nullptr || operands[i]->is_contiguous()) continue;
+      const bool is_out = out != nullptr && i == 0;
+      copies[i] =
+          is_out ? Backend::empty(*out, c10::MemoryFormat::Contiguous) : operands[i]->contiguous();
+      operands[i] = &copies[i];
+    }
+    Backend::run_rows(op, id, parameters, *row_operands(operands, count, out != nullptr, dim),
+                      *operands[0]);
+    if (out != nullptr && copies[0].defined()) out->copy_(copies[0]);
   }
 };
 

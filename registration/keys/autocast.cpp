@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "fastact/fastact.h"
+#include "registration/composites/cross_entropy.h"
 #include "registration/composites/norms.h"
 #include "registration/operators/implement.h"
 
@@ -52,10 +53,10 @@ using InFloat32Rows =
     at::autocast::WrapFunction<at::autocast::CastPolicy::fp32_set_opt_dtype, c10::DeviceType::CUDA,
                                RowsFunction, RowsFunction, Function>;
 
-// Converts all tensors to float32.
-template <auto* Function>
-using InFloat32Norm =
-    at::autocast::WrapFunction<at::autocast::CastPolicy::fp32, c10::DeviceType::CUDA,
+// Converts all floating-point tensors to float32.
+template <auto* Function, c10::DeviceType Device = c10::DeviceType::CUDA>
+using InFloat32All =
+    at::autocast::WrapFunction<at::autocast::CastPolicy::fp32, Device,
                                std::remove_pointer_t<decltype(Function)>,
                                std::remove_pointer_t<decltype(Function)>, Function>;
 
@@ -64,16 +65,22 @@ using InFloat32Norm =
 TORCH_LIBRARY_IMPL(fastact, AutocastCPU, library) {
   if (operators().empty()) return;
   library.impl("prelu", &LowerPrecision<c10::DeviceType::CPU>::type::call);
+  if (row_families().empty()) return;
+  library.impl("cross_entropy",
+               &InFloat32All<&cross_entropy_symint, c10::DeviceType::CPU>::type::call);
 }
 
 TORCH_LIBRARY_IMPL(fastact, AutocastCUDA, library) {
   if (operators().empty()) return;
   library.impl("prelu", &LowerPrecision<c10::DeviceType::CUDA>::type::call);
+  implement<InFloat32>(library, c10::DispatchKey::AutocastCUDA);
+  if (row_families().empty()) return;
   library.impl("softmax", &InFloat32Rows<&softmax>::type::call);
   library.impl("log_softmax", &InFloat32Rows<&log_softmax>::type::call);
-  library.impl("rms_norm", &InFloat32Norm<&rms_norm_symint>::type::call);
-  library.impl("layer_norm", &InFloat32Norm<&layer_norm_symint>::type::call);
-  implement<InFloat32>(library, c10::DispatchKey::AutocastCUDA);
+  library.impl("logsumexp", &InFloat32All<&logsumexp>::type::call);
+  library.impl("cross_entropy", &InFloat32All<&cross_entropy_symint>::type::call);
+  library.impl("rms_norm", &InFloat32All<&rms_norm_symint>::type::call);
+  library.impl("layer_norm", &InFloat32All<&layer_norm_symint>::type::call);
 }
 
 }  // namespace fastact

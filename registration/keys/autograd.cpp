@@ -4,6 +4,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
+#include <algorithm>
+
 #include "registration/autograd/derivative_node.h"
 #include "registration/device_kernels.h"
 #include "registration/operators/implement.h"
@@ -35,6 +37,31 @@ void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensor
   if (computed.first == Saved::kPreactivation) node.save_preactivation(computed.preactivation);
 }
 
+bool requires_grad_of_any(const Operator& op, TensorPointers tensors) {
+  return autograd::GradMode::is_enabled() &&
+         std::any_of(tensors, tensors + op.num_inputs(),
+                     [](const at::Tensor* tensor) { return tensor->requires_grad(); });
+}
+
+// Sets the tangent of `out` if an input has one. If `keeps_result` is true, it is computed from the
+// result instead of the first input.
+void set_tangent(const at::Tensor& out, const Operator& op, TensorPointers tensors,
+                 const CallParameters& parameters, bool keeps_result) {
+  if (std::none_of(tensors, tensors + op.num_inputs(),
+                   [](const at::Tensor* tensor) { return has_tangent(*tensor); }))
+    return;
+  at::Tensor primals[kMaxInputs];
+  at::Tensor tangents[kMaxInputs];
+  for (int i = 0; i < op.num_inputs(); ++i) {
+    if (!tensors[i]->defined()) continue;
+    primals[i] = tensors[i]->_fw_primal(/*level=*/0);
+    tangents[i] = tensors[i]->_fw_grad(/*level=*/0);
+  }
+  if (keeps_result) primals[0] = out;
+  const at::Tensor sum = jvp(op, parameters, out, primals, tangents);
+  out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0, /*is_inplace_op=*/false);
+}
+
 // Returns true if a compiler is tracing. A compiler handles mutation itself. It can undo a copy_,
 // but not this library's node on a mutated input.
 bool is_traced(const at::Tensor& tensor) {
@@ -43,10 +70,29 @@ bool is_traced(const at::Tensor& tensor) {
 }
 
 struct Autograd {
+  static bool serves(const Operator& op) { return op.is_differentiable(); }
+
   static at::Tensor functional(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                                const CallParameters& parameters) {
     const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
     return differentiable(&below, op, tensors, parameters, parameters, op.saves_result(parameters));
+  }
+
+  // The first result has a history and a tangent.
+  static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
+                      const CallParameters& parameters, at::Tensor* results) {
+    {
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      const c10::DispatchKeySet below = keys & c10::after_autograd_keyset;
+      several_below(&below, op, tensors, parameters, results);
+    }
+    if (requires_grad_of_any(op, tensors)) {
+      const DerivativeNodePointer node = make_derivative_node(op, parameters, tensors);
+      save_inputs(*node, op, tensors, /*computed=*/{});
+      node->save_statistics(results + 1);
+      set_derivative_history(results[0], node);
+    }
+    set_tangent(results[0], op, tensors, parameters, /*keeps_result=*/false);
   }
 
   static at::Tensor& in_place(c10::DispatchKeySet keys, const Operator& op, at::Tensor& self,
@@ -121,13 +167,7 @@ struct Autograd {
   static at::Tensor differentiable(const c10::DispatchKeySet* below, const Operator& op,
                                    TensorPointers tensors, const CallParameters& parameters,
                                    const CallParameters& derivative_parameters, bool keeps_result) {
-    bool requires_grad = false;
-    bool tangent = false;
-    for (int i = 0; i < op.num_inputs(); ++i) {
-      requires_grad |= tensors[i]->requires_grad();
-      tangent |= has_tangent(*tensors[i]);
-    }
-    requires_grad &= autograd::GradMode::is_enabled();
+    const bool requires_grad = requires_grad_of_any(op, tensors);
     Computed computed;
     if (requires_grad && op.compute != nullptr && !is_traced(*tensors[0])) {
       computed = op.compute(op, tensors, parameters, below);
@@ -143,19 +183,7 @@ struct Autograd {
       save_inputs(*node, op, tensors, computed);
       set_derivative_history(out, node);
     }
-    if (tangent) {
-      at::Tensor primals[kMaxInputs];
-      at::Tensor tangents[kMaxInputs];
-      for (int i = 0; i < op.num_inputs(); ++i) {
-        if (!tensors[i]->defined()) continue;
-        primals[i] = tensors[i]->_fw_primal(/*level=*/0);
-        tangents[i] = tensors[i]->_fw_grad(/*level=*/0);
-      }
-      if (keeps_result) primals[0] = out;
-      const at::Tensor sum = jvp(op, derivative_parameters, out, primals, tangents);
-      out._set_fw_grad(sum.defined() ? sum : at::zeros_like(out), /*level=*/0,
-                       /*is_inplace_op=*/false);
-    }
+    set_tangent(out, op, tensors, derivative_parameters, keeps_result);
     // Saved after its tangent is set, for forward-over-reverse mode.
     if (node != nullptr && computed.first == Saved::kResult) node->save_result(out);
     return out;

@@ -87,9 +87,14 @@ class Batch : public c10::OperatorKernel {
           are_scalars ? argument.tensor.unsqueeze(-1) : std::move(argument.tensor);
     }
     op.callBoxed(stack);
-    if (are_scalars) stack->back() = stack->back().toTensor().squeeze(-1);
-    stack->back() =
-        written.defined() ? written : functorch::makeBatched(stack->back().toTensor(), 0, level);
+    if (written.defined()) {
+      stack->back() = written;
+      return;
+    }
+    for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
+      const at::Tensor result = (*stack)[i].toTensor();
+      (*stack)[i] = functorch::makeBatched(are_scalars ? result.squeeze(-1) : result, 0, level);
+    }
   }
 
  private:
@@ -168,14 +173,18 @@ class Batch : public c10::OperatorKernel {
         argument.tensor = argument.tensor.unsqueeze(0).expand_symint(shape);
       }
     }
-    TORCH_CHECK(
-        !is_out || arguments.back().tensor.sym_sizes() == arguments.front().tensor.sym_sizes(),
-        op_.qualified_name, ": expected the output tensor to have the result's shape ",
-        arguments.front().tensor.sym_sizes(), " under vmap, but got ",
-        arguments.back().tensor.sym_sizes());
     // The last argument besides an output tensor.
     c10::IValue& dim = stack[stack.size() - (is_out ? 2 : 1)];
     dim = 1 + row_dimension(op_, dim.toInt(), rank);
+    if (!is_out) return;
+    // A scalar has no dimension that could be reduced.
+    const c10::SymIntArrayRef shape = arguments.front().tensor.sym_sizes();
+    const c10::SymDimVector wanted =
+        rank == 0 ? c10::SymDimVector(shape) : row_result_shape(op_, shape, dim.toInt());
+    TORCH_CHECK(arguments.back().tensor.sym_sizes() == c10::SymIntArrayRef(wanted),
+                op_.qualified_name, ": expected the output tensor to have the result's shape ",
+                c10::SymIntArrayRef(wanted), " under vmap, but got ",
+                arguments.back().tensor.sym_sizes());
   }
 
   const Operator& op_;

@@ -252,9 +252,10 @@ struct Meta {
       return symbolic_result(present.tensors(), tensors[0]->scalar_type());
     }
     if (op.has_rows) {
-      check_rows(op, tensors, parameters);
+      const int64_t dim = check_rows(op, tensors, parameters);
       const at::Tensor& self = *tensors[op.last_input()];
-      return empty(self.sym_sizes(), self.scalar_type(), c10::MemoryFormat::Contiguous);
+      return empty(row_result_shape(op, self.sym_sizes(), dim),
+                   row_result_type(op, self.scalar_type()), c10::MemoryFormat::Contiguous);
     }
     check_inputs(op, tensors, parameters);
     return symbolic_pointwise(op, tensors);
@@ -265,6 +266,16 @@ struct Meta {
     // The kernels of an output mask compose their results if there are symbols.
     if (op.takes_output_mask || !Present(op, tensors).any_is_symbolic())
       return Concrete::several(keys, op, tensors, parameters, results);
+    if (op.has_rows) {
+      const int64_t dim = check_rows(op, tensors, parameters);
+      const at::Tensor& self = *tensors[op.last_input()];
+      constexpr auto kContiguous = c10::MemoryFormat::Contiguous;
+      results[0] = empty(self.sym_sizes(), self.scalar_type(), kContiguous);
+      for (int i = 1; i < op.results; ++i)
+        results[i] = empty(shape_of_statistics(self.sym_sizes(), dim),
+                           type_of_statistics(self.scalar_type()), kContiguous);
+      return;
+    }
     if (op.has_optional_inputs()) return op.composition(op, tensors, parameters, results);
     check_inputs(op, tensors, parameters);
     for (int i = 0; i < op.results; ++i) results[i] = symbolic_pointwise(op, tensors);

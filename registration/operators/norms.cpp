@@ -2,7 +2,12 @@
 //
 //   _rms_norm(self, weight, eps, dim)
 //   _layer_norm(self, weight, bias, eps, dim), _layer_norm_without_bias(self, weight, eps, dim)
-//   _rms_norm_backward(self, grad_output, weight, eps, dim), _layer_norm_backward(...)
+//   _rms_norm_backward(self, grad_output, weight, eps, dim)
+//   _layer_norm_backward(self, grad_output, weight, mean, rstd, eps, dim)
+//
+// _layer_norm_with_statistics and _layer_norm_without_bias_with_statistics also return the mean and
+// rstd, which is r of ops/forms/layer_norm.h, in float32 or float64. layer_norm calls them if a
+// gradient is needed.
 #include "registration/composites/norms.h"
 
 #include <string>
@@ -37,61 +42,89 @@ Descriptor norm_operator(std::string name, std::vector<Input> inputs, const char
   return descriptor;
 }
 
-// Returns a norm with its derivatives. `without_bias` names the operator without a bias; for a norm
-// that has none, that is the norm itself.
-Descriptor value(std::string name, std::vector<Input> inputs, const char* family, int form,
-                 const std::string& backward, const std::string& without_bias) {
+// Returns the names of the operators that a norm's derivatives call, in the order of NormCalled.
+std::vector<std::string> called_by(const std::string& family) {
+  std::vector<std::string> names = {"_" + family + "_backward", "_fused_leaky_relu_backward"};
+  if (family == "rms_norm") {
+    names.emplace_back("_rms_norm");
+  } else {
+    names.emplace_back("_layer_norm_without_bias");
+    names.emplace_back("_layer_norm_without_bias_with_statistics");
+  }
+  return names;
+}
+
+// Returns a norm with its derivatives.
+Descriptor value(std::string name, std::vector<Input> inputs, const char* family, int form) {
   Descriptor norm = norm_operator(std::move(name), std::move(inputs), family, form);
   norm.out = "out";
+  norm.caller = family;
   norm.derivatives = {DerivativeRule::compose(&norm_tangent_of_self),
                       DerivativeRule::compose(&norm_tangent_of_weight)};
   // The incoming gradient itself. norm_gradients() reads the shape of the bias.
   if (norm.inputs.size() == 3)
     norm.derivatives.push_back(DerivativeRule::call("", {DerivativeRule::kIncoming, 2}));
   norm.gradients = &norm_gradients;
-  norm.called_names = {backward, without_bias, "_fused_leaky_relu_backward"};
+  norm.called_names = called_by(family);
   return norm;
 }
 
-Descriptor gradient(const std::string& name, const char* family, int form, const char* caller,
+// Returns the norm with its statistics: mean and r.
+Descriptor with_statistics(Descriptor norm) {
+  norm.name += "_with_statistics";
+  norm.results = 3;
+  norm.out = nullptr;
+  return norm;
+}
+
+Descriptor gradient(const char* family, int form, const char* caller, std::vector<Input> inputs,
                     DerivativeRule::Composition by_self) {
   using Rule = DerivativeRule;
   constexpr int kIncoming = Rule::kIncoming;
-  Descriptor backward =
-      norm_operator(name, {"self", "grad_output", {"weight", InputKind::kBroadcast}}, family, form);
+  const std::string name = std::string("_") + family + "_backward";
+  Descriptor backward = norm_operator(name, std::move(inputs), family, form);
   backward.out = "grad_input";
   backward.caller = caller;
-  backward.called_names = {name};
+  backward.called_names = called_by(family);
   backward.derivatives = {Rule::compose(by_self), Rule::compose(&norm_backward_by_grad),
                           Rule::compose(&norm_backward_by_weight)};
   // The derivative by self is symmetric in the incoming gradient and the tangent, so one rule
   // serves both modes.
-  backward.tangents = {Rule::compose(by_self), Rule::call(name, {0, kIncoming, 2}),
-                       Rule::call(name, {0, 1, kIncoming})};
+  std::vector<int> by_grad = {0, kIncoming, 2};
+  std::vector<int> by_weight = {0, 1, kIncoming};
+  // The derivative by self contains that by the statistics.
+  for (int i = 3; i < static_cast<int>(backward.inputs.size()); ++i) {
+    by_grad.push_back(i);
+    by_weight.push_back(i);
+    backward.derivatives.push_back(Rule::zero());
+  }
+  backward.tangents = backward.derivatives;
+  backward.tangents[1] = Rule::call(name, std::move(by_grad));
+  backward.tangents[2] = Rule::call(name, std::move(by_weight));
   return backward;
 }
 
 }  // namespace
 
 std::vector<Descriptor> norm_operators() {
-  constexpr auto kBroadcast = InputKind::kBroadcast;
-  const std::string rms_backward = "_rms_norm_backward";
-  const std::string layer_backward = "_layer_norm_backward";
-  const std::string without_bias = "_layer_norm_without_bias";
-  const char* const rms = "rms_norm";
-  const char* const layer = "layer_norm";
-  Descriptor unbiased = value(without_bias, {"self", {"weight", kBroadcast}}, layer,
-                              kLayerNormWithoutBias, layer_backward, without_bias);
-  unbiased.caller = layer;
-  return {value("_rms_norm", {"self", {"weight", kBroadcast}}, rms, kRmsNorm, rms_backward,
-                "_rms_norm"),
-          value("_layer_norm", {"self", {"weight", kBroadcast}, {"bias", kBroadcast}}, layer,
-                kLayerNorm, layer_backward, without_bias),
-          std::move(unbiased),
-          gradient(rms_backward, rms, kRmsNormGradient, "rms_norm_backward",
-                   &norm_backward_by_self</*IsCentered=*/false>),
-          gradient(layer_backward, layer, kLayerNormGradient, "layer_norm_backward",
-                   &norm_backward_by_self</*IsCentered=*/true>)};
+  const Input weight = {"weight", InputKind::kBroadcast};
+  const Input bias = {"bias", InputKind::kBroadcast};
+  const Descriptor rms = value("_rms_norm", {"self", weight}, "rms_norm", kRmsNorm);
+  const Descriptor layer = value("_layer_norm", {"self", weight, bias}, "layer_norm", kLayerNorm);
+  const Descriptor unbiased =
+      value("_layer_norm_without_bias", {"self", weight}, "layer_norm", kLayerNormWithoutBias);
+  return {
+      rms,
+      layer,
+      unbiased,
+      with_statistics(layer),
+      with_statistics(unbiased),
+      gradient("rms_norm", kRmsNormGradient, "rms_norm_backward", {"self", "grad_output", weight},
+               &norm_backward_by_self</*IsCentered=*/false>),
+      gradient(
+          "layer_norm", kLayerNormGradient, "layer_norm_backward",
+          {"self", "grad_output", weight, {"mean", InputKind::kOfRow}, {"rstd", InputKind::kOfRow}},
+          &norm_backward_by_self</*IsCentered=*/true>)};
 }
 
 }  // namespace fastact

@@ -43,6 +43,7 @@ enum class Saved : uint8_t {
   kInput,          // the input
   kPreactivation,  // instead of a fused form's self: z = self * scale + bias + residual
   kResult,         // instead of self: the result, from which the derivatives are computed
+  kStatistic,      // after the inputs: a result besides the first one
 };
 
 // A result, and what its autograd node saves instead of the first input.
@@ -62,8 +63,8 @@ enum class Saving : uint8_t {
   kCopyOfInference,  // a tensor made in inference mode, which autograd cannot save, is copied
 };
 
-// The inputs as a node has saved them. A tensor is undefined if it was absent, and also if it was
-// not saved. Only `kinds` distinguishes the two cases.
+// The inputs as a node has saved them, followed by the statistics. A tensor is undefined if it was
+// absent, and also if it was not saved. Only `kinds` distinguishes the two cases.
 struct SavedInputs {
   [[nodiscard]] bool was_absent(int input) const { return kinds[input] == Saved::kAbsent; }
 
@@ -107,11 +108,20 @@ struct DerivativeRule {
   const Operator* op = nullptr;  // the operator with this name; set once all are known
 };
 
+// What a row operator returns for each row.
+enum class RowResult : uint8_t {
+  kRow,
+  kNumber,      // in the type of the inputs
+  kWideNumber,  // in float32 or float64, as InputKind::kOfRow
+};
+
 enum class InputKind : uint8_t {
   kRequired,
-  kOptional,   // after the required ones; an absent one is an undefined tensor
-  kSeed,       // the last one: one int64, from which the random bits of each element are computed
-  kBroadcast,  // after the required ones, of a row operator: broadcasts to their shape
+  kOptional,    // after the required ones; an absent one is an undefined tensor
+  kSeed,        // the last one: one int64, from which the random bits of each element are computed
+  kBroadcast,   // after the required ones, of a row operator: broadcasts to their shape
+  kOfRow,       // of a row operator, after those: one value for each row, in float32 or float64
+  kIndexOfRow,  // of a row operator: for each row, the int64 index of an element of self
 };
 
 // A tensor argument.
@@ -119,6 +129,11 @@ struct Input {
   // NOLINTNEXTLINE(google-explicit-constructor): a list of names is a list of required inputs
   Input(const char* its_name, InputKind its_kind = InputKind::kRequired)
       : name(its_name), kind(its_kind) {}
+
+  // True if the input contains one value for each row.
+  [[nodiscard]] bool is_number_of_row() const {
+    return kind == InputKind::kOfRow || kind == InputKind::kIndexOfRow;
+  }
 
   const char* name;  // in the schema
   InputKind kind;
@@ -128,16 +143,22 @@ struct Descriptor {
   std::string name;
   std::vector<Input> inputs;
 
-  // An operator with several results has only a functional form, and no derivatives. It may take
-  // an output_mask with one bool for each result.
+  // An operator with several results has only a functional form. It may take an output_mask with
+  // one bool for each result. Its derivatives, if any, are those of the first result. The other
+  // results are then statistics: a node saves them for the backward pass, and they have no
+  // gradients. The statistics of a row operator have the type and shape of InputKind::kOfRow.
   int results = 1;
   bool takes_output_mask = false;
 
   // The kernel: a family and one of its forms. With from_result, another form if there is one. The
-  // forms of a row operator are row forms. It has required inputs of one shape, inputs that
-  // broadcast to it, all of one type, one result and an argument `dim`, along which its rows lie.
+  // forms of a row operator are row forms. Such an operator has required inputs of one shape,
+  // inputs that broadcast to it (all of one type), inputs with one value for each row, and an
+  // argument `dim`, along which its rows lie. If it has an index and returns rows, it stores the
+  // form's row output at the index.
   bool has_rows = false;
-  int family = 0;  // an index into families(), or into row_families()
+  RowResult row_result = RowResult::kRow;
+  double of_empty_row = 0.0;  // the result for a row without elements, if it is a number
+  int family = 0;             // an index into families(), or into row_families()
   int form = 0;
   int form_from_result = -1;
 
@@ -158,7 +179,7 @@ struct Descriptor {
   // True if the derivatives are always computed from the result instead of the first input.
   bool derives_from_result = false;
 
-  std::vector<DerivativeRule> derivatives;  // one for each input, if there is one result
+  std::vector<DerivativeRule> derivatives;  // one for each input, of the first result
   // The rules of forward mode, if they differ from the derivatives.
   std::vector<DerivativeRule> tangents;
 
@@ -204,6 +225,9 @@ class Operator : public Descriptor {
   Operator& operator=(const Operator&) = delete;
 
   [[nodiscard]] int num_inputs() const { return static_cast<int>(inputs.size()); }
+  [[nodiscard]] bool is_differentiable() const { return !derivatives.empty(); }
+  // The results that are statistics.
+  [[nodiscard]] int num_statistics() const { return is_differentiable() ? results - 1 : 0; }
   // The last required input. It determines the result's layout and device: an activation's x.
   [[nodiscard]] int last_input() const {
     int last = num_inputs() - 1;

@@ -29,8 +29,10 @@ std::vector<Descriptor> descriptors() {
 #define FASTACT_APPEND(name, Forms) append(name##_operators(family_index(#name)));
   FASTACT_FORMS(FASTACT_APPEND)
 #undef FASTACT_APPEND
-  append(row_operators());
-  append(norm_operators());
+  if (!row_families().empty()) {  // with FASTACT_ONLY, a build may have none
+    append(row_operators());
+    append(norm_operators());
+  }
   return all;
 }
 
@@ -42,15 +44,20 @@ void check(const Descriptor& descriptor) {
     const Family& family = (descriptor.has_rows ? row_families() : families())[descriptor.family];
     const FormInfo form = family.forms[descriptor.form];
     TORCH_INTERNAL_ASSERT(
-        form.outputs == descriptor.results && form.inputs == static_cast<int>(inputs) &&
+        // A row operator need not store the row outputs.
+        (form.outputs == descriptor.results || (descriptor.has_rows && descriptor.results == 1)) &&
+            form.inputs == static_cast<int>(inputs) &&
             form.takes_random_bits == (descriptor.inputs.back().kind == InputKind::kSeed),
         descriptor.name, ": expected as many inputs and results as its form has, but got ", inputs,
         " and ", descriptor.results);
   }
   TORCH_INTERNAL_ASSERT((descriptor.compute == nullptr) == (descriptor.saving == nullptr),
                         descriptor.name);
-  TORCH_INTERNAL_ASSERT(descriptor.derivatives.size() == (descriptor.results == 1 ? inputs : 0),
+  const size_t derivatives = descriptor.derivatives.size();
+  TORCH_INTERNAL_ASSERT(derivatives == inputs || (derivatives == 0 && descriptor.results > 1),
                         descriptor.name, ": expected a derivative by each input");
+  TORCH_INTERNAL_ASSERT(derivatives == 0 || inputs + descriptor.results - 1 <= kMaxInputs,
+                        descriptor.name, ": expected at most ", kMaxInputs, " saved tensors");
   TORCH_INTERNAL_ASSERT(descriptor.tangents.empty() || descriptor.tangents.size() == inputs,
                         descriptor.name, ": expected a tangent of each input");
   TORCH_INTERNAL_ASSERT(!descriptor.is_value || descriptor.activation != nullptr, descriptor.name);

@@ -1,11 +1,19 @@
-// Softmax and log-softmax (ops/forms/softmax.h). The public operators softmax and log_softmax,
-// which convert to `dtype`, call those with an underscore:
+// Softmax and what is computed from its exponentials. Public operators with the same name call
+// those with an underscore (composites/rows.cpp, composites/cross_entropy.cpp):
 //
 //   _softmax(self, dim), _log_softmax(self, dim)
 //   softmax_backward(grad_output, output, dim), log_softmax_backward(grad_output, output, dim)
-
+//   _logsumexp(self, dim), _logsumexp_backward(self, grad_output, dim)
+//   _cross_entropy(self, target, dim), _cross_entropy_backward(self, target, grad_output, dim)
+//   _sum(self, dim)
+//
+// The results of _logsumexp, _cross_entropy and _sum have one number for each row. So do target,
+// the index of an element, and the grad_output of their backward operators.
 #include "registration/composites/rows.h"
 
+#include <algorithm>
+#include <iterator>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,15 +26,66 @@ namespace {
 // The forms of SoftmaxForms (ops/forms/softmax.h).
 enum SoftmaxForm : int { kSoftmax, kLogSoftmax, kSoftmaxGradient, kLogSoftmaxGradient };
 
-Descriptor row_operator(std::string name, std::vector<Input> inputs, int form, const char* out) {
+Descriptor row_operator(std::string name, std::vector<Input> inputs, int form, const char* out,
+                        const char* family = "softmax") {
   Descriptor descriptor;
   descriptor.name = std::move(name);
   descriptor.inputs = std::move(inputs);
   descriptor.has_rows = true;
-  descriptor.family = row_family_index("softmax");
+  descriptor.family = row_family_index(family);
   descriptor.form = form;
   descriptor.out = out;
   return descriptor;
+}
+
+std::vector<Descriptor> logsumexp_operators() {
+  using Rule = DerivativeRule;
+  const char* const family = "logsumexp";
+  const std::string backward = "_logsumexp_backward";
+  const std::vector<std::string> called = {"_softmax", "softmax_backward", backward};
+
+  Descriptor value = row_operator("_logsumexp", {"self"}, 0, "out", family);
+  value.row_result = RowResult::kNumber;
+  value.of_empty_row = -std::numeric_limits<double>::infinity();
+  value.derivatives = {Rule::compose(&logsumexp_by_self)};
+  value.tangents = {Rule::compose(&logsumexp_tangent)};
+  value.called_names = called;
+
+  Descriptor gradient =
+      row_operator(backward, {"self", {"grad_output", InputKind::kOfRow}}, 1, "grad_input", family);
+  gradient.derivatives = {Rule::compose(&logsumexp_backward_by_self),
+                          Rule::compose(&logsumexp_backward_by_grad)};
+  gradient.tangents = {gradient.derivatives[0], Rule::call(backward, {0, Rule::kIncoming})};
+  gradient.called_names = called;
+
+  Descriptor sum = row_operator("_sum", {"self"}, 0, "out", "sum");
+  sum.row_result = RowResult::kNumber;
+  sum.derivatives = {Rule::compose(&sum_by_self)};
+  sum.tangents = {Rule::call("_sum", {Rule::kIncoming})};
+  return {std::move(value), std::move(gradient), std::move(sum)};
+}
+
+std::vector<Descriptor> cross_entropy_operators() {
+  using Rule = DerivativeRule;
+  const char* const family = "cross_entropy";
+  const std::string backward = "_cross_entropy_backward";
+  const std::vector<std::string> called = {"_softmax", "softmax_backward", backward};
+  const Input target = {"target", InputKind::kIndexOfRow};
+
+  Descriptor value = row_operator("_cross_entropy", {"self", target}, 0, "out", family);
+  value.row_result = RowResult::kWideNumber;
+  value.derivatives = {Rule::call(backward, {0, 1, Rule::kIncoming}), Rule::zero()};
+  value.tangents = {Rule::compose(&cross_entropy_tangent), Rule::zero()};
+  value.called_names = called;
+
+  Descriptor gradient = row_operator(backward, {"self", target, {"grad_output", InputKind::kOfRow}},
+                                     1, "grad_input", family);
+  gradient.derivatives = {Rule::compose(&cross_entropy_backward_by_self), Rule::zero(),
+                          Rule::compose(&cross_entropy_backward_by_grad)};
+  gradient.tangents = {gradient.derivatives[0], Rule::zero(),
+                       Rule::call(backward, {0, 1, Rule::kIncoming})};
+  gradient.called_names = called;
+  return {std::move(value), std::move(gradient)};
 }
 
 }  // namespace
@@ -62,8 +121,11 @@ std::vector<Descriptor> row_operators() {
   log_softmax_gradient.tangents = {Rule::call(log_softmax_backward, {kIncoming, 1}),
                                    Rule::compose(&log_softmax_backward_by_output)};
 
-  return {std::move(softmax), std::move(log_softmax), std::move(softmax_gradient),
-          std::move(log_softmax_gradient)};
+  std::vector<Descriptor> all = {std::move(softmax), std::move(log_softmax),
+                                 std::move(softmax_gradient), std::move(log_softmax_gradient)};
+  for (std::vector<Descriptor> more : {logsumexp_operators(), cross_entropy_operators()})
+    std::ranges::move(more, std::back_inserter(all));
+  return all;
 }
 
 }  // namespace fastact

@@ -151,14 +151,20 @@ inline constexpr auto kSignatures = [] {
   constexpr size_t kNumbers = kMaxParameters + 1;
   constexpr size_t kTensors = kTopOrder + 1;
   constexpr size_t kOthers = 4;
-  constexpr size_t kRows = 4;
+  constexpr size_t kRows = 8;
   std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers) + kRows> all;
   auto next = all.begin();
-  // A row operator, and its derivative; a norm, and one with a bias or a norm's derivative.
+  // A row operator; its derivative, or cross_entropy; its derivative.
   *next++ = {.tensors = 1, .dim = true};
   *next++ = {.tensors = 2, .dim = true};
+  *next++ = {.tensors = 3, .dim = true};
+  // RMSNorm; its derivative, or LayerNorm.
   *next++ = {.tensors = 2, .numbers = 1, .dim = true};
   *next++ = {.tensors = 3, .numbers = 1, .dim = true};
+  // LayerNorm with statistics, without and with a bias; its derivative.
+  *next++ = {.tensors = 2, .numbers = 1, .dim = true, .results = 3};
+  *next++ = {.tensors = 3, .numbers = 1, .dim = true, .results = 3};
+  *next++ = {.tensors = 5, .numbers = 1, .dim = true};
   for (int numbers = 0; numbers <= kMaxParameters; ++numbers) {
     for (int tensors = 1; tensors <= kTopOrder + 1; ++tensors) {
       *next++ = {.tensors = tensors, .numbers = numbers};

@@ -172,7 +172,8 @@ void write_functions(std::ostream& to) {
   to << "\n}  // namespace fastact\n";
 }
 
-// {"activations": [{"name": "elu", "parameters": [{"name": "alpha", "default": 1.0}, ...]}, ...]}
+// {"activations": [{"name": "elu", "parameters": [{"name": "alpha", "default": 1.0}, ...]}, ...],
+//  "has_rows": true}
 void write_json(std::ostream& to) {
   const char* separator = "";
   to << "{\"activations\": [";
@@ -187,7 +188,7 @@ void write_json(std::ostream& to) {
     to << "]}";
     separator = ",";
   }
-  to << "\n]}\n";
+  to << "\n], \"has_rows\": " << (row_families().empty() ? "false" : "true") << "}\n";
 }
 
 }  // namespace

@@ -53,6 +53,8 @@ print(fastact.__version__, torch.__version__, fastact.library_path)
 x = torch.linspace(-4, 4, 144).reshape(4, 6, 6)  # Softmax2d takes images, GLU an even size
 given = {"prelu": (torch.tensor(0.25),), "threshold": (0.5, 0.25), "threshold_": (0.5, 0.25)}
 given |= {"rms_norm": ((6,),), "layer_norm": ((6,),)}
+classes = torch.arange(24).reshape(4, 6) % 6
+given["cross_entropy"] = (classes,)
 tried = 0
 for name in fastact.functional.__all__:
     y = getattr(fastact.functional, name)(x.clone(), *given.get(name, ()))
@@ -65,7 +67,8 @@ for name in fastact.nn.__all__:
     module = getattr(fastact.nn, name)(*given.get(name, ())).eval()  # RReLU is random in training
     theirs = getattr(torch.nn, name, None)
     assert theirs is None or isinstance(module, theirs)
-    torch.testing.assert_close(torch.jit.script(module)(x), module(x))
+    operands = (x, classes) if name == "CrossEntropyLoss" else (x,)
+    torch.testing.assert_close(torch.jit.script(module)(*operands), module(*operands))
     tried += 1
 print(tried, "functions and modules")
 with fastact.override_aten():

@@ -104,5 +104,7 @@ class ScratchTree:
             *("-DFASTACT_WITH_CUDA=OFF", "-DFASTACT_BUILD_TESTS=OFF", *settings),
         )
 
-    def build(self) -> None:
-        self.step("build", "cmake", "--build", self.build_folder, "-j", self.jobs)
+    def build(self, *targets: str) -> None:
+        """Builds the targets, or everything."""
+        chosen = [word for target in targets for word in ("-t", target)]
+        self.step("build", "cmake", "--build", self.build_folder, "-j", self.jobs, *chosen)

@@ -247,19 +247,21 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 HEADER = '"""{0}"""\n\n# Written by scripts/codegen/python_package.py from the catalogue.\n'
 
 
-def functional(acts: list[Activation]) -> str:
+def functional(acts: list[Activation], has_rows: bool) -> str:
     names = [act.name for act in acts]
     other_names, other_texts = python_glu_rrelu.functions(names)
-    every = [act.function for act in acts] + ["prelu", *FUNCTIONS, *other_names]
+    every = [act.function for act in acts] + ["prelu", *other_names]
+    every += FUNCTIONS if has_rows else []
     every += [f"{act.function}_" for act in acts if act.takes_inplace]
     parts = [
         HEADER.format("The activations as functions, with torch.nn.functional's signatures."),
         "import torch\nfrom torch import Tensor\n"
+        "from torch.nn import _reduction as _Reduction\n"
         "from torch.nn.functional import _get_softmax_dim\n",
         "__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(every)) + "]\n",
         *(function(act, names) + "\n" for act in acts),
         prelu_function() + "\n",
-        "\n\n".join([*row_functions(), *other_texts]),
+        "\n\n".join([*(row_functions() if has_rows else []), *other_texts]),
     ]
     return "\n".join(parts)
 
@@ -328,20 +330,22 @@ If PyTorch has the module, FastAct's is a subclass of it: constructor, repr, par
 state_dict are the same, and isinstance(module, torch.nn.SELU) is true."""
 
 
-def nn(acts: list[Activation]) -> str:
+def nn(acts: list[Activation], has_rows: bool) -> str:
     other_names, other_texts = python_glu_rrelu.modules([act.name for act in acts])
+    if has_rows:
+        other_names, other_texts = [*MODULES, *other_names], [*row_modules(), *other_texts]
     parts = [
         HEADER.format(NN + "\n"),
         "import torch\nfrom torch import Tensor\n\nfrom fastact import functional\n",
         "__all__ = [\n"
         + "".join(
             f'    "{name}",\n'
-            for name in sorted([*(a.module for a in acts), "PReLU", *MODULES, *other_names])
+            for name in sorted([*(a.module for a in acts), "PReLU", *other_names])
         )
         + "]\n\n",
         *(module(act) + "\n" for act in acts),
         prelu_module() + "\n",
-        "\n\n".join([*row_modules(), *other_texts]),
+        "\n\n".join(other_texts),
     ]
     return "\n".join(parts)
 
@@ -386,11 +390,12 @@ def main() -> None:
     parser.add_argument("--catalogue", type=Path, required=True, help="catalogue.json of the build")
     options = parser.parse_args()
     acts = catalogue(options.catalogue)
+    has_rows = json.loads(options.catalogue.read_text())["has_rows"]
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(SOURCES, options.folder, dirs_exist_ok=True, ignore=ignored)
     written = {
-        "functional.py": functional(acts),
-        "nn.py": nn(acts),
+        "functional.py": functional(acts, has_rows),
+        "nn.py": nn(acts, has_rows),
         "_build.py": build(options.version, options.revision, options.cuda, acts),
         "_digests/recorded.json": recorded_digests([act.name for act in acts]),
     }

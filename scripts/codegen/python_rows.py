@@ -83,6 +83,59 @@ NORM_MODULE = '''class {module}(torch.nn.{module}):
         return functional.{name}(input, self.normalized_shape, self.weight, {members})
 '''
 
+CROSS_ENTROPY = '''_cross_entropy = torch.ops.fastact.cross_entropy
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """The cross-entropy of input's softmax with the classes `target`, or with their probabilities.
+
+    Like torch.nn.functional.cross_entropy. For indices without label smoothing, log-softmax is not
+    stored, the bits of a loss depend on its row, target and weight alone, and those of a sum or
+    mean on the losses and their order alone.
+
+    Shape:
+        input: [C] or [N, C, ...]; target: input's without C, or input's; weight: [C].
+    Types:
+        input: float32, float64, bfloat16, float16; CPU and CUDA; differentiable to any order.
+        16-bit types compute in float32 and are rounded once. target: int64, uint8 or
+        floating-point.
+    Special values:
+        NaN if a row that is not ignored contains NaN or +infinity, or is -infinity alone. The
+        gradient of an ignored row is 0 whatever it contains.
+    Raises:
+        IndexError: an index is neither a class nor ignore_index (CPU).
+        RuntimeError: a tensor has another shape or type, or is on another device.
+        NotImplementedError: input has none of these types.
+    """
+    if size_average is not None or reduce is not None:
+        reduction = _Reduction.legacy_get_string(size_average, reduce)
+    number = _Reduction.get_enum(reduction)
+    return _cross_entropy(input, target, weight, number, ignore_index, label_smoothing)
+'''
+
+CROSS_ENTROPY_LOSS = '''class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """Replaces torch.nn.CrossEntropyLoss. See functional.cross_entropy()."""
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return functional.cross_entropy(
+            input,
+            target,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            label_smoothing=self.label_smoothing,
+        )
+'''
+
 _OF_NAN = "NaN if a row is -infinity alone, or contains +infinity or NaN."
 _OF_NAN_OF_MINUS_X = "NaN if a row is +infinity alone, or contains -infinity or NaN."
 ROWS = (
@@ -137,14 +190,15 @@ NORMS = (
     },
 )
 
-FUNCTIONS = [row["name"] for row in (*ROWS, *NORMS)]
-MODULES = [*(row["module"] for row in (*ROWS, *NORMS)), "Softmax2d"]
+FUNCTIONS = [*(row["name"] for row in (*ROWS, *NORMS)), "cross_entropy"]
+MODULES = [*(row["module"] for row in (*ROWS, *NORMS)), "Softmax2d", "CrossEntropyLoss"]
 
 
 def row_functions() -> list[str]:
     return [
         *(FUNCTION.format(**row) for row in ROWS),
         *(NORM.format(**norm).replace(" \n", "\n") for norm in NORMS),
+        CROSS_ENTROPY,
     ]
 
 
@@ -153,4 +207,5 @@ def row_modules() -> list[str]:
         *(MODULE.format(**row) for row in ROWS),
         SOFTMAX_2D,
         *(NORM_MODULE.format(**norm) for norm in NORMS),
+        CROSS_ENTROPY_LOSS,
     ]

@@ -66,12 +66,21 @@ def _value(name, length, x):
     return getattr(torch.ops.fastact, name)(rows, 1).flatten()
 
 
+def norm_gradient(name, x, g, weight, eps, dim):
+    """Returns the gradient of a norm by x along `dim`, for the incoming gradient g."""
+    ops = torch.ops.fastact
+    if name == "rms_norm":
+        return ops._rms_norm_backward(x, g, weight, eps, dim)
+    _, *statistics = ops._layer_norm_without_bias_with_statistics(x, weight, eps, dim)
+    return ops._layer_norm_backward(x, g, weight, *statistics, eps, dim)
+
+
 def _gradient(name, length, grad, x):
     """Returns the gradient by x for the incoming gradient."""
     rows, g = x.unflatten(0, (-1, length)), grad.unflatten(0, (-1, length))
     if name in _NORMS:
         weight, *_ = _vectors(name, length, x)
-        return getattr(torch.ops.fastact, f"_{name}_backward")(rows, g, weight, 1e-5, 1).flatten()
+        return norm_gradient(name, rows, g, weight, 1e-5, 1).flatten()
     y = getattr(torch.ops.fastact, name)(rows, 1)
     return getattr(torch.ops.fastact, f"{name}_backward")(g, y, 1).flatten()
 

@@ -5,6 +5,7 @@ contains FastAct's operators for the calls whose kernels the override replaces.
 """
 
 import functools
+import math
 import threading
 from collections.abc import Callable
 
@@ -16,12 +17,11 @@ from torch._guards import TracingContext
 from torch._inductor import codecache, compile_fx, decomposition, lowering
 from torch.fx.experimental import proxy_tensor
 
-from fastact._aten import OPERATORS, Call, stand_in
+from fastact._aten import DTYPES, OPERATORS, Call, stand_in
 from fastact._changes import Change, undone_on_error
 from fastact._override import is_overriding
 
 _aten = torch.ops.aten
-_PRELU_BACKWARD = _aten._prelu_kernel_backward.default
 
 # is_on: whether an override was active when this thread last began to compile. Cache keys are
 # computed after that.
@@ -66,6 +66,46 @@ def _decompose_prelu_backward(theirs: Callable, grad_output, self, weight):
     )
 
 
+def _decompose_layer_norm(theirs: Callable, input, normalized_shape, weight, bias, eps):
+    n, rank = math.prod(normalized_shape), len(normalized_shape)
+    shape = torch.Size(normalized_shape)
+
+    def fits(vector):
+        # Float32 vectors of 16-bit rows are ATen's, as in eager mode.
+        return vector is None or (vector.dtype == input.dtype and vector.shape == shape)
+
+    is_taken = (
+        input.dtype in DTYPES
+        and 0 < rank <= input.dim()
+        and input.shape[-rank:] == shape
+        and fits(weight)
+        and fits(bias)
+        and n != 0
+        and math.isfinite(eps)
+    )
+    if not is_taken:
+        return theirs(input, normalized_shape, weight, bias, eps)
+    ops = torch.ops.fastact
+    rows = input.reshape(-1, n)
+    weight = rows.new_ones(n) if weight is None else weight.reshape(n)
+    if bias is None:
+        results = ops._layer_norm_without_bias_with_statistics.default(rows, weight, eps, 1)
+    else:
+        bias = bias.reshape(n)
+        results = ops._layer_norm_with_statistics.default(rows, weight, bias, eps, 1)
+    of_rows = (*input.shape[: input.dim() - rank], *[1] * rank)
+    dtype = input.dtype if input.device.type == "cpu" else results[1].dtype
+    statistics = (statistic.to(dtype).view(of_rows) for statistic in results[1:])
+    return results[0].view(input.shape), *statistics
+
+
+# Operators with several results, whose calls this file converts itself.
+_OF_SEVERAL_RESULTS = {
+    _aten._prelu_kernel_backward.default: _decompose_prelu_backward,
+    _aten.native_layer_norm.default: _decompose_layer_norm,
+}
+
+
 def _overridden(table: dict) -> dict:
     """Returns Inductor's table with FastAct's operators for the operators that Inductor compiles.
     For other operators, Inductor calls kernels, which an override replaces."""
@@ -75,8 +115,9 @@ def _overridden(table: dict) -> dict:
         if overload in table or is_lowered:
             theirs = table.get(overload, lambda *args, **kwargs: NotImplemented)
             ours[overload] = functools.partial(_decompose, overload, theirs)
-    if _PRELU_BACKWARD in table:
-        ours[_PRELU_BACKWARD] = functools.partial(_decompose_prelu_backward, table[_PRELU_BACKWARD])
+    for overload, decompose in _OF_SEVERAL_RESULTS.items():
+        if overload in table:
+            ours[overload] = functools.partial(decompose, table[overload])
     return {**table, **ours}
 
 

@@ -234,6 +234,28 @@ def test_results_of_prelu_lie_as_atens(device):
             assert [geometry(t) for t in all_of()] == expected, layout
 
 
+def assert_outcomes_are_atens(calls):
+    """Makes each call with and without an override: the same error, or a close result of the same
+    kind. `calls` maps names to functions."""
+
+    def outcome(call):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            error = error_of(call)
+            return (type(error), first_line(error)) if error else call()
+
+    for case, call in calls.items():
+        expected = outcome(call)
+        with fastact.override_aten():
+            found = outcome(call)
+        if isinstance(expected, tuple):
+            assert found == expected, case
+        else:
+            assert (found.layout, found.dtype) == (expected.layout, expected.dtype), case
+            if found.layout == torch.strided and not found.is_nested:
+                torch.testing.assert_close(found, expected, equal_nan=True)
+
+
 def tensors_of_other_kinds(x):
     """Returns tensors that FastAct has no kernels for. Some exist on the CPU only."""
     tensors = {dtype: x.to(dtype) for dtype in OTHER_TYPES}

@@ -4,16 +4,14 @@ The bits are FastAct's: a row has the same bits alone and in a batch. Everything
 with the same call without an override.
 """
 
-import warnings
-
 import pytest
 import torch
 from torch.nn import functional as F
 
 import fastact as package
 from rows import FINITE, rows_of
-from support import LAYOUTS, assert_same_bits, error_of, first_line, make
-from test_override import geometry, replaced, tensors_of_other_kinds
+from support import LAYOUTS, assert_same_bits, error_of, make
+from test_override import assert_outcomes_are_atens, geometry, replaced, tensors_of_other_kinds
 from test_override_compiled import Traced
 
 fastact = torch.ops.fastact
@@ -169,22 +167,7 @@ def test_errors_and_other_types_are_atens(name, device):
     for kind, other in tensors_of_other_kinds(x).items():
         calls[kind] = lambda other=other: FUNCTIONS[name](other, 1)
 
-    def outcome(call):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            error = error_of(call)
-            return (type(error), first_line(error)) if error else call()
-
-    for case, call in calls.items():
-        expected = outcome(call)
-        with package.override_aten():
-            found = outcome(call)
-        if isinstance(expected, tuple):
-            assert found == expected, case
-        else:
-            assert (found.layout, found.dtype) == (expected.layout, expected.dtype), case
-            if found.layout == torch.strided and not found.is_nested:
-                torch.testing.assert_close(found, expected, equal_nan=True)
+    assert_outcomes_are_atens(calls)
 
 
 @every_operator

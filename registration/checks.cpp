@@ -1,8 +1,10 @@
 #include "registration/checks.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/native/TypeProperties.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -28,11 +30,11 @@ void check_parameters(const Operator& op, const CallParameters& parameters) {
               "determine the gradient, but got True");
 }
 
-void check_number_of_row(const Operator& op, const Input& input, const at::Tensor& tensor,
-                         const at::Tensor& self, int64_t dim) {
+void check_per_row(const Operator& op, const Input& input, const at::Tensor& tensor,
+                   const at::Tensor& self, int64_t dim) {
   const char* const name = input.name;
   const c10::ScalarType type =
-      input.kind == InputKind::kIndexOfRow ? at::kLong : type_of_statistics(self.scalar_type());
+      input.kind == InputKind::kIndexInRow ? at::kLong : type_of_statistics(self.scalar_type());
   TORCH_CHECK(tensor.scalar_type() == type, "fastact::", op.public_name(), ": expected ", name,
               " to be ", type, ", but got ", tensor.scalar_type());
   const c10::SymDimVector shape = shape_of_statistics(self.sym_sizes(), dim);
@@ -69,7 +71,7 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
     if (op.inputs[i].kind == InputKind::kSeed) continue;
     const at::Tensor& tensor = *tensors[i];
     TORCH_CHECK_NOT_IMPLEMENTED(engine_type(tensor.scalar_type()).has_value() ||
-                                    op.inputs[i].kind == InputKind::kIndexOfRow,
+                                    op.inputs[i].kind == InputKind::kIndexInRow,
                                 "fastact::", op.public_name(), ": expected ", op.inputs[i].name,
                                 " to be float32, float64, bfloat16 or float16, but got ",
                                 tensor.scalar_type());
@@ -93,8 +95,8 @@ int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParamet
   const at::Tensor& self = *tensors[last];
   const int64_t dim = row_dimension(op, parameters.dim, self.dim());
   for (int i = 0; i < op.num_inputs(); ++i) {
-    if (op.inputs[i].is_number_of_row()) {
-      check_number_of_row(op, op.inputs[i], *tensors[i], self, dim);
+    if (op.inputs[i].is_per_row()) {
+      check_per_row(op, op.inputs[i], *tensors[i], self, dim);
       continue;
     }
     TORCH_CHECK(tensors[i]->scalar_type() == self.scalar_type(), "fastact::", op.public_name(),
@@ -148,6 +150,19 @@ void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType resul
   TORCH_CHECK(c10::canCast(result, out.scalar_type()), "fastact::", op.public_name(), ": expected ",
               op.out, " to be of a type that result type ", result, " can be cast to, but got ",
               out.scalar_type());
+}
+
+bool requires_grad_of_any(const Operator& op, TensorPointers tensors) {
+  return at::GradMode::is_enabled() &&
+         std::any_of(tensors, tensors + op.num_inputs(),
+                     [](const at::Tensor* tensor) { return tensor->requires_grad(); });
+}
+
+void check_no_gradient(const Operator& op, TensorPointers tensors, const at::Tensor& out) {
+  TORCH_CHECK(
+      !requires_grad_of_any(op, tensors) && !(at::GradMode::is_enabled() && out.requires_grad()),
+      "fastact::", op.public_name(),
+      ": expected no tensor that requires a gradient with out=, but got one");
 }
 
 c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors) {

@@ -38,20 +38,20 @@ void check_inputs(const Operator& op, TensorPointers tensors, const CallParamete
 // float32.
 void check_fused(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
-// Returns the type and the shape of values of which each row has one, for rows of this type and
+// Return the type and the shape of a tensor with one value for each row, for rows of this type and
 // shape. `dim` is counted from 0.
 c10::ScalarType type_of_statistics(c10::ScalarType type);
 c10::SymDimVector shape_of_statistics(c10::SymIntArrayRef shape, int64_t dim);
 
-// Returns the type and the shape of a row operator's result, for inputs of this type and shape.
+// Return the type and the shape of a row operator's result, for inputs of this type and shape.
 c10::ScalarType row_result_type(const Operator& op, c10::ScalarType type);
 c10::SymDimVector row_result_shape(const Operator& op, c10::SymIntArrayRef shape, int64_t dim);
 
-// Checks the inputs of a row operator, as check_inputs() does. They must have one type and the
-// shape of the last required input, to which inputs of InputKind::kBroadcast broadcast. Inputs of
-// InputKind::kOfRow must have the type and the shape of statistics, and inputs of
-// InputKind::kIndexOfRow that shape and int64. Returns the dimension of the rows, counted from 0.
-// Raises an IndexError if there is no such dimension.
+// Checks the inputs of a row operator, as check_inputs() does. Required inputs must have the type
+// and shape of the last required input. Inputs of InputKind::kBroadcast must have its type and
+// broadcast to its shape. Inputs of InputKind::kPerRow must have the type and shape of statistics.
+// Inputs of InputKind::kIndexInRow must be int64 and have the shape of statistics. Returns the
+// dimension of the rows, counted from 0. Raises an IndexError if there is no such dimension.
 int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
 // Returns `dim` counted from 0, for a tensor with `rank` dimensions. A 0-dimensional tensor has a
@@ -62,6 +62,13 @@ int64_t row_dimension(const Operator& op, int64_t dim, int64_t rank);
 // same device and have a type to which the result can be cast.
 void check_out(const Operator& op, TensorPointers tensors, c10::ScalarType result,
                const at::Tensor& out);
+
+// Returns true if gradients are enabled and an input requires one.
+bool requires_grad_of_any(const Operator& op, TensorPointers tensors);
+
+// Raises a RuntimeError if gradients are enabled and an input or `out` requires one. Used by
+// operators that copy their result to `out`.
+void check_no_gradient(const Operator& op, TensorPointers tensors, const at::Tensor& out);
 
 // Returns the type to which ATen promotes the tensors.
 c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors);

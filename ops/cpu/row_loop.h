@@ -14,8 +14,9 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-template <class F, class Element>
-class RowLoopOf {
+template <class F>
+class RowLoop {
+  using Element = FirstOf<typename F::Inputs>;
   using T = OpMath<Element>;
   using Sum = typename F::Sum;
   static constexpr int kInputs = F::Inputs::kCount;
@@ -326,8 +327,5 @@ class RowLoopOf {
     }
   }
 };
-
-template <class F>
-class RowLoop : public RowLoopOf<F, FirstOf<typename F::Inputs>> {};
 
 }  // namespace fastact::cpu::inline FASTACT_TARGET

@@ -21,9 +21,8 @@ inline constexpr int64_t kLeastShared = 65536;
 // Computes `rows` rows of n > 0 contiguous elements. data[i] points to the first row of operand i,
 // in the order of ops/forms/row_form.h. strides[i] is the distance in bytes from row to row. An
 // output may be the same memory as an input, element for element. No other overlap is allowed. A
-// row output may be null. The threads of `parallel`,
-// if it is not null, share each row of more than kRowPart elements. The calling thread computes all
-// others.
+// row output may be null. The threads of `parallel`, if it is not null, share each row of more than
+// kRowPart elements. The calling thread computes all others.
 using RowFunction = void (*)(const Parameters& parameters, char* const* data,
                              const int64_t* strides, int64_t n, int64_t rows, Parallel parallel);
 using RowKernel = InDefaultFloatingPoint<RowFunction>;

@@ -16,7 +16,7 @@
 //     // The reduction that replaces the first value of each element, or -1.
 //     static constexpr int kReplacedBy = 1;
 //     // What pads the first input beyond the end of a row; 0 pads the others. accumulate() of
-//     // padding changes no sum.
+//     // padding changes no sum that affects a result.
 //     static constexpr T kBeyondEnd = -infinity;
 //     // Optional: what pads the first input after the first reduction, or, with RowInputs, always.
 //     T beyond_end() const;

@@ -53,8 +53,9 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
   for (int i = 0; i < op.num_inputs(); ++i) {
     if (!needed[i]) continue;
     gradients[i] = apply_rule(op.derivatives[i], op, parameters, incoming, inputs.tensors);
-    // A number of a row has another shape. For it, torch's engine takes an undefined gradient as 0.
-    if (!gradients[i].defined() && !op.inputs[i].is_number_of_row())
+    // A value for each row has another shape. For it, torch's engine takes an undefined gradient as
+    // 0.
+    if (!gradients[i].defined() && !op.inputs[i].is_per_row())
       gradients[i] = at::zeros_like(incoming);
   }
   return gradients;

@@ -1,24 +1,14 @@
-// rms_norm and layer_norm, which shape their arguments, and derivatives of the norms.
+// rms_norm and layer_norm, which shape their arguments.
 #include "registration/composites/norms.h"
 
-#include <ATen/ExpandUtils.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
-#include <ATen/ops/mean.h>
-#include <ATen/ops/ones_like.h>
-#include <ATen/ops/rsqrt.h>
-#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
-#include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "fastact/fastact.h"
 #include "registration/checks.h"
@@ -74,7 +64,7 @@ class Norm {
   // is null, so that autograd saves the statistics.
   [[nodiscard]] at::Tensor result(const Operator& op, const Operator* with_statistics,
                                   const at::Tensor& input) const {
-    const at::Tensor rows = with_statistics != nullptr && requires_grad()
+    const at::Tensor rows = with_statistics != nullptr && requires_grad_of_any(op, pointers_)
                                 ? first_result(*with_statistics)
                                 : op.call(pointers_, parameters_);
     at::Tensor computed = rows.view_symint(input.sym_sizes());
@@ -96,9 +86,7 @@ class Norm {
       return out;
     }
     check_out(op, pointers_, input.scalar_type(), out);
-    TORCH_CHECK(!requires_grad() && !(out.requires_grad() && at::GradMode::is_enabled()),
-                "fastact::", op.public_name(),
-                ": expected no tensor that requires a gradient with out=, but got one");
+    check_no_gradient(op, pointers_, out);
     const at::Tensor computed = result(op, /*with_statistics=*/nullptr, input);
     at::native::resize_output_symint(out, input.sym_sizes());
     out.copy_(computed);
@@ -113,12 +101,6 @@ class Norm {
     return rank_ == 1 ? tensor : tensor.flatten(-rank_, -1);
   }
 
-  [[nodiscard]] bool requires_grad() const {
-    return at::GradMode::is_enabled() &&
-           std::ranges::any_of(tensors_, [](const at::Tensor& tensor) {
-             return tensor.defined() && tensor.requires_grad();
-           });
-  }
   [[nodiscard]] at::Tensor first_result(const Operator& op) const {
     at::Tensor results[kMaxResults];
     op.several(nullptr, pointers_, parameters_, results);
@@ -202,163 +184,9 @@ void implement_norms(torch::Library& library) {
       });
 }
 
-// ---- Derivatives
-
-bool lie_along_last_dimension(const at::Tensor& x, const CallParameters& parameters) {
-  return x.dim() > 0 && (parameters.dim == -1 || parameters.dim == x.dim() - 1);
-}
-
-// Returns a weight of 1 for a wide operand. Kernels read it fastest if it is a row.
-at::Tensor ones_for(const at::Tensor& x, const CallParameters& parameters) {
-  c10::SymDimVector shape;
-  if (lie_along_last_dimension(x, parameters)) shape.push_back(x.sym_size(-1));
-  return x.new_ones_symint(shape);
-}
-
-// Returns two undefined tensors, for a norm that has not computed statistics.
-const at::Tensor* no_statistics() {
-  static const auto& none = *new std::array<at::Tensor, 2>();
-  return none.data();
-}
-
-// Returns the gradient of a norm by x. `op` is the norm or its backward operator. `statistics` are
-// those of x, or undefined.
-at::Tensor gradient_of(const Operator& op, const CallParameters& parameters, const at::Tensor& x,
-                       const at::Tensor& g, const at::Tensor& weight,
-                       const at::Tensor* statistics) {
-  const Operator& backward = *op.called[kNormBackward];
-  at::Tensor computed[kMaxResults];
-  if (backward.num_inputs() > 3 && !statistics->defined()) {
-    const at::Tensor ones = ones_for(x, parameters);
-    const at::Tensor* const tensors[] = {&x, &ones};
-    op.called[kNormWithStatistics]->several(nullptr, tensors, parameters, computed);
-    statistics = computed + 1;
-  }
-  const at::Tensor* const tensors[] = {&x, &g, &weight, statistics, statistics + 1};
-  return backward.call(tensors, parameters);
-}
-
-// Returns S(u), for wide tensors.
-at::Tensor slope(const Operator& op, const CallParameters& parameters, const at::Tensor& x,
-                 const at::Tensor& u, const at::Tensor* statistics) {
-  return gradient_of(op, parameters, x, u, ones_for(x, parameters), statistics);
-}
-// Returns z(x), for a wide x.
-at::Tensor normalized(const Operator& norm, const CallParameters& parameters, const at::Tensor& x) {
-  const at::Tensor ones = ones_for(x, parameters);
-  const at::Tensor* const tensors[] = {&x, &ones};
-  return norm.called[kNormWithoutBias]->call(tensors, parameters);
-}
-
-// Returns true if the kernel of a fused form's gradients can add the rows of g, or of a product
-// with it, for a row of weights or biases. It cannot if the sums need derivatives themselves.
-bool has_kernel_for_sums(const at::Tensor& g, const at::Tensor& vector,
-                         const CallParameters& parameters) {
-  return !at::GradMode::is_enabled() && is_plain(g) && is_plain(vector) &&
-         lie_along_last_dimension(g, parameters) && vector.dim() == 1 &&
-         vector.size(0) == g.size(-1) && g.numel() != 0;
-}
-
-// Returns the gradient of a fused form's scale, sum(g z), or of its bias, sum(g).
-at::Tensor sums_of_rows(const Operator& op, const at::Tensor& g, const at::Tensor& z,
-                        const at::Tensor& vector, FusedInput result) {
-  // The kernel takes contiguous rows.
-  const at::Tensor g_rows = g.reshape({-1, g.size(-1)}).contiguous();
-  const at::Tensor z_rows = z.is_same(g) ? g_rows : z.reshape({-1, z.size(-1)}).contiguous();
-  const at::Tensor scale = at::ones_like(vector, g.options());
-  const at::Tensor bias = at::zeros_like(scale);
-  const at::Tensor* const tensors[] = {&g_rows, &z_rows,          &scale,
-                                       &bias,   &absent_tensor(), &absent_tensor()};
-  CallParameters parameters;
-  parameters.numbers.values[0] = 1.0;  // Leaky ReLU with this slope is the identity
-  parameters.output_mask[static_cast<size_t>(result)] = true;
-  at::Tensor sums[kFusedInputs];
-  op.called[kNormSums]->several(nullptr, tensors, parameters, sums);
-  return sums[static_cast<size_t>(result)];
-}
-
 }  // namespace
 
 const Composites kNormComposites = {.define = &define_norms, .implement = &implement_norms};
-
-void norm_gradients(const Operator& op, const CallParameters& parameters,
-                    const at::Tensor& incoming, const SavedInputs& saved,
-                    const std::vector<bool>& needed, at::Tensor* gradients) {
-  const at::Tensor& self = saved.tensors[0];
-  const at::Tensor& weight = saved.tensors[1];
-  if (needed[0]) {
-    const at::Tensor* const statistics =
-        op.num_statistics() > 0 ? saved.tensors + op.num_inputs() : no_statistics();
-    gradients[0] = gradient_of(op, parameters, self, incoming, weight, statistics);
-  }
-  const bool needs_bias = op.num_inputs() > 2 && needed[2];
-  const at::Tensor g = wide(incoming);
-  if (needed[1]) {
-    const at::Tensor z = normalized(op, parameters, wide(self));
-    gradients[1] = has_kernel_for_sums(g, weight, parameters) && is_plain(z)
-                       ? sums_of_rows(op, g, z, weight, FusedInput::kScale)
-                       : g * z;
-  }
-  if (needs_bias) {
-    const at::Tensor& bias = saved.tensors[2];
-    // The kernel multiplies by a derivative, which is NaN for a NaN in its second operand. A NaN in
-    // g belongs into the sum.
-    gradients[2] = has_kernel_for_sums(g, bias, parameters)
-                       ? sums_of_rows(op, g, g, bias, FusedInput::kBias)
-                       : g;
-  }
-}
-
-at::Tensor norm_tangent_of_self(const Operator& op, const CallParameters& parameters,
-                                const at::Tensor& incoming, const at::Tensor* inputs) {
-  const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), no_statistics());
-  return (s * wide(inputs[1])).to(inputs[0].scalar_type());
-}
-
-at::Tensor norm_tangent_of_weight(const Operator& op, const CallParameters& parameters,
-                                  const at::Tensor& incoming, const at::Tensor* inputs) {
-  const at::Tensor z = normalized(op, parameters, wide(inputs[0]));
-  return (wide(incoming) * z).to(inputs[0].scalar_type());
-}
-
-// With x without its mean, for a norm that is centered, u = w g, r as in ops/forms/rms_norm.h,
-// means instead of sums over n, and p = r^2:
-//
-//   -r^3 (mean(h u) x + mean(h x) u + mean(u x) h - 3 p mean(h x) mean(u x) x)
-//
-// where u and h are also without their means.
-template <bool IsCentered>
-at::Tensor norm_backward_by_self(const Operator& /*op*/, const CallParameters& parameters,
-                                 const at::Tensor& incoming, const at::Tensor* inputs) {
-  const auto mean = [&](const at::Tensor& t) {
-    return at::mean(t, at::IntArrayRef(parameters.dim), /*keepdim=*/true);
-  };
-  const auto centered = [&](const at::Tensor& t) { return IsCentered ? t - mean(t) : t; };
-  const at::Tensor x = centered(wide(inputs[0]));
-  const at::Tensor u = centered(wide(inputs[1]) * wide(inputs[2]));
-  const at::Tensor h = centered(wide(incoming));
-  const at::Tensor r = at::rsqrt(mean(x * x) + parameters.numbers.values[0]);
-  const at::Tensor hx = mean(h * x);
-  const at::Tensor ux = mean(u * x);
-  const at::Tensor by_x = mean(h * u) - 3 * r * r * hx * ux;
-  return (-r * r * r * (by_x * x + hx * u + ux * h)).to(inputs[0].scalar_type());
-}
-template at::Tensor norm_backward_by_self<true>(const Operator&, const CallParameters&,
-                                                const at::Tensor&, const at::Tensor*);
-template at::Tensor norm_backward_by_self<false>(const Operator&, const CallParameters&,
-                                                 const at::Tensor&, const at::Tensor*);
-
-at::Tensor norm_backward_by_grad(const Operator& op, const CallParameters& parameters,
-                                 const at::Tensor& incoming, const at::Tensor* inputs) {
-  const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), inputs + 3);
-  return (s * wide(inputs[2])).to(inputs[1].scalar_type());
-}
-
-at::Tensor norm_backward_by_weight(const Operator& op, const CallParameters& parameters,
-                                   const at::Tensor& incoming, const at::Tensor* inputs) {
-  const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), inputs + 3);
-  return at::sum_to(s * wide(inputs[1]), inputs[2].sym_sizes()).to(inputs[2].scalar_type());
-}
 
 // ---- The functions of fastact.h
 

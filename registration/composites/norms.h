@@ -38,8 +38,8 @@ at::Tensor norm_tangent_of_self(const Operator& op, const CallParameters& parame
 at::Tensor norm_tangent_of_weight(const Operator& op, const CallParameters& parameters,
                                   const at::Tensor& incoming, const at::Tensor* inputs);
 
-// The gradients of a backward operator, S(w g), for the incoming h: by self, see norms.cpp; by
-// grad_output, w S(h); by weight, the sum of g S(h).
+// The gradients of a backward operator, S(w g), for the incoming h: by self, see
+// norm_derivatives.cpp; by grad_output, w S(h); by weight, the sum of g S(h).
 template <bool IsCentered>
 at::Tensor norm_backward_by_self(const Operator& op, const CallParameters& parameters,
                                  const at::Tensor& incoming, const at::Tensor* inputs);

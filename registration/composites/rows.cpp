@@ -4,7 +4,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/sum.h>
@@ -106,9 +105,7 @@ at::Tensor& write_logsumexp(const at::Tensor& self, at::IntArrayRef dims, bool k
                             at::Tensor& out) {
   const at::Tensor* const tensors[] = {&self};
   check_out(logsumexp_kernel(), tensors, self.scalar_type(), out);
-  TORCH_CHECK(!at::GradMode::is_enabled() || !(self.requires_grad() || out.requires_grad()),
-              "fastact::logsumexp: expected no tensor that requires a gradient with out=, but got "
-              "one");
+  check_no_gradient(logsumexp_kernel(), tensors, out);
   const at::Tensor computed = logsumexp_along(self, dims, keepdim);
   at::native::resize_output_symint(out, computed.sym_sizes());
   return out.copy_(computed);

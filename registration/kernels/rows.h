@@ -84,13 +84,13 @@ struct Rows {
   }
 
  private:
-  // Returns memory for one number of each row. Rows without elements have the value `of_empty`.
+  // Returns a tensor for one number per row: filled with `of_empty` if `self` is empty, and
+  // uninitialized otherwise.
   static at::Tensor numbers_of_rows(const at::Tensor& self, int64_t dim, c10::ScalarType type,
                                     double of_empty) {
-    c10::DimVector shape(self.sizes());
-    if (!shape.empty()) shape[static_cast<size_t>(dim)] = 1;
     at::Tensor numbers =
-        at::empty(shape, self.options().dtype(type), c10::MemoryFormat::Contiguous);
+        at::empty_symint(shape_of_statistics(self.sym_sizes(), dim), self.options().dtype(type),
+                         c10::MemoryFormat::Contiguous);
     if (self.numel() == 0) numbers.fill_(of_empty);
     return numbers;
   }
@@ -99,14 +99,14 @@ struct Rows {
                              const CallParameters& parameters, int64_t dim, at::Tensor& result) {
     if (op.row_result != RowResult::kRow)
       return compute(op, tensors, parameters, dim, nullptr, {&result, 1});
-    const auto indexed = std::ranges::find(op.inputs, InputKind::kIndexOfRow, &Input::kind);
+    const auto indexed = std::ranges::find(op.inputs, InputKind::kIndexInRow, &Input::kind);
     if (indexed == op.inputs.end()) return compute(op, tensors, parameters, dim, &result, {});
     const at::Tensor at_index = numbers_of_rows(result, dim, result.scalar_type(), 0.0);
     compute(op, tensors, parameters, dim, &result, {&at_index, 1});
     const at::Tensor& index = *tensors[indexed - op.inputs.begin()];
     if (result.numel() == 0) return;
-    // As integers: torch's scatter_ of bfloat16 on a CPU converts the whole tensor to float and
-    // back (docs/dev/tuning.md).
+    // Scatters the bits as integers, because torch's scatter_ of bfloat16 on a CPU converts the
+    // whole tensor to float and back (docs/dev/tuning.md).
     const c10::ScalarType bits = integer_of_size(result.element_size());
     result.view(bits).scatter_(dim, index, at_index.view(bits));
   }
@@ -126,7 +126,7 @@ struct Rows {
     int count = 0;
     if (out != nullptr) pointers[count++] = out;
     for (int i = 0; i < op.num_inputs(); ++i) {
-      if (op.inputs[i].is_number_of_row()) continue;
+      if (op.inputs[i].is_per_row()) continue;
       pointers[count] = tensors[i];
       if (op.inputs[i].kind == InputKind::kBroadcast) {
         made[i] = tensors[i]->expand(self.sizes());
@@ -139,17 +139,19 @@ struct Rows {
     for (int k = 0; k < form.outputs - (out == nullptr ? 0 : 1); ++k)
       pointers[all++] = row_outputs.empty() ? nullptr : &row_outputs[static_cast<size_t>(k)];
     for (int i = 0; i < op.num_inputs(); ++i) {
-      if (!op.inputs[i].is_number_of_row()) continue;
-      pointers[all++] = tensors[i];
-      if (op.inputs[i].kind != InputKind::kIndexOfRow) continue;
-      made[i] = self.gather(dim, *tensors[i]).to(type_of_statistics(self.scalar_type()));
-      pointers[all - 1] = &made[i];
+      if (!op.inputs[i].is_per_row()) continue;
+      pointers[all] = tensors[i];
+      if (op.inputs[i].kind == InputKind::kIndexInRow) {
+        made[i] = self.gather(dim, *tensors[i]).to(type_of_statistics(self.scalar_type()));
+        pointers[all] = &made[i];
+      }
+      ++all;
     }
     run(op, parameters, dim, out, {pointers, static_cast<size_t>(all)}, count);
   }
 
-  // Runs the kernel on these operands, of which the first `count` have rows. Copies them if their
-  // dimensions do not merge.
+  // Runs the kernel on `operands`, of which the first `count` contain rows. Uses contiguous copies
+  // if the dimensions besides `dim` cannot be merged.
   static void run(const Operator& op, const CallParameters& parameters, int64_t dim,
                   const at::Tensor* out, std::span<const at::Tensor*> operands, int count) {
     const at::Tensor& first = *operands[0];

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "registration/autograd/derivative_node.h"
+#include "registration/checks.h"
 #include "registration/device_kernels.h"
 #include "registration/operators/implement.h"
 
@@ -35,12 +36,6 @@ void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensor
     node.save_input(i, saving == Saving::kInput ? *tensors[i] : savable(*tensors[i]));
   }
   if (computed.first == Saved::kPreactivation) node.save_preactivation(computed.preactivation);
-}
-
-bool requires_grad_of_any(const Operator& op, TensorPointers tensors) {
-  return autograd::GradMode::is_enabled() &&
-         std::any_of(tensors, tensors + op.num_inputs(),
-                     [](const at::Tensor* tensor) { return tensor->requires_grad(); });
 }
 
 // Sets the tangent of `out` if an input has one. If `keeps_result` is true, it is computed from the

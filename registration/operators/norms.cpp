@@ -113,18 +113,20 @@ std::vector<Descriptor> norm_operators() {
   const Descriptor layer = value("_layer_norm", {"self", weight, bias}, "layer_norm", kLayerNorm);
   const Descriptor unbiased =
       value("_layer_norm_without_bias", {"self", weight}, "layer_norm", kLayerNormWithoutBias);
-  return {
-      rms,
-      layer,
-      unbiased,
-      with_statistics(layer),
-      with_statistics(unbiased),
-      gradient("rms_norm", kRmsNormGradient, "rms_norm_backward", {"self", "grad_output", weight},
-               &norm_backward_by_self</*IsCentered=*/false>),
-      gradient(
-          "layer_norm", kLayerNormGradient, "layer_norm_backward",
-          {"self", "grad_output", weight, {"mean", InputKind::kOfRow}, {"rstd", InputKind::kOfRow}},
-          &norm_backward_by_self</*IsCentered=*/true>)};
+  return {rms,
+          layer,
+          unbiased,
+          with_statistics(layer),
+          with_statistics(unbiased),
+          gradient("rms_norm", kRmsNormGradient, "rms_norm_backward",
+                   {"self", "grad_output", weight}, &norm_backward_by_self</*IsCentered=*/false>),
+          gradient("layer_norm", kLayerNormGradient, "layer_norm_backward",
+                   {"self",
+                    "grad_output",
+                    weight,
+                    {"mean", InputKind::kPerRow},
+                    {"rstd", InputKind::kPerRow}},
+                   &norm_backward_by_self</*IsCentered=*/true>)};
 }
 
 }  // namespace fastact

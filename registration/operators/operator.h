@@ -43,7 +43,7 @@ enum class Saved : uint8_t {
   kInput,          // the input
   kPreactivation,  // instead of a fused form's self: z = self * scale + bias + residual
   kResult,         // instead of self: the result, from which the derivatives are computed
-  kStatistic,      // after the inputs: a result besides the first one
+  kStatistic,      // a result other than the first; saved after the inputs
 };
 
 // A result, and what its autograd node saves instead of the first input.
@@ -112,7 +112,7 @@ struct DerivativeRule {
 enum class RowResult : uint8_t {
   kRow,
   kNumber,      // in the type of the inputs
-  kWideNumber,  // in float32 or float64, as InputKind::kOfRow
+  kWideNumber,  // in float32 or float64, as InputKind::kPerRow
 };
 
 enum class InputKind : uint8_t {
@@ -120,8 +120,8 @@ enum class InputKind : uint8_t {
   kOptional,    // after the required ones; an absent one is an undefined tensor
   kSeed,        // the last one: one int64, from which the random bits of each element are computed
   kBroadcast,   // after the required ones, of a row operator: broadcasts to their shape
-  kOfRow,       // of a row operator, after those: one value for each row, in float32 or float64
-  kIndexOfRow,  // of a row operator: for each row, the int64 index of an element of self
+  kPerRow,      // of a row operator, after all others: one value for each row, float32 or float64
+  kIndexInRow,  // of a row operator: for each row, the int64 index of an element of self
 };
 
 // A tensor argument.
@@ -131,8 +131,8 @@ struct Input {
       : name(its_name), kind(its_kind) {}
 
   // True if the input contains one value for each row.
-  [[nodiscard]] bool is_number_of_row() const {
-    return kind == InputKind::kOfRow || kind == InputKind::kIndexOfRow;
+  [[nodiscard]] bool is_per_row() const {
+    return kind == InputKind::kPerRow || kind == InputKind::kIndexInRow;
   }
 
   const char* name;  // in the schema
@@ -146,18 +146,18 @@ struct Descriptor {
   // An operator with several results has only a functional form. It may take an output_mask with
   // one bool for each result. Its derivatives, if any, are those of the first result. The other
   // results are then statistics: a node saves them for the backward pass, and they have no
-  // gradients. The statistics of a row operator have the type and shape of InputKind::kOfRow.
+  // gradients. The statistics of a row operator have the type and shape of InputKind::kPerRow.
   int results = 1;
   bool takes_output_mask = false;
 
   // The kernel: a family and one of its forms. With from_result, another form if there is one. The
-  // forms of a row operator are row forms. Such an operator has required inputs of one shape,
-  // inputs that broadcast to it (all of one type), inputs with one value for each row, and an
-  // argument `dim`, along which its rows lie. If it has an index and returns rows, it stores the
-  // form's row output at the index.
+  // forms of a row operator are row forms. Such an operator has required inputs of one shape and
+  // inputs that broadcast to this shape, all of one type. It may also have inputs with one value
+  // for each row. Its argument `dim` is the dimension of the rows. If it has an index and returns
+  // rows, it stores the form's row output at the index.
   bool has_rows = false;
   RowResult row_result = RowResult::kRow;
-  double of_empty_row = 0.0;  // the result for a row without elements, if it is a number
+  double of_empty_row = 0.0;  // the result for a row without elements, unless it is a row
   int family = 0;             // an index into families(), or into row_families()
   int form = 0;
   int form_from_result = -1;
@@ -179,7 +179,7 @@ struct Descriptor {
   // True if the derivatives are always computed from the result instead of the first input.
   bool derives_from_result = false;
 
-  std::vector<DerivativeRule> derivatives;  // one for each input, of the first result
+  std::vector<DerivativeRule> derivatives;  // of the first result; one rule for each input
   // The rules of forward mode, if they differ from the derivatives.
   std::vector<DerivativeRule> tangents;
 

@@ -51,8 +51,8 @@ std::vector<Descriptor> logsumexp_operators() {
   value.tangents = {Rule::compose(&logsumexp_tangent)};
   value.called_names = called;
 
-  Descriptor gradient =
-      row_operator(backward, {"self", {"grad_output", InputKind::kOfRow}}, 1, "grad_input", family);
+  Descriptor gradient = row_operator(backward, {"self", {"grad_output", InputKind::kPerRow}}, 1,
+                                     "grad_input", family);
   gradient.derivatives = {Rule::compose(&logsumexp_backward_by_self),
                           Rule::compose(&logsumexp_backward_by_grad)};
   gradient.tangents = {gradient.derivatives[0], Rule::call(backward, {0, Rule::kIncoming})};
@@ -70,7 +70,7 @@ std::vector<Descriptor> cross_entropy_operators() {
   const char* const family = "cross_entropy";
   const std::string backward = "_cross_entropy_backward";
   const std::vector<std::string> called = {"_softmax", "softmax_backward", backward};
-  const Input target = {"target", InputKind::kIndexOfRow};
+  const Input target = {"target", InputKind::kIndexInRow};
 
   Descriptor value = row_operator("_cross_entropy", {"self", target}, 0, "out", family);
   value.row_result = RowResult::kWideNumber;
@@ -78,8 +78,8 @@ std::vector<Descriptor> cross_entropy_operators() {
   value.tangents = {Rule::compose(&cross_entropy_tangent), Rule::zero()};
   value.called_names = called;
 
-  Descriptor gradient = row_operator(backward, {"self", target, {"grad_output", InputKind::kOfRow}},
-                                     1, "grad_input", family);
+  Descriptor gradient = row_operator(
+      backward, {"self", target, {"grad_output", InputKind::kPerRow}}, 1, "grad_input", family);
   gradient.derivatives = {Rule::compose(&cross_entropy_backward_by_self), Rule::zero(),
                           Rule::compose(&cross_entropy_backward_by_grad)};
   gradient.tangents = {gradient.derivatives[0], Rule::zero(),

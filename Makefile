@@ -24,8 +24,8 @@ WERROR ?= OFF
 # each kind, because their own code consists of formulas without memory accesses and branches, and the row operators.
 SANITIZER ?= address,undefined
 SANITIZED ?= relu;relu6;selu;leaky_relu;hardtanh;hardswish;elu;softplus;sigmoid;gelu;silu;rows
-# The instruction sets that `make sanitize` builds besides the baseline: those of this processor.
-SANITIZED_ISAS ?= avx2$(shell grep -qw avx512f /proc/cpuinfo && echo ';avx512')
+# The instruction sets that `make sanitize` builds besides the baseline: the widest of this processor.
+SANITIZED_ISAS ?= $(shell grep -qw avx512f /proc/cpuinfo && echo avx512 || echo avx2)
 # The numbers of random calls of `make fuzz`: of the engine, and for each test of the operators. Every run has another
 # seed, which is printed.
 FUZZ_CASES ?= 100000

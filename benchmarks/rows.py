@@ -1,6 +1,6 @@
-"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients, logsumexp and
-cross_entropy: FastAct, PyTorch, torch.compile, and a copy of the same bytes. The contestants take
-turns, one sample each in every round.
+"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients, cross_entropy,
+and logsumexp, sum, mean and var_mean: FastAct, PyTorch, torch.compile, and a copy of the same
+bytes. The contestants take turns, one sample each in every round.
 
     python benchmarks/rows.py                       on the GPU if there is one, 4 minutes at most
     python benchmarks/rows.py --device cpu --threads 1 --size 20
@@ -26,10 +26,17 @@ from turns import print_head, print_line  # noqa: E402
 ROWS = (32, 64, 128, 1001, 1024, 4095, 4096, 16384, 50257, 128256)
 SOFTMAX = {"softmax": torch.softmax, "log_softmax": torch.log_softmax}
 NORMS = ("rms_norm", "layer_norm")
-# Read a row and return a number. The last one computes the gradient too.
-REDUCTIONS = ("logsumexp", "cross_entropy", "cross_entropy_and_backward")
+# Read a row and return a number, or two.
+REDUCTIONS = {
+    "logsumexp": torch.logsumexp,
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "var_mean": torch.var_mean,
+}
+# The second one computes the gradient too.
+LOSSES = ("cross_entropy", "cross_entropy_and_backward")
 OPERATORS = [f"{name}{suffix}" for suffix in ("", "_backward") for name in (*SOFTMAX, *NORMS)]
-OPERATORS += REDUCTIONS
+OPERATORS += [*REDUCTIONS, *LOSSES]
 
 
 def softmax_calls(name, x):
@@ -85,9 +92,13 @@ def norm_calls(name, x):
 
 def reduction_calls(name, x):
     """The same for a reduction of rows."""
+    ours, theirs = getattr(torch.ops.fastact, name), REDUCTIONS[name]
+    return (lambda x: ours(x, -1)), (lambda x: theirs(x, -1)), (x,)
+
+
+def loss_calls(name, x):
+    """The same for cross-entropy."""
     ours = torch.ops.fastact
-    if name == "logsumexp":
-        return (lambda x: ours.logsumexp(x, -1)), (lambda x: torch.logsumexp(x, -1)), (x,)
     target = torch.randint(x.shape[1], x.shape[:1], device=x.device)
     if name == "cross_entropy":
         return (lambda x: ours.cross_entropy(x, target)), (lambda x: cross_entropy(x, target)), (x,)
@@ -103,14 +114,19 @@ def traffic(name: str, tensors: tuple) -> int:
     """Returns how many tensors are read or written."""
     if name == "cross_entropy_and_backward":
         return 3
-    return len(tensors) + (name not in REDUCTIONS)
+    return len(tensors) + (name not in (*REDUCTIONS, *LOSSES))
 
 
 def contestants(name: str, n: int, elements: int, dtype: torch.dtype, device: str, compiles: bool):
     """Returns the contestants for a tensor of rows of n elements, with about `elements` in all."""
     x = torch.randn(max(elements // n, 1), n, dtype=dtype, device=device)
-    calls = softmax_calls if "softmax" in name else norm_calls
-    ours, eager, tensors = (reduction_calls if name in REDUCTIONS else calls)(name, x)
+    calls = (
+        reduction_calls if name in REDUCTIONS
+        else loss_calls if name in LOSSES
+        else softmax_calls if "softmax" in name
+        else norm_calls
+    )  # fmt: skip
+    ours, eager, tensors = calls(name, x)
     # The copy reads half of the bytes and writes half.
     source = torch.zeros(traffic(name, tensors) * x.numel() // 2, dtype=dtype, device=device)
     target = torch.zeros_like(source)

@@ -48,7 +48,7 @@
   X(softmax, SoftmaxForms)            \
   X(logsumexp, LogsumexpForms)        \
   X(cross_entropy, CrossEntropyForms) \
-  X(sum, SumForms)                    \
+  X(reductions, ReductionsForms)      \
   X(rms_norm, RmsNormForms)           \
   X(layer_norm, LayerNormForms)
 

@@ -72,6 +72,10 @@ def arguments_of(schema, shape, scale, dtype, other):
     make = lambda *shape, dtype=dtype: numbers(
         torch.Size(shape).numel(), dtype, next(seeds)
     ).view(shape)
+    if schema.name == "fastact::cross_entropy":
+        # It adds all losses, so one that is infinite would hide the others.
+        plain = make
+        make = lambda *shape: plain(*shape).nan_to_num(1.0).clamp(-8, 8)
     result = []
     for argument in schema.arguments:
         kind = str(argument.type)
@@ -101,18 +105,20 @@ def arguments_of(schema, shape, scale, dtype, other):
             value = make(*shape)
         elif kind == "Optional[float]":
             value = 0.01
+        elif argument.name == "label_smoothing":
+            value = scale - 1  # float_arguments() gives 0 for both scales
         elif kind == "float":
             value = next(floats)
         elif kind == "int":
             value = -1 if argument.default_value is None else argument.default_value
         elif kind == "bool":
             value = argument.default_value is not False
-        elif kind == "List[int]":
+        elif kind in ("List[int]", "Optional[List[int]]"):
             value = [-1]
         elif kind == "List[bool]":
             value = [True] * 5
         elif argument.name == "dtype":
-            value = None
+            value = torch.float32 if dtype == torch.float64 else None
         else:
             raise NotImplementedError(f"{schema.name}: an argument of type {kind}")
         result.append(value)

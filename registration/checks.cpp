@@ -56,7 +56,11 @@ c10::SymDimVector shape_of_statistics(c10::SymIntArrayRef shape, int64_t dim) {
 }
 
 c10::ScalarType row_result_type(const Operator& op, c10::ScalarType type) {
-  return op.row_result == RowResult::kWideNumber ? type_of_statistics(type) : type;
+  return op.row_result == RowResult::kRow ? type : number_type(op, type);
+}
+
+c10::ScalarType number_type(const Operator& op, c10::ScalarType type) {
+  return op.row_result == RowResult::kNumber ? type : type_of_statistics(type);
 }
 
 c10::SymDimVector row_result_shape(const Operator& op, c10::SymIntArrayRef shape, int64_t dim) {

@@ -43,9 +43,13 @@ void check_fused(const Operator& op, TensorPointers tensors, const CallParameter
 c10::ScalarType type_of_statistics(c10::ScalarType type);
 c10::SymDimVector shape_of_statistics(c10::SymIntArrayRef shape, int64_t dim);
 
-// Return the type and the shape of a row operator's result, for inputs of this type and shape.
+// Return the type and the shape of a row operator's first result, for inputs of this type and
+// shape.
 c10::ScalarType row_result_type(const Operator& op, c10::ScalarType type);
 c10::SymDimVector row_result_shape(const Operator& op, c10::SymIntArrayRef shape, int64_t dim);
+
+// Returns the type of a row operator's results that have one number for each row.
+c10::ScalarType number_type(const Operator& op, c10::ScalarType type);
 
 // Checks the inputs of a row operator, as check_inputs() does. Required inputs must have the type
 // and shape of the last required input. Inputs of InputKind::kBroadcast must have its type and

@@ -16,9 +16,9 @@
 #include "ops/forms/cross_entropy.h"
 #include "ops/forms/layer_norm.h"
 #include "ops/forms/logsumexp.h"
+#include "ops/forms/reductions.h"
 #include "ops/forms/rms_norm.h"
 #include "ops/forms/softmax.h"
-#include "ops/forms/sum.h"
 #if FASTACT_HAS_CUDA
 #include "ops/cuda/rows.h"
 #endif
@@ -174,7 +174,7 @@ cpu::RowKernel kernel_of(const KernelId& id, cpu::InstructionSet set) {
                            : std::is_same_v<Forms, LayerNormForms>    ? "layer_norm"
                            : std::is_same_v<Forms, LogsumexpForms>    ? "logsumexp"
                            : std::is_same_v<Forms, CrossEntropyForms> ? "cross_entropy"
-                           : std::is_same_v<Forms, SumForms>          ? "sum"
+                           : std::is_same_v<Forms, ReductionsForms>   ? "reductions"
                                                                       : "softmax";
   return cpu::find_row_kernel(row_family_index(name), id, set);
 }

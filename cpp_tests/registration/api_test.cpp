@@ -369,6 +369,23 @@ TEST(RowsApi, Logsumexp) {
   EXPECT_THROW(fastact::logsumexp(x, {3}), c10::IndexError);
 }
 
+TEST(RowsApi, Reductions) {
+  const at::Tensor x = at::randn({2, 3, 4}, at::kDouble);
+  at::Tensor out = at::empty({0}, at::kDouble);
+  EXPECT_TRUE(at::allclose(fastact::sum(x), at::sum(x), 1e-12, 1e-12));
+  const at::Tensor along = fastact::sum(x, at::IntArrayRef{0, 2}, /*keepdim=*/true, at::kFloat);
+  EXPECT_TRUE(at::allclose(along, at::sum(x.to(at::kFloat), at::IntArrayRef{0, 2}, true)));
+  EXPECT_EQ(&fastact::sum_out(out, x, 1), &out);
+  EXPECT_TRUE(same_bits(out, fastact::sum(x, 1)));
+  EXPECT_TRUE(at::allclose(fastact::mean(x, 1), at::mean(x, 1), 1e-12, 1e-12));
+  EXPECT_EQ(&fastact::mean_out(out, x, 1), &out);
+  EXPECT_TRUE(same_bits(out, fastact::mean(x, 1)));
+  const auto [variance, mean] = fastact::var_mean(x, 2, /*correction=*/0.0);
+  EXPECT_TRUE(at::allclose(variance, at::var(x, {2}, /*correction=*/0), 1e-12, 1e-12));
+  EXPECT_TRUE(same_bits(mean, fastact::mean(x, 2)));
+  EXPECT_THROW(fastact::sum(x, 3), c10::IndexError);
+}
+
 TEST(RowsApi, CrossEntropy) {
   const at::Tensor x = at::randn({4, 5}, at::kDouble).requires_grad_();
   const at::Tensor target = at::tensor({3, -100, 0, 4}, at::kLong);

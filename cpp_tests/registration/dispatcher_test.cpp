@@ -123,8 +123,11 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
   }
   for (const char* const name :
        {"logsumexp", "logsumexp.out", "_logsumexp", "_logsumexp.out", "_logsumexp_backward",
-        "_logsumexp_backward.grad_input", "_sum", "_sum.out", "cross_entropy", "_cross_entropy",
-        "_cross_entropy.out", "_cross_entropy_backward", "_cross_entropy_backward.grad_input"})
+        "_logsumexp_backward.grad_input", "cross_entropy", "_cross_entropy", "_cross_entropy.out",
+        "_cross_entropy_backward", "_cross_entropy_backward.grad_input"})
+    expected.push_back(std::string("fastact::") + name);
+  for (const char* const name : {"sum", "sum.out", "_sum", "_sum.out", "mean", "mean.out", "_mean",
+                                 "_mean.out", "var_mean", "_var", "_var.out", "_var_mean"})
     expected.push_back(std::string("fastact::") + name);
   for (const std::string name : {"rms_norm", "layer_norm"}) {
     for (const char* const form : {"", ".out"}) {

@@ -33,8 +33,8 @@ class Rows {
       : call_(call), operands_(call.operands), parallel_(parallel) {
     for (int i = 0; i < operands_.count; ++i) {
       if (!is_gathered(i)) continue;
-      buffers_[i] =
-          std::make_unique_for_overwrite<char[]>(static_cast<size_t>(kRowPanel * buffer_stride()));
+      buffers_[i] = std::make_unique_for_overwrite<char[]>(
+          static_cast<size_t>(std::min(kRowPanel, operands_.inner) * buffer_stride()));
       is_any_gathered_ = true;
     }
   }

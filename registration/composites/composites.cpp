@@ -1,8 +1,12 @@
 #include "registration/composites/composites.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include <iterator>
 
+#include "ops/floating_point.h"
 #include "registration/checks.h"
+#include "registration/conversion.h"
 
 namespace fastact {
 
@@ -12,15 +16,24 @@ CallParameters along_dim(int64_t dim) {
   return parameters;
 }
 
+at::Tensor converted_to(const at::Tensor& self, Dtype dtype) {
+  if (!dtype.has_value()) return self;
+  const bool has_history = at::GradMode::is_enabled() && self.requires_grad();
+  if (is_plain(self) && !has_history) return converted(self, *dtype);
+  const DefaultFloatingPoint environment;
+  return self.to(*dtype);
+}
+
 at::Tensor wide(const at::Tensor& tensor) {
   return tensor.to(type_of_statistics(tensor.scalar_type()));
 }
 
 std::span<const Composites> all_composites() {
   static const Composites all[] = {
-      kFusedComposites, kClampedSwigluComposites, kPreluComposites,        kAlphaDropoutComposites,
-      kRreluComposites, kRowComposites,           kCrossEntropyComposites, kNormComposites};
-  constexpr size_t kOfRows = 3;  // the last ones
+      kFusedComposites,        kClampedSwigluComposites, kPreluComposites,
+      kAlphaDropoutComposites, kRreluComposites,         kRowComposites,
+      kReductionComposites,    kCrossEntropyComposites,  kNormComposites};
+  constexpr size_t kOfRows = 4;  // the last ones
   if (operators().empty()) return {};
   return std::span(all).first(std::size(all) - (row_families().empty() ? kOfRows : 0));
 }

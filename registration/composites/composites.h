@@ -1,11 +1,12 @@
 // Operators composed of others: fused_<activation>, <activation>_and_mul, glu, clamped_swiglu,
-// prelu, selu_alpha_dropout, rrelu, softmax, log_softmax, logsumexp, cross_entropy, rms_norm and
-// layer_norm. They check their arguments, shape or convert them, and call operators that have
-// kernels.
+// prelu, selu_alpha_dropout, rrelu, softmax, log_softmax, logsumexp, sum, mean, var_mean,
+// cross_entropy, rms_norm and layer_norm. They check their arguments, shape or convert them, and
+// call operators that have kernels.
 #pragma once
 
 #include <torch/library.h>
 
+#include <optional>
 #include <span>
 
 #include "registration/operators/operator.h"
@@ -23,6 +24,11 @@ struct Composites {
 // The parameters of a row operator without numbers.
 CallParameters along_dim(int64_t dim);
 
+using Dtype = std::optional<at::ScalarType>;
+
+// Returns self in the type `dtype`, if that has a value, with a history.
+at::Tensor converted_to(const at::Tensor& self, Dtype dtype);
+
 // Returns the tensor in the type in which the kernels of row operators compute.
 at::Tensor wide(const at::Tensor& tensor);
 
@@ -35,6 +41,7 @@ extern const Composites kPreluComposites;
 extern const Composites kAlphaDropoutComposites;
 extern const Composites kRreluComposites;
 extern const Composites kRowComposites;
+extern const Composites kReductionComposites;
 extern const Composites kCrossEntropyComposites;
 extern const Composites kNormComposites;
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "fastact/fastact.h"
+#include "ops/floating_point.h"
 #include "registration/checks.h"
 #include "registration/composites/composites.h"
 #include "registration/operators/operator.h"
@@ -68,6 +69,7 @@ class CrossEntropy {
   }
 
   [[nodiscard]] at::Tensor result() const {
+    const DefaultFloatingPoint environment;  // for ATen's operators
     at::Tensor losses = indices_.defined() ? losses_of_indices() : losses_of_probabilities();
     if (reduction_ == at::Reduction::None) return losses.to(result_type_);
     losses = ordered_sum(losses);

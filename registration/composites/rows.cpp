@@ -1,17 +1,13 @@
-// softmax and log_softmax, which convert to `dtype`, logsumexp along several dimensions, and
-// derivatives of the row operators.
+// softmax and log_softmax, which convert to `dtype`, and derivatives of the row operators.
 #include "registration/composites/rows.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/sum.h>
-#include <c10/util/SmallVector.h>
 #include <c10/util/StringUtil.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,19 +34,14 @@ at::Tensor sum_of_rows(const at::Tensor& tensor, const CallParameters& parameter
   return at::sum(tensor, at::IntArrayRef(parameters.dim), /*keepdim=*/true);
 }
 
-at::Tensor converted_to(const at::Tensor& self, std::optional<at::ScalarType> dtype) {
-  return dtype.has_value() ? self.to(*dtype) : self;
-}
-
 // Calls the operator on self, converted to `dtype`.
-at::Tensor call_rows(const Operator& op, const at::Tensor& self, int64_t dim,
-                     std::optional<at::ScalarType> dtype) {
+at::Tensor call_rows(const Operator& op, const at::Tensor& self, int64_t dim, Dtype dtype) {
   const at::Tensor input = converted_to(self, dtype);
   const at::Tensor* const tensors[] = {&input};
   return op.call(tensors, along_dim(dim));
 }
-at::Tensor& write_rows(const Operator& op, const at::Tensor& self, int64_t dim,
-                       std::optional<at::ScalarType> dtype, at::Tensor& out) {
+at::Tensor& write_rows(const Operator& op, const at::Tensor& self, int64_t dim, Dtype dtype,
+                       at::Tensor& out) {
   const at::Tensor input = converted_to(self, dtype);
   const at::Tensor* const tensors[] = {&input};
   return op.write(nullptr, tensors, along_dim(dim), out);
@@ -65,52 +56,6 @@ const Operator& log_softmax_kernel() {
   return op;
 }
 
-// ---- logsumexp
-
-const Operator& logsumexp_kernel() {
-  static const Operator& op = operator_named("_logsumexp");
-  return op;
-}
-
-// Returns logsumexp along these dimensions, or along all if there are none. Several are merged to
-// one.
-at::Tensor logsumexp_along(const at::Tensor& self, at::IntArrayRef dims, bool keepdim) {
-  const Operator& op = logsumexp_kernel();
-  c10::SmallVector<int64_t, 5> along;
-  for (const int64_t dim : dims) {
-    along.push_back(row_dimension(op, dim, self.dim()));
-    TORCH_CHECK(std::ranges::count(along, along.back()) == 1,
-                "fastact::logsumexp: expected each dim once, but got ", dims);
-  }
-  for (int64_t dim = 0; dims.empty() && dim < self.dim(); ++dim) along.push_back(dim);
-  std::ranges::sort(along);
-  const auto count = static_cast<int64_t>(along.size());
-  const bool merges = count > 1;
-  at::Tensor rows = self;
-  if (merges) {
-    c10::SmallVector<int64_t, 5> last;
-    for (int64_t dim = -count; dim < 0; ++dim) last.push_back(dim);
-    rows = self.movedim(along, last).flatten(-count, -1);
-  }
-  const at::Tensor* const tensors[] = {&rows};
-  at::Tensor result = op.call(tensors, along_dim(merges || count == 0 ? -1 : along[0]));
-  if (self.dim() == 0 || (keepdim && !merges)) return result;
-  result = result.squeeze(merges ? -1 : along[0]);
-  if (keepdim)
-    for (const int64_t dim : along) result = result.unsqueeze(dim);
-  return result;
-}
-
-at::Tensor& write_logsumexp(const at::Tensor& self, at::IntArrayRef dims, bool keepdim,
-                            at::Tensor& out) {
-  const at::Tensor* const tensors[] = {&self};
-  check_out(logsumexp_kernel(), tensors, self.scalar_type(), out);
-  check_no_gradient(logsumexp_kernel(), tensors, out);
-  const at::Tensor computed = logsumexp_along(self, dims, keepdim);
-  at::native::resize_output_symint(out, computed.sym_sizes());
-  return out.copy_(computed);
-}
-
 void define_rows(torch::Library& library) {
   constexpr std::string_view kArguments = "(Tensor self, int dim, ScalarType? dtype=None";
   for (const std::string_view name : {"softmax", "log_softmax"}) {
@@ -120,18 +65,9 @@ void define_rows(torch::Library& library) {
     library.def(functional.c_str(), {at::Tag::pt2_compliant_tag});
     library.def(out.c_str(), {at::Tag::pt2_compliant_tag});
   }
-  library.def("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
-              {at::Tag::pt2_compliant_tag});
-  library.def(
-      "logsumexp.out(Tensor self, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> Tensor(a!)",
-      {at::Tag::pt2_compliant_tag});
 }
 
-using Dtype = std::optional<at::ScalarType>;
-
 void implement_rows(torch::Library& library) {
-  library.impl("logsumexp", &logsumexp_along);
-  library.impl("logsumexp.out", &write_logsumexp);
   library.impl("softmax", [](const at::Tensor& self, int64_t dim, Dtype dtype) {
     return call_rows(softmax_kernel(), self, dim, dtype);
   });
@@ -253,11 +189,6 @@ at::Tensor logsumexp_backward_by_grad(const Operator& op, const CallParameters& 
   return softmax_tangent(op, parameters, inputs[0], incoming);
 }
 
-at::Tensor sum_by_self(const Operator& /*op*/, const CallParameters& /*parameters*/,
-                       const at::Tensor& incoming, const at::Tensor* inputs) {
-  return incoming.expand_symint(inputs[0].sym_sizes());
-}
-
 at::Tensor cross_entropy_tangent(const Operator& op, const CallParameters& parameters,
                                  const at::Tensor& incoming, const at::Tensor* inputs) {
   return softmax_tangent(op, parameters, inputs[0], incoming) -
@@ -289,19 +220,6 @@ at::Tensor& softmax_out(at::Tensor& out, const at::Tensor& self, int64_t dim, Dt
   static constinit const LazyOperator<RowsOutFunction> op("fastact::softmax", "out");
   return op.dispatch(nullptr, self, dim, dtype, out);
 }
-at::Tensor logsumexp(const at::Tensor& self, at::IntArrayRef dim, bool keepdim) {
-  static constinit const LazyOperator<at::Tensor(const at::Tensor&, at::IntArrayRef, bool)> op(
-      "fastact::logsumexp", "");
-  return op.dispatch(nullptr, self, dim, keepdim);
-}
-at::Tensor& logsumexp_out(at::Tensor& out, const at::Tensor& self, at::IntArrayRef dim,
-                          bool keepdim) {
-  static constinit const LazyOperator<at::Tensor&(const at::Tensor&, at::IntArrayRef, bool,
-                                                  at::Tensor&)>
-      op("fastact::logsumexp", "out");
-  return op.dispatch(nullptr, self, dim, keepdim, out);
-}
-
 at::Tensor log_softmax(const at::Tensor& self, int64_t dim, Dtype dtype) {
   static constinit const LazyOperator<RowsFunction> op("fastact::log_softmax", "");
   return op.dispatch(nullptr, self, dim, dtype);

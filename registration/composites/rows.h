@@ -42,10 +42,6 @@ at::Tensor logsumexp_backward_by_self(const Operator& op, const CallParameters& 
 at::Tensor logsumexp_backward_by_grad(const Operator& op, const CallParameters& parameters,
                                       const at::Tensor& incoming, const at::Tensor* inputs);
 
-// The gradient of a row's sum.
-at::Tensor sum_by_self(const Operator& op, const CallParameters& parameters,
-                       const at::Tensor& incoming, const at::Tensor* inputs);
-
 // The tangent of cross_entropy: sum(t p) - t[target].
 at::Tensor cross_entropy_tangent(const Operator& op, const CallParameters& parameters,
                                  const at::Tensor& incoming, const at::Tensor* inputs);

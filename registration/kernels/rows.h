@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <concepts>
-#include <limits>
 #include <optional>
 #include <span>
 
@@ -47,7 +46,7 @@ struct Rows {
     at::Tensor result =
         op.row_result == RowResult::kRow
             ? Backend::empty(self, c10::MemoryFormat::Contiguous)
-            : numbers_of_rows(self, dim, row_result_type(op, self.scalar_type()), op.of_empty_row);
+            : numbers_of_rows(self, dim, number_type(op, self.scalar_type()), op.of_empty_row);
     compute_result(op, tensors, parameters, dim, result);
     return result;
   }
@@ -56,13 +55,13 @@ struct Rows {
                       const CallParameters& parameters, at::Tensor* results) {
     const int64_t dim = check_rows(op, tensors, parameters);
     const at::Tensor& self = *tensors[op.last_input()];
-    results[0] = Backend::empty(self, c10::MemoryFormat::Contiguous);
-    for (int i = 1; i < op.results; ++i) {
-      results[i] = numbers_of_rows(self, dim, type_of_statistics(self.scalar_type()),
-                                   std::numeric_limits<double>::quiet_NaN());
-    }
-    compute(op, tensors, parameters, dim, results,
-            {results + 1, static_cast<size_t>(op.results - 1)});
+    const bool has_row = op.row_result == RowResult::kRow;
+    const int first = has_row ? 1 : 0;
+    if (has_row) results[0] = Backend::empty(self, c10::MemoryFormat::Contiguous);
+    for (int i = first; i < op.results; ++i)
+      results[i] = numbers_of_rows(self, dim, number_type(op, self.scalar_type()), op.of_empty_row);
+    compute(op, tensors, parameters, dim, has_row ? results : nullptr,
+            {results + first, static_cast<size_t>(op.results - first)});
   }
 
   static at::Tensor& out(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
@@ -115,8 +114,8 @@ struct Rows {
     return bytes == 2 ? at::kShort : bytes == 4 ? at::kInt : at::kLong;
   }
 
-  // `out` is null if the operator returns one value for each row. If `row_outputs` is empty, the
-  // row outputs are not stored.
+  // `out` is null if the operator returns one value for each row. Stores the form's first row
+  // outputs in `row_outputs`, and no others.
   static void compute(const Operator& op, TensorPointers tensors, const CallParameters& parameters,
                       int64_t dim, const at::Tensor* out, std::span<const at::Tensor> row_outputs) {
     const at::Tensor& self = *tensors[op.last_input()];
@@ -136,8 +135,9 @@ struct Rows {
     }
     int all = count;
     const FormInfo& form = row_families()[op.family].forms[op.form];
-    for (int k = 0; k < form.outputs - (out == nullptr ? 0 : 1); ++k)
-      pointers[all++] = row_outputs.empty() ? nullptr : &row_outputs[static_cast<size_t>(k)];
+    const auto row_output_count = static_cast<size_t>(form.outputs - (out == nullptr ? 0 : 1));
+    for (size_t k = 0; k < row_output_count; ++k)
+      pointers[all++] = k < row_outputs.size() ? &row_outputs[k] : nullptr;
     for (int i = 0; i < op.num_inputs(); ++i) {
       if (!op.inputs[i].is_per_row()) continue;
       pointers[all] = tensors[i];

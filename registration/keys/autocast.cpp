@@ -46,12 +46,18 @@ using LowerPrecision =
                                at::Tensor(const at::Tensor&, const at::Tensor&),
                                at::Tensor(const at::Tensor&, const at::Tensor&), &prelu>;
 
-// Sets dtype to float32 if the call has none.
+// Set dtype to float32 if the call has none.
 using RowsFunction = at::Tensor(const at::Tensor&, int64_t, std::optional<at::ScalarType>);
 template <RowsFunction* Function>
 using InFloat32Rows =
     at::autocast::WrapFunction<at::autocast::CastPolicy::fp32_set_opt_dtype, c10::DeviceType::CUDA,
                                RowsFunction, RowsFunction, Function>;
+
+using SumFunction = at::Tensor(const at::Tensor&, at::OptionalIntArrayRef, bool,
+                               std::optional<at::ScalarType>);
+using InFloat32Sum =
+    at::autocast::WrapFunction<at::autocast::CastPolicy::fp32_set_opt_dtype, c10::DeviceType::CUDA,
+                               SumFunction, SumFunction, &sum>;
 
 // Converts all floating-point tensors to float32.
 template <auto* Function, c10::DeviceType Device = c10::DeviceType::CUDA>
@@ -78,6 +84,7 @@ TORCH_LIBRARY_IMPL(fastact, AutocastCUDA, library) {
   library.impl("softmax", &InFloat32Rows<&softmax>::type::call);
   library.impl("log_softmax", &InFloat32Rows<&log_softmax>::type::call);
   library.impl("logsumexp", &InFloat32All<&logsumexp>::type::call);
+  library.impl("sum", &InFloat32Sum::type::call);
   library.impl("cross_entropy", &InFloat32All<&cross_entropy_symint>::type::call);
   library.impl("rms_norm", &InFloat32All<&rms_norm_symint>::type::call);
   library.impl("layer_norm", &InFloat32All<&layer_norm_symint>::type::call);

@@ -1,6 +1,7 @@
 // The dispatch key Autograd: histories and tangents. autograd/derivative_node.h contains the
 // mathematics.
 #include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 
@@ -18,6 +19,11 @@ namespace autograd = torch::autograd;
 
 bool has_tangent(const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); }
 
+// Returns a tensor with the shape of `tensor` and memory for one element, which is not set.
+at::Tensor shape_of(const at::Tensor& tensor) {
+  return at::empty_symint({}, tensor.options()).expand_symint(tensor.sym_sizes());
+}
+
 // Saves what the needed gradients use.
 void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensors,
                  const Computed& computed) {
@@ -33,6 +39,10 @@ void save_inputs(DerivativeNode& node, const Operator& op, TensorPointers tensor
                           : is_used(i)         ? Saving::kInput
                                                : Saving::kNothing;
     if (saving == Saving::kNothing) continue;
+    if (i == 0 && op.derives_from_shape) {
+      node.save_input(0, shape_of(*tensors[0]));
+      continue;
+    }
     node.save_input(i, saving == Saving::kInput ? *tensors[i] : savable(*tensors[i]));
   }
   if (computed.first == Saved::kPreactivation) node.save_preactivation(computed.preactivation);

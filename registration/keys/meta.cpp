@@ -270,10 +270,11 @@ struct Meta {
       const int64_t dim = check_rows(op, tensors, parameters);
       const at::Tensor& self = *tensors[op.last_input()];
       constexpr auto kContiguous = c10::MemoryFormat::Contiguous;
-      results[0] = empty(self.sym_sizes(), self.scalar_type(), kContiguous);
+      results[0] = empty(row_result_shape(op, self.sym_sizes(), dim),
+                         row_result_type(op, self.scalar_type()), kContiguous);
       for (int i = 1; i < op.results; ++i)
         results[i] = empty(shape_of_statistics(self.sym_sizes(), dim),
-                           type_of_statistics(self.scalar_type()), kContiguous);
+                           number_type(op, self.scalar_type()), kContiguous);
       return;
     }
     if (op.has_optional_inputs()) return op.composition(op, tensors, parameters, results);

@@ -24,20 +24,11 @@ enum RmsNormForm : int { kRmsNorm, kRmsNormGradient };
 enum LayerNormForm : int { kLayerNormWithoutBias, kLayerNorm, kLayerNormGradient };
 
 constexpr Parameter kEps[] = {{.name = "eps", .default_value = std::nullopt}};
-constexpr Activation kNorm = {.name = "norm",
-                              .parameters = kEps,
-                              .traits = {},
-                              .requirements = {},
-                              .result_suffices = nullptr};
+constexpr Activation kNorm = row_parameters(kEps);
 
 Descriptor norm_operator(std::string name, std::vector<Input> inputs, const char* family,
                          int form) {
-  Descriptor descriptor;
-  descriptor.name = std::move(name);
-  descriptor.inputs = std::move(inputs);
-  descriptor.has_rows = true;
-  descriptor.family = row_family_index(family);
-  descriptor.form = form;
+  Descriptor descriptor = row_operator(std::move(name), std::move(inputs), family, form);
   descriptor.activation = &kNorm;
   return descriptor;
 }
@@ -57,7 +48,6 @@ std::vector<std::string> called_by(const std::string& family) {
 // Returns a norm with its derivatives.
 Descriptor value(std::string name, std::vector<Input> inputs, const char* family, int form) {
   Descriptor norm = norm_operator(std::move(name), std::move(inputs), family, form);
-  norm.out = "out";
   norm.caller = family;
   norm.derivatives = {DerivativeRule::compose(&norm_tangent_of_self),
                       DerivativeRule::compose(&norm_tangent_of_weight)};

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -146,7 +147,8 @@ struct Descriptor {
   // An operator with several results has only a functional form. It may take an output_mask with
   // one bool for each result. Its derivatives, if any, are those of the first result. The other
   // results are then statistics: a node saves them for the backward pass, and they have no
-  // gradients. The statistics of a row operator have the type and shape of InputKind::kPerRow.
+  // gradients. Those of a row operator have the type and shape of InputKind::kPerRow if the first
+  // result is a row, and otherwise those of the first result.
   int results = 1;
   bool takes_output_mask = false;
 
@@ -157,8 +159,9 @@ struct Descriptor {
   // rows, it stores the form's row output at the index.
   bool has_rows = false;
   RowResult row_result = RowResult::kRow;
-  double of_empty_row = 0.0;  // the result for a row without elements, unless it is a row
-  int family = 0;             // an index into families(), or into row_families()
+  // The results for a row without elements, unless they are rows.
+  double of_empty_row = std::numeric_limits<double>::quiet_NaN();
+  int family = 0;  // an index into families(), or into row_families()
   int form = 0;
   int form_from_result = -1;
 
@@ -178,6 +181,8 @@ struct Descriptor {
   bool is_value = false;
   // True if the derivatives are always computed from the result instead of the first input.
   bool derives_from_result = false;
+  // True if the derivatives use only the shape of the first input, which is then not saved.
+  bool derives_from_shape = false;
 
   std::vector<DerivativeRule> derivatives;  // of the first result; one rule for each input
   // The rules of forward mode, if they differ from the derivatives.
@@ -313,9 +318,23 @@ const Operator& operator_named(std::string_view name);
 // of D_3 by x, PyTorch's operators take over (composites/higher_orders.h).
 std::vector<Descriptor> activation_operators(const Activation& activation, int family);
 
-// Return the row operators: softmax and log-softmax (operators/rows.cpp), and the norms.
+// Returns a row operator without derivatives, with a form of this family of row forms.
+Descriptor row_operator(std::string name, std::vector<Input> inputs, const char* family, int form);
+
+// Returns the numbers that a row operator takes, as parameters.
+constexpr Activation row_parameters(std::span<const Parameter> parameters) {
+  return {.name = {},
+          .parameters = parameters,
+          .traits = {},
+          .requirements = {},
+          .result_suffices = nullptr};
+}
+
+// Return the row operators: softmax and what is computed from its exponentials
+// (operators/rows.cpp), sums and other reductions, and the norms.
 std::vector<Descriptor> row_operators();
-std::vector<Descriptor> norm_operators();  // operators/norms.cpp
+std::vector<Descriptor> reduction_operators();  // operators/reductions.cpp
+std::vector<Descriptor> norm_operators();       // operators/norms.cpp
 
 // Returns the operators of the activation's fused form (operators/fused.h).
 std::vector<Descriptor> fused_operators_of(const Activation& activation, int family);

@@ -31,6 +31,7 @@ std::vector<Descriptor> descriptors() {
 #undef FASTACT_APPEND
   if (!row_families().empty()) {  // with FASTACT_ONLY, a build may have none
     append(row_operators());
+    append(reduction_operators());
     append(norm_operators());
   }
   return all;

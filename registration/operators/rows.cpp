@@ -5,10 +5,9 @@
 //   softmax_backward(grad_output, output, dim), log_softmax_backward(grad_output, output, dim)
 //   _logsumexp(self, dim), _logsumexp_backward(self, grad_output, dim)
 //   _cross_entropy(self, target, dim), _cross_entropy_backward(self, target, grad_output, dim)
-//   _sum(self, dim)
 //
-// The results of _logsumexp, _cross_entropy and _sum have one number for each row. So do target,
-// the index of an element, and the grad_output of their backward operators.
+// The results of _logsumexp and _cross_entropy have one number for each row. So do target, the
+// index of an element, and the grad_output of their backward operators.
 #include "registration/composites/rows.h"
 
 #include <algorithm>
@@ -26,43 +25,27 @@ namespace {
 // The forms of SoftmaxForms (ops/forms/softmax.h).
 enum SoftmaxForm : int { kSoftmax, kLogSoftmax, kSoftmaxGradient, kLogSoftmaxGradient };
 
-Descriptor row_operator(std::string name, std::vector<Input> inputs, int form, const char* out,
-                        const char* family = "softmax") {
-  Descriptor descriptor;
-  descriptor.name = std::move(name);
-  descriptor.inputs = std::move(inputs);
-  descriptor.has_rows = true;
-  descriptor.family = row_family_index(family);
-  descriptor.form = form;
-  descriptor.out = out;
-  return descriptor;
-}
-
 std::vector<Descriptor> logsumexp_operators() {
   using Rule = DerivativeRule;
   const char* const family = "logsumexp";
   const std::string backward = "_logsumexp_backward";
   const std::vector<std::string> called = {"_softmax", "softmax_backward", backward};
 
-  Descriptor value = row_operator("_logsumexp", {"self"}, 0, "out", family);
+  Descriptor value = row_operator("_logsumexp", {"self"}, family, 0);
   value.row_result = RowResult::kNumber;
   value.of_empty_row = -std::numeric_limits<double>::infinity();
   value.derivatives = {Rule::compose(&logsumexp_by_self)};
   value.tangents = {Rule::compose(&logsumexp_tangent)};
   value.called_names = called;
 
-  Descriptor gradient = row_operator(backward, {"self", {"grad_output", InputKind::kPerRow}}, 1,
-                                     "grad_input", family);
+  Descriptor gradient =
+      row_operator(backward, {"self", {"grad_output", InputKind::kPerRow}}, family, 1);
+  gradient.out = "grad_input";
   gradient.derivatives = {Rule::compose(&logsumexp_backward_by_self),
                           Rule::compose(&logsumexp_backward_by_grad)};
   gradient.tangents = {gradient.derivatives[0], Rule::call(backward, {0, Rule::kIncoming})};
   gradient.called_names = called;
-
-  Descriptor sum = row_operator("_sum", {"self"}, 0, "out", "sum");
-  sum.row_result = RowResult::kNumber;
-  sum.derivatives = {Rule::compose(&sum_by_self)};
-  sum.tangents = {Rule::call("_sum", {Rule::kIncoming})};
-  return {std::move(value), std::move(gradient), std::move(sum)};
+  return {std::move(value), std::move(gradient)};
 }
 
 std::vector<Descriptor> cross_entropy_operators() {
@@ -72,14 +55,16 @@ std::vector<Descriptor> cross_entropy_operators() {
   const std::vector<std::string> called = {"_softmax", "softmax_backward", backward};
   const Input target = {"target", InputKind::kIndexInRow};
 
-  Descriptor value = row_operator("_cross_entropy", {"self", target}, 0, "out", family);
+  Descriptor value = row_operator("_cross_entropy", {"self", target}, family, 0);
   value.row_result = RowResult::kWideNumber;
+  value.of_empty_row = 0.0;
   value.derivatives = {Rule::call(backward, {0, 1, Rule::kIncoming}), Rule::zero()};
   value.tangents = {Rule::compose(&cross_entropy_tangent), Rule::zero()};
   value.called_names = called;
 
-  Descriptor gradient = row_operator(
-      backward, {"self", target, {"grad_output", InputKind::kPerRow}}, 1, "grad_input", family);
+  Descriptor gradient =
+      row_operator(backward, {"self", target, {"grad_output", InputKind::kPerRow}}, family, 1);
+  gradient.out = "grad_input";
   gradient.derivatives = {Rule::compose(&cross_entropy_backward_by_self), Rule::zero(),
                           Rule::compose(&cross_entropy_backward_by_grad)};
   gradient.tangents = {gradient.derivatives[0], Rule::zero(),
@@ -90,32 +75,46 @@ std::vector<Descriptor> cross_entropy_operators() {
 
 }  // namespace
 
+Descriptor row_operator(std::string name, std::vector<Input> inputs, const char* family, int form) {
+  Descriptor descriptor;
+  descriptor.name = std::move(name);
+  descriptor.inputs = std::move(inputs);
+  descriptor.has_rows = true;
+  descriptor.family = row_family_index(family);
+  descriptor.form = form;
+  descriptor.out = "out";
+  return descriptor;
+}
+
 std::vector<Descriptor> row_operators() {
   using Rule = DerivativeRule;
   constexpr int kIncoming = Rule::kIncoming;
+  const char* const family = "softmax";
   const std::string softmax_backward = "softmax_backward";
   const std::string log_softmax_backward = "log_softmax_backward";
 
   // Softmax's Jacobian is symmetric, log-softmax's is not.
-  Descriptor softmax = row_operator("_softmax", {"self"}, kSoftmax, "out");
+  Descriptor softmax = row_operator("_softmax", {"self"}, family, kSoftmax);
   softmax.derives_from_result = true;
   softmax.derivatives = {Rule::call(softmax_backward, {kIncoming, 0})};
 
-  Descriptor log_softmax = row_operator("_log_softmax", {"self"}, kLogSoftmax, "out");
+  Descriptor log_softmax = row_operator("_log_softmax", {"self"}, family, kLogSoftmax);
   log_softmax.derives_from_result = true;
   log_softmax.derivatives = {Rule::call(log_softmax_backward, {kIncoming, 0})};
   log_softmax.tangents = {Rule::compose(&log_softmax_tangent)};
 
   const std::vector<Input> gradient_inputs = {"grad_output", "output"};
   Descriptor softmax_gradient =
-      row_operator(softmax_backward, gradient_inputs, kSoftmaxGradient, "grad_input");
+      row_operator(softmax_backward, gradient_inputs, family, kSoftmaxGradient);
+  softmax_gradient.out = "grad_input";
   softmax_gradient.derivatives = {Rule::call(softmax_backward, {kIncoming, 1}),
                                   Rule::compose(&softmax_backward_by_output)};
   softmax_gradient.tangents = {Rule::call(softmax_backward, {kIncoming, 1}),
                                Rule::compose(&softmax_backward_tangent_of_output)};
 
   Descriptor log_softmax_gradient =
-      row_operator(log_softmax_backward, gradient_inputs, kLogSoftmaxGradient, "grad_input");
+      row_operator(log_softmax_backward, gradient_inputs, family, kLogSoftmaxGradient);
+  log_softmax_gradient.out = "grad_input";
   log_softmax_gradient.derivatives = {Rule::compose(&log_softmax_backward_by_grad),
                                       Rule::compose(&log_softmax_backward_by_output)};
   log_softmax_gradient.tangents = {Rule::call(log_softmax_backward, {kIncoming, 1}),

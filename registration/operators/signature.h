@@ -151,13 +151,16 @@ inline constexpr auto kSignatures = [] {
   constexpr size_t kNumbers = kMaxParameters + 1;
   constexpr size_t kTensors = kTopOrder + 1;
   constexpr size_t kOthers = 4;
-  constexpr size_t kRows = 8;
+  constexpr size_t kRows = 10;
   std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers) + kRows> all;
   auto next = all.begin();
   // A row operator; its derivative, or cross_entropy; its derivative.
   *next++ = {.tensors = 1, .dim = true};
   *next++ = {.tensors = 2, .dim = true};
   *next++ = {.tensors = 3, .dim = true};
+  // The variance, without and with the mean.
+  *next++ = {.tensors = 1, .numbers = 1, .dim = true};
+  *next++ = {.tensors = 1, .numbers = 1, .dim = true, .results = 2};
   // RMSNorm; its derivative, or LayerNorm.
   *next++ = {.tensors = 2, .numbers = 1, .dim = true};
   *next++ = {.tensors = 3, .numbers = 1, .dim = true};

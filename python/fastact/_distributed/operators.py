@@ -21,7 +21,8 @@ ROW_OPERATORS = {
     f"fastact::{name}"
     for name in (
         *("_softmax", "_log_softmax", "softmax_backward", "log_softmax_backward"),
-        *("_logsumexp", "_logsumexp_backward", "_cross_entropy", "_cross_entropy_backward", "_sum"),
+        *("_logsumexp", "_logsumexp_backward", "_cross_entropy", "_cross_entropy_backward"),
+        *("_sum", "_mean", "_var", "_var_mean"),
         *("_rms_norm", "_layer_norm", "_layer_norm_without_bias"),
         *("_layer_norm_with_statistics", "_layer_norm_without_bias_with_statistics"),
         *("_rms_norm_backward", "_layer_norm_backward"),

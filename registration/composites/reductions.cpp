@@ -1,5 +1,4 @@
-// logsumexp, sum, mean and var_mean along several dimensions, and derivatives of the
-// reductions of rows.
+// logsumexp, sum, mean and var_mean along several dimensions. The derivatives of the last three.
 #include "registration/composites/reductions.h"
 
 #include <ATen/TensorOperators.h>

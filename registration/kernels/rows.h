@@ -150,8 +150,8 @@ struct Rows {
     run(op, parameters, dim, out, {pointers, static_cast<size_t>(all)}, count);
   }
 
-  // Runs the kernel on `operands`, of which the first `count` contain rows. Uses contiguous copies
-  // if the dimensions besides `dim` cannot be merged.
+  // Runs the kernel. The first `count` operands contain rows. They are copied first if their
+  // dimensions besides `dim` cannot be merged.
   static void run(const Operator& op, const CallParameters& parameters, int64_t dim,
                   const at::Tensor* out, std::span<const at::Tensor*> operands, int count) {
     const at::Tensor& first = *operands[0];

@@ -227,7 +227,13 @@ class RowLoop {
     const int64_t n = row.n - start < kRowTile ? row.n - start : kRowTile;
     if (n == kRowTile) {
       if constexpr (R == 0) fetch_ahead(row, start);
-      add_rounds<R, 4>(form, row, start, kRowLanes, lanes);
+      if constexpr (R == 0 && kInputsOfRow<F> > 1 && !kConverts) {
+        // Reads each input in the order of memory: four streams for each are too many for the
+        // hardware prefetcher (docs/dev/tuning.md). Later reductions read from the cache.
+        add_part<R>(form, row, start, kRowTile, lanes);
+      } else {
+        add_rounds<R, 4>(form, row, start, kRowLanes, lanes);
+      }
     } else if (n == 3 * kRowLanes) {  // 768 is a common size
       add_rounds<R, 3>(form, row, start, kRowLanes, lanes);
     } else {

@@ -64,6 +64,19 @@ def test_special_values(dtype, device):
         assert gradient(x, torch.ones(5, device=device))[:4].isnan().all()
 
 
+@pytest.mark.parametrize("n", (3, 40, 2000))
+def test_infinity_beside_any_number(n, dtype, device):
+    """Exponentials relative to 0 would overflow."""
+    top = torch.finfo(dtype).max
+    numbers = torch.cat(
+        (torch.linspace(-3000, 3000, 2000), torch.tensor([-top, top, 0, -torch.inf]))
+    )
+    chosen = torch.randint(len(numbers), (200, n), generator=torch.Generator().manual_seed(n))
+    x = numbers.to(device, dtype)[chosen.to(device)]
+    x[torch.arange(200, device=device), chosen[:, 0].to(device) % n] = torch.inf
+    assert fastact.logsumexp(x, 1).eq(torch.inf).all()
+
+
 # ---- Bits
 
 

@@ -13,11 +13,15 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "ops/forms/softmax.h"
 
 namespace fastact::inline FASTACT_TARGET {
+
+template <class T>
+inline constexpr T kLargestFinite = std::numeric_limits<T>::max();
 
 template <class Element>
 struct LogSumExp : LogSoftmaxValue<Element> {
@@ -34,8 +38,9 @@ struct LogSumExp : LogSoftmaxValue<Element> {
     Base::template finish<R>(totals);
     if (magnitude(this->max) < -kMinusInfinity<T>) return;
     if constexpr (R == 0) {
-      // With these exponentials, the sum is NaN only if the row contains NaN.
-      this->exponential = RowExponential<T>(T{0});
+      // With these exponentials, no finite element overflows, so the sum is NaN only if the row
+      // contains NaN.
+      this->exponential = RowExponential<T>(kLargestFinite<T>);
     } else {
       this->offset = is_nan(totals[0].high) ? totals[0].high : this->max;
       this->offset_low = T{0};

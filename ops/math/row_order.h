@@ -8,7 +8,8 @@
 // Sums of the type RowSum also add the rounding errors of the trees' additions, in a second number.
 // Softmax has errors of up to 3.1 instead of 6.5 ULP with them (docs/dev/tuning.md).
 //
-// A missing element, lane or tile counts as +0, which changes no sum, because no sum is -0. So any
+// A missing element, lane or tile counts as +0. It changes no sum, except that -0, the sum if all
+// terms are negative products that underflow, becomes +0; no result depends on this sign. So any
 // thread, warp or block may compute any tile, and a row has the same sum if zeros follow it.
 //
 // The order is part of the promise on bits: a change of it changes results.

@@ -248,8 +248,9 @@ class RowLoop {
 
   // Prefetches what the first reduction reads 16 KiB later, if the form has one input for each row.
   // The four elements of a lane are 256 elements apart, and the hardware prefetcher does not keep
-  // up. Forms with two inputs were slower with it (docs/dev/tuning.md). Float16 rows are in a
-  // buffer. A prefetch beyond the end is harmless because it is not an access.
+  // up. Forms with two inputs were slower with it, so add_tile() reads theirs in the order of
+  // memory (docs/dev/tuning.md). Float16 rows are in a buffer. A prefetch beyond the end is
+  // harmless because it is not an access.
   static FASTACT_INLINE void fetch_ahead(const Row& row, int64_t start) {
     if constexpr (kInputsOfRow<F> == 1 && !kConverts) {
       if (!row.is_followed) return;

@@ -20,6 +20,7 @@
 
 namespace fastact::inline FASTACT_TARGET {
 
+// A constant, because GPU code cannot call std::numeric_limits.
 template <class T>
 inline constexpr T kLargestFinite = std::numeric_limits<T>::max();
 
@@ -38,8 +39,8 @@ struct LogSumExp : LogSoftmaxValue<Element> {
     Base::template finish<R>(totals);
     if (magnitude(this->max) < -kMinusInfinity<T>) return;
     if constexpr (R == 0) {
-      // With these exponentials, no finite element overflows, so the sum is NaN only if the row
-      // contains NaN.
+      // Relative to this, no exponential of a finite element overflows, so the sum is NaN only if
+      // the row contains NaN.
       this->exponential = RowExponential<T>(kLargestFinite<T>);
     } else {
       this->offset = is_nan(totals[0].high) ? totals[0].high : this->max;

@@ -8,9 +8,9 @@
 // Sums of the type RowSum also add the rounding errors of the trees' additions, in a second number.
 // Softmax has errors of up to 3.1 instead of 6.5 ULP with them (docs/dev/tuning.md).
 //
-// A missing element, lane or tile counts as +0. It changes no sum, except that -0, the sum if all
-// terms are negative products that underflow, becomes +0; no result depends on this sign. So any
-// thread, warp or block may compute any tile, and a row has the same sum if zeros follow it.
+// A missing element, lane or tile counts as +0. Adding +0 changes no sum but -0. A sum is -0 only
+// if all of its terms are negative products that underflow, and no result depends on its sign. So
+// any thread, warp or block may compute any tile, and a row has the same sum if zeros follow it.
 //
 // The order is part of the promise on bits: a change of it changes results.
 #pragma once

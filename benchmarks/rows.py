@@ -1,6 +1,6 @@
-"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients, cross_entropy,
-and logsumexp, sum, mean and var_mean: FastAct, PyTorch, torch.compile, and a copy of the same
-bytes. The contestants take turns, one sample each in every round.
+"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients, GroupNorm,
+cross_entropy, and logsumexp, sum, mean and var_mean: FastAct, PyTorch, torch.compile, and a copy of
+the same bytes. The contestants take turns, one sample each in every round.
 
     python benchmarks/rows.py                       on the GPU if there is one, 4 minutes at most
     python benchmarks/rows.py --device cpu --threads 1 --size 20
@@ -9,6 +9,7 @@ bytes. The contestants take turns, one sample each in every round.
 
 import argparse
 import itertools
+import math
 import sys
 from pathlib import Path
 
@@ -36,7 +37,7 @@ REDUCTIONS = {
 # The second one computes the gradient too.
 LOSSES = ("cross_entropy", "cross_entropy_and_backward")
 OPERATORS = [f"{name}{suffix}" for suffix in ("", "_backward") for name in (*SOFTMAX, *NORMS)]
-OPERATORS += [*REDUCTIONS, *LOSSES]
+OPERATORS += ["group_norm", *REDUCTIONS, *LOSSES]
 
 
 def softmax_calls(name, x):
@@ -90,6 +91,16 @@ def norm_calls(name, x):
     return (lambda x, g: backward(x, g, w, *statistics, eps, -1)), theirs, (x, g)
 
 
+def group_norm_calls(name, x):
+    """The same for GroupNorm, whose rows are groups of up to 8 channels."""
+    rows, n = x.shape
+    groups, of_group = math.gcd(rows, 32), max(k for k in range(1, 9) if n % k == 0)
+    images = x.view(rows // groups, groups * of_group, n // of_group)
+    vectors = torch.randn(2, images.shape[1], dtype=x.dtype, device=x.device)
+    ours, theirs = torch.ops.fastact.group_norm, torch.nn.functional.group_norm
+    return (lambda x: ours(x, groups, *vectors)), (lambda x: theirs(x, groups, *vectors)), (images,)
+
+
 def reduction_calls(name, x):
     """The same for a reduction of rows."""
     ours, theirs = getattr(torch.ops.fastact, name), REDUCTIONS[name]
@@ -124,6 +135,7 @@ def contestants(name: str, n: int, elements: int, dtype: torch.dtype, device: st
         reduction_calls if name in REDUCTIONS
         else loss_calls if name in LOSSES
         else softmax_calls if "softmax" in name
+        else group_norm_calls if name == "group_norm"
         else norm_calls
     )  # fmt: skip
     ours, eager, tensors = calls(name, x)

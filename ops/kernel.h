@@ -85,6 +85,10 @@ struct RowOperand {
   int64_t outer_stride = 0;
   int64_t inner_stride = 0;
   int64_t element_stride = 0;
+  // How many neighbouring elements of a row share an element of the operand, such as a weight for
+  // each channel. The same for all inputs that rows may share (kShared), and 1 for other operands
+  // and on a GPU.
+  int64_t repeat = 1;
 };
 struct RowOperands {
   int64_t n = 0;

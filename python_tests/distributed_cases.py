@@ -346,6 +346,7 @@ def rows(ranks):
         "var_mean": lambda x: sum(ops.var_mean(x, 1, keepdim=True)).expand(8, 6),
         "rms_norm": lambda x, w: ops.rms_norm(x, (6,), w),
         "layer_norm": lambda x, w, b: ops.layer_norm(x, (6,), w, b),
+        "group_norm": lambda x, w, b: ops.group_norm(x, 3, w, b),
     }
     for name, call in calls.items():
         given = vectors[: call.__code__.co_argcount - 1]
@@ -353,6 +354,8 @@ def rows(ranks):
         expected = call(*plain)
         expected.backward(g)
         for placement in (Shard(0), Shard(1), REPLICATED):
+            if name == "group_norm" and placement == Shard(1):
+                continue  # in torch 2.11, DTensor cannot split channels that are sharded
             leaves = [ranks.place(x, ranks.line, [placement]).requires_grad_()]
             leaves += [ranks.place(v, ranks.line, [REPLICATED]).requires_grad_() for v in given]
             result, count = counted(call, *leaves)
@@ -360,10 +363,9 @@ def rows(ranks):
             assert (count == 0) == (placement != Shard(1)), (name, placement, count)
             result.backward(ranks.place(g, ranks.line, [placement]))
             gradient = leaves[0].grad
-            if gradient.placements == (SUM,) and name in ("sum", "var_mean"):
-                # In newer torch, each rank keeps a part of the sum that expand() adds in the
-                # backward pass of a row that is cut.
-                assert placement == Shard(1)
+            if placement == Shard(1) and name in ("sum", "var_mean"):
+                # The ranks have parts of the sum that expand() adds in the backward pass. When
+                # they are added depends on the version of torch.
                 torch.testing.assert_close(gradient.full_tensor(), plain[0].grad.to(ranks.device))
             else:
                 ranks.assert_is(gradient, plain[0].grad)

@@ -600,5 +600,7 @@ def test_functions_and_modules(name, device):
 
 def test_replace_leaves_norms():
     """Only activations are replaced."""
-    model = torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.RMSNorm(4), torch.nn.GELU())
-    assert package.replace_(model).replaced == {"2": "fastact.nn.GELU"}
+    norms = [torch.nn.LayerNorm(4), torch.nn.RMSNorm(4), torch.nn.GroupNorm(2, 4)]
+    norms += [getattr(torch.nn, f"InstanceNorm{dimensions}d")(4) for dimensions in (1, 2, 3)]
+    model = torch.nn.Sequential(*norms, torch.nn.GELU())
+    assert package.replace_(model).replaced == {"6": "fastact.nn.GELU"}

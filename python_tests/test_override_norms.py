@@ -1,4 +1,4 @@
-"""override_aten(): PyTorch's layer_norm with FastAct's kernel.
+"""override_aten(): PyTorch's layer_norm and group_norm with FastAct's kernel.
 
 The bits of values are FastAct's: a row has the same bits alone and in a batch. Everything else is
 compared with the same call without an override.
@@ -67,6 +67,20 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(dtype, device):
             assert_same_bits(norm(x.t().contiguous().t()), batch)
 
 
+@every_set
+def test_bits_of_group_norm_are_fastacts(present, dtype, device):
+    """A sample has the same bits alone and in a batch."""
+    for shape, groups in (((3, 6, 5), 3), ((4, 8, 9, 7), 2), ((2, 6), 2)):
+        x = torch.randn(shape, dtype=torch.float64, device=device).to(dtype)
+        operands = vectors(present, shape[1:2], dtype, device)
+        expected = fastact.group_norm(x, groups, **operands)
+        with package.override_aten(), torch.profiler.profile() as profile:
+            assert_same_bits(F.group_norm(x, groups, **operands), expected)
+            assert_same_bits(F.group_norm(x[1:], groups, **operands), expected[1:])
+        (name,) = replaced(profile.key_averages())
+        assert name.startswith("fastact::_layer_norm")
+
+
 # ---- Semantics: those of the same call without an override
 
 
@@ -91,6 +105,40 @@ def test_gradients_are_atens(present, dtype, device):
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-4}.get(dtype, 5e-2)
     for ours, theirs in zip((*found, after), (*expected, wanted)):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("present", [present for present in PRESENT if present != ("bias",)])
+def test_gradients_of_group_norm_are_atens(present, dtype, device):
+    """With a bias and no weight, torch 2.11 has no gradient."""
+    images = torch.randn(4, 6, 5, 3, dtype=torch.float64, device=device).to(dtype)
+    operands = vectors(present, (6,), dtype, device)
+
+    def call(x, *leaves):
+        return F.group_norm(x, 2, **dict(zip(present, leaves)))
+
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-4}.get(dtype, 1e-1)
+    last = torch.channels_last
+    for case, memory_format in ((images, None), (images, last), (images[..., :1, :1], last)):
+        x = case.clone(memory_format=memory_format or torch.contiguous_format)
+        expected = value_and_gradients(call, x, *operands.values())
+        with package.override_aten():
+            found = value_and_gradients(call, x, *operands.values())
+        for ours, theirs in zip(found, expected):
+            assert geometry(ours) == geometry(theirs)
+            torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@every_set
+def test_statistics_of_group_norm_are_atens(present, dtype, device):
+    x = torch.randn(4, 6, 15, dtype=torch.float64, device=device).to(dtype)
+    operands = vectors(present, (6,), dtype, device)
+    arguments = x, operands.get("weight"), operands.get("bias"), 4, 6, 15, 3, 1e-5
+    expected = aten.native_group_norm(*arguments)
+    with package.override_aten():
+        found = aten.native_group_norm(*arguments)
+    for ours, theirs in zip(found, expected):
+        assert geometry(ours) == geometry(theirs)
+        torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
 
 
 @every_set
@@ -124,8 +172,21 @@ def test_errors_and_other_types_are_atens(device):
         "empty rows": lambda: F.layer_norm(x[:, :0], (0,)),
         "eps": lambda: F.layer_norm(x, (6,), eps=float("inf")),
     }
+    images, channels = torch.randn(2, 6, 4, device=device), torch.ones(6, device=device)
+    calls |= {
+        "groups": lambda: F.group_norm(images, 4),
+        "no groups": lambda: F.group_norm(images, 0),
+        "channels": lambda: F.group_norm(images, 3, channels[:3]),
+        "type of channels": lambda: F.group_norm(images, 3, channels.double()),
+        "mixed channels": lambda: F.group_norm(images.bfloat16(), 3, channels, channels),
+        "no images": lambda: F.group_norm(images[:0], 3, channels),
+        "empty images": lambda: F.group_norm(images[..., :0], 3, channels),
+        "eps of groups": lambda: F.group_norm(images, 3, eps=float("inf")),
+        "other sizes": lambda: aten.native_group_norm(images, None, None, 2, 6, 5, 3, 1e-5),
+    }
     for kind, other in tensors_of_other_kinds(x).items():
         calls[kind] = lambda other=other: F.layer_norm(other, (6,))
+        calls[f"groups of {kind}"] = lambda other=other: F.group_norm(other, 3)
 
     assert_outcomes_are_atens(calls)
 
@@ -157,6 +218,29 @@ def test_compiled_graphs_call_fastacts_operators(dtype, device, fresh_compiler):
         "_layer_norm_without_bias_with_statistics",
     }
     assert_same_bits(compiled(x, *weight.values()), theirs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_compiled_graphs_call_fastacts_group_norm(dtype, device, fresh_compiler):
+    x = torch.randn(2, 6, 4, 5, device=device).to(dtype)
+    weight = vectors(("weight", "bias"), (6,), dtype, device)
+
+    def call(x, w, b):
+        return F.group_norm(x, 3, w, b) + F.group_norm(x, 2)
+
+    traced = Traced()
+    compiled = torch.compile(call, backend=traced, fullgraph=True)
+    with package.override_aten():
+        expected = value_and_gradients(call, x, *weight.values())
+        found = value_and_gradients(compiled, x, *weight.values())
+    assert_same_bits(found[0], expected[0])
+    tolerance = 1e-1 if dtype.itemsize == 2 else 1e-4
+    for ours, wanted in zip(found, expected):
+        torch.testing.assert_close(ours, wanted, rtol=tolerance, atol=tolerance)
+    assert {*traced.operators()} == {
+        "_layer_norm_with_statistics",
+        "_layer_norm_without_bias_with_statistics",
+    }
 
 
 def test_a_decomposition_takes_what_eager_code_takes(device):

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "registration/conversion.h"
+#include "registration/row_vectors.h"
 
 namespace fastact {
 namespace {
@@ -107,10 +108,10 @@ int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParamet
                 ": expected ", op.inputs[i].name, " to have the type of ", op.inputs[last].name,
                 ", ", self.scalar_type(), ", but got ", tensors[i]->scalar_type());
     if (op.inputs[i].kind == InputKind::kBroadcast) {
-      TORCH_CHECK(at::is_expandable_to(tensors[i]->sym_sizes(), self.sym_sizes()),
-                  "fastact::", op.public_name(), ": expected ", op.inputs[i].name,
-                  " to broadcast to the shape of ", op.inputs[last].name, ", ", self.sym_sizes(),
-                  ", but got ", tensors[i]->sym_sizes());
+      TORCH_CHECK(broadcasts_to_rows(*tensors[i], self, dim), "fastact::", op.public_name(),
+                  ": expected ", op.inputs[i].name, " to broadcast to the shape of ",
+                  op.inputs[last].name, ", ", self.sym_sizes(), ", but got ",
+                  tensors[i]->sym_sizes());
       continue;
     }
     TORCH_CHECK(tensors[i]->sym_sizes() == self.sym_sizes(), "fastact::", op.public_name(),

@@ -53,9 +53,10 @@ c10::ScalarType number_type(const Operator& op, c10::ScalarType type);
 
 // Checks the inputs of a row operator, as check_inputs() does. Required inputs must have the type
 // and shape of the last required input. Inputs of InputKind::kBroadcast must have its type and
-// broadcast to its shape. Inputs of InputKind::kPerRow must have the type and shape of statistics.
-// Inputs of InputKind::kIndexInRow must be int64 and have the shape of statistics. Returns the
-// dimension of the rows, counted from 0. Raises an IndexError if there is no such dimension.
+// broadcast to its shape (registration/row_vectors.h). Inputs of InputKind::kPerRow must have the
+// type and shape of statistics. Inputs of InputKind::kIndexInRow must be int64 and have the shape
+// of statistics. Returns the dimension of the rows, counted from 0. Raises an IndexError if there
+// is no such dimension.
 int64_t check_rows(const Operator& op, TensorPointers tensors, const CallParameters& parameters);
 
 // Returns `dim` counted from 0, for a tensor with `rank` dimensions. A 0-dimensional tensor has a

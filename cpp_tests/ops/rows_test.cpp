@@ -267,7 +267,7 @@ void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed, bool 
     }
     if (kOutputs > 0) data[0] = data[output];
     if (is_shared) std::fill(strides + kOutputs + 1, strides + kOutputs + kInputs, 0);
-    kernel(kParameters, data, strides, n, rows, nullptr);
+    kernel(kParameters, data, strides, n, rows, /*repeat=*/1, nullptr);
     for (int row = 0; row < rows; ++row) {
       const auto row_in = [&](const std::vector<Element>& all, bool is_first = false) {
         const auto first = all.begin() + (is_first ? 0 : static_cast<int64_t>(stride) * row);
@@ -336,19 +336,19 @@ void expect_same_if_shared(cpu::InstructionSet set) {
       data[kOutputs + i] = reinterpret_cast<char*>(inputs[i].data());
     Numbers<F> expected_numbers(1);
     expected_numbers.set(data, strides);
-    kernel(kParameters, data, strides, n, 1, nullptr);
+    kernel(kParameters, data, strides, n, 1, /*repeat=*/1, nullptr);
     std::vector<Element> actual(size);
     Numbers<F> numbers(1);
     numbers.set(data, strides);
     if (kOutputs > 0) data[0] = reinterpret_cast<char*>(actual.data());
-    kernel(kParameters, data, strides, n, 1, &on_four_threads);
+    kernel(kParameters, data, strides, n, 1, /*repeat=*/1, &on_four_threads);
     ASSERT_EQ(bytes_of(actual), bytes_of(expected))
         << cpu::name_of(set) << ' ' << Index << ' ' << n;
     ASSERT_EQ(bytes_of(numbers.outputs(0)), bytes_of(expected_numbers.outputs(0)))
         << cpu::name_of(set) << ' ' << Index << ' ' << n;
     if (kOutputs == 0) continue;
     data[0] = data[F::Inputs::kCount];  // in place
-    kernel(kParameters, data, strides, n, 1, &on_four_threads);
+    kernel(kParameters, data, strides, n, 1, /*repeat=*/1, &on_four_threads);
     ASSERT_EQ(bytes_of(inputs[F::Inputs::kCount - 1]), bytes_of(expected))
         << cpu::name_of(set) << ' ' << Index;
   }
@@ -361,6 +361,112 @@ TEST(RowsTest, ThreadsThatShareARowChangeNoBit) {
       expect_same_if_shared<Forms, double, Index>(set);
       expect_same_if_shared<Forms, BFloat16, Index>(set);
       expect_same_if_shared<Forms, Float16, Index>(set);
+    });
+  }
+}
+
+// Rows of inputs that are not shared, then a vector of shared inputs for each row, each of whose
+// elements belongs to `repeat` elements of the row.
+template <class Forms, class Element, int Index>
+class Repeated {
+  using F = typename Forms::template Form<Element, Index>;
+  static constexpr int64_t kRows = 3;
+  static constexpr int kInputs = F::Inputs::kCount;
+  static constexpr int kOutputs = F::Outputs::kCount;
+
+ public:
+  Repeated(cpu::InstructionSet set, int64_t n, int64_t repeat)
+      : call_{.kernel = kernel_of<Forms>({Index, kTypeOf<Element>}, set),
+              .parameters = kParameters,
+              .operands = {.n = n,
+                           .outer = 1,
+                           .inner = kRows,
+                           .element_size = sizeof(Element),
+                           .outputs = kOutputs,
+                           .count = kOperandsOf<F>,
+                           .numbers = kRowNumbers<F>,
+                           .operands = {}}},
+        repeat_(repeat) {
+    for (int i = 0; i < kInputs; ++i) {
+      const int64_t length = i < kInputsOfRow<F> ? n : n / repeat;
+      inputs_[i] = row_of<Element>(static_cast<int>(kRows * length), 1 + static_cast<unsigned>(i));
+    }
+  }
+
+  // Returns the bytes of all results. With `expands`, repeats the elements in memory.
+  std::string run(bool expands, cpu::Parallel parallel) {
+    RowOperands& operands = call_.operands;
+    const int64_t n = operands.n;
+    std::vector<Element> out(static_cast<size_t>(kRows * n));
+    std::vector<Element> expanded[kInputs];
+    const auto set = [&](int i, std::vector<Element>& memory, int64_t length) {
+      operands.operands[i] = {.data = reinterpret_cast<char*>(memory.data()),
+                              .inner_stride = length * int64_t{sizeof(Element)},
+                              .element_stride = sizeof(Element),
+                              .repeat = n / length};
+    };
+    if (kOutputs > 0) set(0, out, n);
+    for (int i = 0; i < kInputs; ++i) {
+      if (i < kInputsOfRow<F> || !expands) {
+        set(kOutputs + i, inputs_[i], i < kInputsOfRow<F> ? n : n / repeat_);
+        continue;
+      }
+      for (const Element& element : inputs_[i])
+        expanded[i].insert(expanded[i].end(), static_cast<size_t>(repeat_), element);
+      set(kOutputs + i, expanded[i], n);
+    }
+    Numbers<F> numbers(kRows);
+    char* data[kMaxOperands] = {};
+    int64_t strides[kMaxOperands] = {};
+    numbers.set(data, strides);
+    for (int i = kOperandsOf<F>; i < kOperandsOf<F> + kRowNumbers<F>; ++i)
+      operands.operands[i] = {.data = data[i], .inner_stride = strides[i]};
+    cpu::run_rows(call_, 0, kRows, parallel);
+    std::string bytes = bytes_of(out);
+    for (int row = 0; row < kRows; ++row) bytes += bytes_of(numbers.outputs(row));
+    return bytes;
+  }
+
+ private:
+  cpu::RowsCall call_;
+  int64_t repeat_;
+  std::vector<Element> inputs_[kInputs];
+};
+
+template <class Forms, class Element, int Index>
+void expect_same_if_repeated(cpu::InstructionSet set) {
+  using F = typename Forms::template Form<Element, Index>;
+  if constexpr (kInputsOfRow<F> < F::Inputs::kCount) {
+    // Short rows; short and long runs; runs that end within a tile or are as long as the row; rows
+    // that threads share.
+    for (const auto& [n, repeat] :
+         std::initializer_list<std::pair<int64_t, int64_t>>{{12, 4},
+                                                            {256, 16},
+                                                            {272, 16},
+                                                            {300, 3},
+                                                            {1023, 33},
+                                                            {1024, 1024},
+                                                            {2046, 341},
+                                                            {5000, 1250},
+                                                            {3 * cpu::kRowPart, 4096},
+                                                            {2 * cpu::kRowPart + 1000, 16884}}) {
+      Repeated<Forms, Element, Index> rows(set, n, repeat);
+      const std::string expected = rows.run(/*expands=*/true, nullptr);
+      for (const cpu::Parallel parallel : {cpu::Parallel{nullptr}, &on_four_threads}) {
+        ASSERT_EQ(rows.run(/*expands=*/false, parallel), expected)
+            << cpu::name_of(set) << ", form " << Index << ", n " << n << ", repeat " << repeat;
+      }
+    }
+  }
+}
+
+TEST(RowsTest, RepeatedElementsHaveTheBitsOfExpandedOnes) {
+  for (const cpu::InstructionSet set : cpu::available_instruction_sets()) {
+    for_each_form([&]<class Forms, int Index>() {
+      expect_same_if_repeated<Forms, float, Index>(set);
+      expect_same_if_repeated<Forms, double, Index>(set);
+      expect_same_if_repeated<Forms, BFloat16, Index>(set);
+      expect_same_if_repeated<Forms, Float16, Index>(set);
     });
   }
 }

@@ -359,6 +359,26 @@ TEST(RowsApi, Norms) {
   EXPECT_THROW(fastact::rms_norm(x, {3}), c10::Error);
 }
 
+TEST(RowsApi, GroupNorms) {
+  const at::Tensor x = at::randn({2, 6, 4}, at::kDouble);
+  const at::Tensor weight = at::randn({6}, at::kDouble);
+  const at::Tensor bias = at::randn({6}, at::kDouble);
+  const at::Tensor groups = fastact::group_norm(x, 3, weight, bias);
+  EXPECT_TRUE(at::allclose(groups, at::group_norm(x, 3, weight, bias), 1e-10, 1e-12));
+  at::Tensor out = at::empty({0}, at::kDouble);
+  EXPECT_EQ(&fastact::group_norm_out(out, x, 3, weight, bias), &out);
+  EXPECT_TRUE(same_bits(out, groups));
+  EXPECT_THROW(fastact::group_norm(x, 4), c10::Error);
+  EXPECT_TRUE(
+      same_bits(fastact::instance_norm(x, weight, bias), fastact::group_norm(x, 6, weight, bias)));
+  const at::Tensor mean = at::zeros({6}, at::kDouble);
+  const at::Tensor variance = at::ones({6}, at::kDouble);
+  fastact::instance_norm(x, weight, bias, mean, variance);
+  EXPECT_TRUE(at::allclose(mean, 0.1 * x.mean(at::IntArrayRef{0, 2}), 1e-10, 1e-12));
+  EXPECT_TRUE(at::allclose(
+      variance, 0.9 + 0.1 * x.var(at::IntArrayRef{2}, /*unbiased=*/true).mean(0), 1e-10, 1e-12));
+}
+
 TEST(RowsApi, Logsumexp) {
   const at::Tensor x = at::randn({2, 3, 4}, at::kDouble);
   const at::Tensor along = fastact::logsumexp(x, {1, 2}, /*keepdim=*/true);

@@ -139,7 +139,9 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
   }
   for (const char* const form : {"", ".out", "_with_statistics"})
     expected.push_back(std::string("fastact::_layer_norm_without_bias") + form);
-  expected.emplace_back("fastact::_layer_norm_with_statistics");
+  for (const char* const name :
+       {"_layer_norm_with_statistics", "group_norm", "group_norm.out", "instance_norm"})
+    expected.push_back(std::string("fastact::") + name);
   for (const std::string name : kActivations) {
     for (const char* const form : {"", "_", ".out", "_backward", "_backward.grad_input",
                                    "_double_backward", "_triple_backward"}) {

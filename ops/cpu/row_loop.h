@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <utility>
 
+#include "ops/cpu/row_memory.h"
 #include "ops/cpu/row_panels.h"
 #include "ops/cpu/row_parts.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/short_rows.h"
 #include "ops/cpu/strided.h"
-#include "ops/floating_point.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
@@ -29,22 +29,17 @@ class RowLoop {
   static constexpr bool kConverts = std::is_same_v<Element, Float16>;
   using Source = std::conditional_t<kConverts, T, Element>;
   static constexpr bool kReplaces = F::kReplacedBy >= 0;
+  // True if elements of the shared inputs may repeat. Those of Float16 are repeated in a buffer.
+  static constexpr bool kHasRuns = !kConverts && kInputsOfRow<F> < kInputs;
 
-  // A row. `kept` has the first values that a reduction replaced. It may be the memory of the
-  // output or of the first input. `out` is null if there is no output.
-  struct Row {
-    Source* out;
-    const Source* inputs[kInputs];
-    T* kept;
-    int64_t n;
-    bool is_followed;  // by memory that this thread will read
-  };
-
+  using Row = RowMemory<F, Source>;
+  using Others = OthersAt<F, Source>;
+  using OthersOfRun = OthersInRun<F, Source>;
   using Buffers = RowBuffers<T, kConverts ? kInputs : (kReplaces && !std::is_same_v<T, Element>)>;
 
  public:
   static void run(const Parameters& parameters, char* const* data, const int64_t* strides,
-                  int64_t n, int64_t rows, Parallel parallel) {
+                  int64_t n, int64_t rows, int64_t repeat, Parallel parallel) {
     using Panels = RowPanels<F, Element, kInputs>;
     if (n <= Panels::kLongest && rows >= kPanelRows) {
       const int64_t in_panels = rows - rows % kPanelRows;
@@ -52,7 +47,7 @@ class RowLoop {
       char* rest[kOperands];
       for (int i = 0; i < kOperands; ++i)
         rest[i] = data[i] == nullptr ? nullptr : data[i] + in_panels * strides[i];
-      return run(parameters, rest, strides, n, rows - in_panels, parallel);
+      return run(parameters, rest, strides, n, rows - in_panels, repeat, parallel);
     }
     if (kShortestFixedRow <= n && n <= kLongestFixedRow)
       return run_short_rows<F, Element, kInputs>(parameters, data, strides, n, rows);
@@ -65,10 +60,10 @@ class RowLoop {
       F form(parameters.values, n);
       numbers.start(form, r);
       if (parallel != nullptr && n > kRowPart) {
-        run_shared(form, operands, n, buffers, parallel);
+        run_shared(form, operands, n, repeat, buffers, parallel);
       } else {
-        convert(operands, 0, n, buffers);
-        Row row = part_of(operands, 0, n, buffers);
+        convert(operands, 0, n, repeat, buffers);
+        Row row = part_of(operands, 0, n, repeat, buffers);
         row.is_followed = is_dense;
         reduce<0>(form, row);
         write(form, row, operands, 0);
@@ -79,16 +74,22 @@ class RowLoop {
 
  private:
   // Elements [start, start + n).
-  static Row part_of(char* const* operands, int64_t start, int64_t n, Buffers& buffers) {
+  static Row part_of(char* const* operands, int64_t start, int64_t n, int64_t repeat,
+                     Buffers& buffers) {
     Row row = {};
     row.n = n;
+    row.start = start;
+    row.repeat = kConverts ? 1 : repeat;
     if constexpr (kConverts) {
       row.out = buffers[0] + start;
       for (int i = 0; i < kInputs; ++i) row.inputs[i] = buffers[i] + start;
     } else {
       if constexpr (kHasElements<F>) row.out = reinterpret_cast<Element*>(operands[0]) + start;
-      for (int i = 0; i < kInputs; ++i)
-        row.inputs[i] = reinterpret_cast<const Element*>(operands[kFirstInput + i]) + start;
+      for (int i = 0; i < kInputs; ++i) {
+        const bool is_repeated = repeat > 1 && i >= kInputsOfRow<F>;
+        row.inputs[i] =
+            reinterpret_cast<const Element*>(operands[kFirstInput + i]) + (is_repeated ? 0 : start);
+      }
     }
     if constexpr (std::is_same_v<T, Source>) {
       static_assert(kHasElements<F> || !kReplaces);
@@ -99,11 +100,17 @@ class RowLoop {
     return row;
   }
 
-  static void convert(char* const* operands, int64_t start, int64_t n, Buffers& buffers) {
+  static void convert(char* const* operands, int64_t start, int64_t n, int64_t repeat,
+                      Buffers& buffers) {
     if constexpr (kConverts) {
-      for (int i = 0; i < kInputs; ++i)
-        widen_row(reinterpret_cast<const Element*>(operands[kFirstInput + i]) + start,
-                  buffers[i] + start, n);
+      for (int i = 0; i < kInputs; ++i) {
+        const auto* const from = reinterpret_cast<const Element*>(operands[kFirstInput + i]);
+        if (repeat > 1 && i >= kInputsOfRow<F>) {
+          widen_runs(from, start, start + n, repeat, buffers[i]);
+        } else {
+          widen_row(from + start, buffers[i] + start, n);
+        }
+      }
     }
   }
 
@@ -114,28 +121,22 @@ class RowLoop {
   }
 
   // Several threads compute the parts of a row.
-  static void run_shared(F& form, char* const* operands, int64_t n, Buffers& buffers,
-                         Parallel parallel) {
+  static void run_shared(F& form, char* const* operands, int64_t n, int64_t repeat,
+                         Buffers& buffers, Parallel parallel) {
     const int64_t parts = (n + kRowPart - 1) / kRowPart;
     const auto size = [n](int64_t i) {
       return n - i * kRowPart < kRowPart ? n - i * kRowPart : kRowPart;
     };
-    const auto part = [&](int64_t i) { return part_of(operands, i * kRowPart, size(i), buffers); };
+    const auto part = [&](int64_t i) {
+      return part_of(operands, i * kRowPart, size(i), repeat, buffers);
+    };
     if constexpr (kConverts) {
-      share(parallel, parts, [&](int64_t i) { convert(operands, i * kRowPart, size(i), buffers); });
+      share(parallel, parts,
+            [&](int64_t i) { convert(operands, i * kRowPart, size(i), repeat, buffers); });
     }
     Totals totals(parts);
     reduce_shared<0>(form, part, parts, totals, parallel);
     share(parallel, parts, [&](int64_t i) { write(form, part(i), operands, i * kRowPart); });
-  }
-
-  template <class Task>
-  static void share(Parallel parallel, int64_t parts, Task task) {
-    const auto run_task = [](void* state, int64_t i) {
-      const DefaultFloatingPoint scope;
-      (*static_cast<Task*>(state))(i);
-    };
-    parallel(parts, run_task, &task);
   }
 
   // Per part: both numbers of each sum, or a maximum.
@@ -180,10 +181,11 @@ class RowLoop {
     }
   }
 
-  template <int R>
-  static FASTACT_INLINE void accumulate(const F& form, const Row& row, int64_t i, T* sums) {
+  template <int R, class From = Others>
+  static FASTACT_INLINE void accumulate(const F& form, const Row& row, int64_t i, T* sums,
+                                        const From& others = {}) {
     const T first = OtherInputs<F>::template accumulate<R>(
-        form, sums, first_value<R>(row, i), [&](int input) { return widen(row.inputs[input][i]); });
+        form, sums, first_value<R>(row, i), [&](int input) { return others(row, input, i); });
     if constexpr (F::kReplacedBy == R) row.kept[i] = first;
   }
 
@@ -225,7 +227,9 @@ class RowLoop {
     constexpr int kSums = kSumsOf<F, R>;
     alignas(64) T lanes[kSums][kRowLanes];
     const int64_t n = row.n - start < kRowTile ? row.n - start : kRowTile;
-    if (n == kRowTile) {
+    if (kHasRuns && kAddsShared<F> && row.repeat > 1) {
+      if constexpr (kHasRuns && kAddsShared<F>) add_runs<R>(form, row, start, n, lanes);
+    } else if (n == kRowTile) {
       if constexpr (R == 0) fetch_ahead(row, start);
       if constexpr (R == 0 && kInputsOfRow<F> > 1 && !kConverts) {
         // Reads each input in the order of memory: four streams for each are too many for the
@@ -273,13 +277,37 @@ class RowLoop {
     add_rounds<R, 1>(form, row, start, started, lanes);
     for (int64_t round = kRowLanes; round < n; round += kRowLanes) {
       const int64_t count = n - round < kRowLanes ? n - round : kRowLanes;
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t lane = 0; lane < count; ++lane) {
-        T sums[Sums];
-        for (size_t s = 0; s < Sums; ++s) sums[s] = lanes[s][lane];
-        accumulate<R>(form, row, start + round + lane, sums);
-        for (size_t s = 0; s < Sums; ++s) lanes[s][lane] = sums[s];
-      }
+      add_round<R>(form, row, start + round, 0, count, lanes, Others());
+    }
+  }
+
+  // The same for a row with repeated elements of the shared inputs.
+  template <int R, size_t Sums>
+  static void add_runs(const F& the_form, const Row& the_row, int64_t start, int64_t n,
+                       T (&lanes)[Sums][kRowLanes]) {
+    const F form = the_form;
+    const Row row = the_row;
+    for (size_t s = 0; s < Sums; ++s)
+      for (T& lane : lanes[s]) lane = T{0};
+    for (int64_t round = start; round < start + n; round += kRowLanes) {
+      const int64_t end = start + n - round < kRowLanes ? start + n : round + kRowLanes;
+      row.for_each_run(round, end, [&](int64_t first, int64_t last, int64_t run) {
+        add_round<R>(form, row, round, first - round, last - round, lanes, OthersOfRun(row, run));
+      });
+    }
+  }
+
+  // Adds element `start` + l to lane l, for l from `begin` to `end`.
+  template <int R, size_t Sums, class From>
+  static FASTACT_INLINE void add_round(const F& form, const Row& row, int64_t start, int64_t begin,
+                                       int64_t end, T (&lanes)[Sums][kRowLanes],
+                                       const From& others) {
+    FASTACT_INDEPENDENT_ITERATIONS
+    for (int64_t lane = begin; lane < end; ++lane) {
+      T sums[Sums];
+      for (size_t s = 0; s < Sums; ++s) sums[s] = lanes[s][lane];
+      accumulate<R>(form, row, start + lane, sums, others);
+      for (size_t s = 0; s < Sums; ++s) lanes[s][lane] = sums[s];
     }
   }
 
@@ -342,14 +370,27 @@ class RowLoop {
   }
 
   static void write(const F& the_form, const Row& the_row) {
-    constexpr int kLast = kNumReductions<F>;
     const F form = the_form;
     const Row row = the_row;
+    if constexpr (kHasRuns) {
+      if (row.repeat > 1) {
+        row.for_each_run(0, row.n, [&](int64_t begin, int64_t end, int64_t run) {
+          write(form, row, begin, end, OthersOfRun(row, run));
+        });
+        return;
+      }
+    }
+    write(form, row, 0, row.n, Others());
+  }
+
+  template <class From>
+  static FASTACT_INLINE void write(const F& form, const Row& row, int64_t begin, int64_t end,
+                                   const From& others) {
+    constexpr int kLast = kNumReductions<F>;
     FASTACT_INDEPENDENT_ITERATIONS
-    for (int64_t i = 0; i < row.n; ++i) {
-      row.out[i] = round_to<Source>(
-          OtherInputs<F>::evaluate(form, first_value<kLast>(row, i),
-                                   [&](int input) { return widen(row.inputs[input][i]); }));
+    for (int64_t i = begin; i < end; ++i) {
+      row.out[i] = round_to<Source>(OtherInputs<F>::evaluate(
+          form, first_value<kLast>(row, i), [&](int input) { return others(row, input, i); }));
     }
   }
 };

@@ -7,7 +7,9 @@
 
 #include "ops/cpu/dense.h"
 #include "ops/cpu/pair_tree.h"
+#include "ops/cpu/rows.h"
 #include "ops/cpu/vector.h"
+#include "ops/floating_point.h"
 #include "ops/forms/row_form.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
@@ -90,6 +92,16 @@ inline void narrow_row(const float* from, Float16* to, int64_t n) {
   const int64_t end = n / kHalves * kHalves;
   for (int64_t i = 0; i < end; i += kHalves) narrow_halves(from + i, to + i);
   for (int i = 0; i < n % kHalves; ++i) to[end + i] = round_to<Float16>(from[end + i]);
+}
+
+// Several threads run task(i) for each i below `count`.
+template <class Task>
+void share(Parallel parallel, int64_t count, Task task) {
+  const auto run_task = [](void* state, int64_t i) {
+    const DefaultFloatingPoint scope;
+    (*static_cast<Task*>(state))(i);
+  };
+  parallel(count, run_task, &task);
 }
 
 // `Count` arrays of n numbers: on the stack, or, for a long row, on the heap.

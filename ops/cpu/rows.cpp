@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 namespace fastact::cpu {
@@ -27,15 +28,45 @@ void copy_block(int64_t size, const char* from, int64_t from_element, int64_t fr
   copy(from, from_element, from_row, to, to_element, to_row, n, rows);
 }
 
+// Writes each of n / repeat elements `repeat` times.
+template <int Size>
+void repeat_elements(const char* from, int64_t from_element, int64_t repeat, char* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += repeat, from += from_element) {
+    for (int64_t k = 0; k < repeat; ++k) std::memcpy(to + (i + k) * Size, from, Size);
+  }
+}
+
+void repeat_block(int64_t size, const char* from, int64_t from_element, int64_t from_row,
+                  int64_t repeat, char* to, int64_t to_row, int64_t n, int64_t rows) {
+  const auto write = size == 2   ? &repeat_elements<2>
+                     : size == 4 ? &repeat_elements<4>
+                                 : &repeat_elements<8>;
+  for (int64_t row = 0; row < rows; ++row)
+    write(from + row * from_row, from_element, repeat, to + row * to_row, n);
+}
+
 class Rows {
  public:
   Rows(const RowsCall& call, Parallel parallel)
       : call_(call), operands_(call.operands), parallel_(parallel) {
+    if (repeats_in_kernel()) repeat_ = operands_.operands[operands_.count - 1].repeat;
+    int64_t repeated = 0;
+    int64_t strided = 0;
     for (int i = 0; i < operands_.count; ++i) {
       if (!is_gathered(i)) continue;
-      buffers_[i] = std::make_unique_for_overwrite<char[]>(
-          static_cast<size_t>(std::min(kRowPanel, operands_.inner) * buffer_stride()));
-      is_any_gathered_ = true;
+      ++(operands_.operands[i].repeat > 1 ? repeated : strided);
+    }
+    if (strided + repeated == 0) return;
+    panel_ = std::min(kRowPanel, operands_.inner);
+    // Strided rows share cache lines, so several are gathered together. Repeated elements only have
+    // to stay in the cache.
+    constexpr int64_t kInCache = 65536;
+    if (strided == 0)
+      panel_ = std::clamp<int64_t>(kInCache / (repeated * buffer_stride()), 1, panel_);
+    for (int i = 0; i < operands_.count; ++i) {
+      if (!is_gathered(i)) continue;
+      buffers_[i] =
+          std::make_unique_for_overwrite<char[]>(static_cast<size_t>(panel_ * buffer_stride()));
     }
   }
 
@@ -43,14 +74,27 @@ class Rows {
   void run(int64_t row, int64_t count) const {
     const int64_t outer = row / operands_.inner;
     const int64_t inner = row % operands_.inner;
-    const int64_t panel = is_any_gathered_ ? kRowPanel : count;
-    for (int64_t done = 0; done < count; done += panel)
-      run_panel(outer, inner + done, std::min(panel, count - done));
+    const int64_t together = std::min(panel_, count);
+    for (int64_t done = 0; done < count; done += together)
+      run_panel(outer, inner + done, std::min(together, count - done));
   }
 
  private:
+  // True if the kernel itself repeats the elements of the shared inputs: if the runs are long.
+  [[nodiscard]] bool repeats_in_kernel() const {
+    constexpr int64_t kShortestRun = 16;
+    return operands_.n > kLongestFixedRow &&
+           operands_.operands[operands_.count - 1].repeat >= kShortestRun &&
+           std::all_of(operands_.operands, operands_.operands + operands_.count,
+                       [&](const RowOperand& operand) {
+                         return operand.repeat == 1 ||
+                                operand.element_stride == operands_.element_size;
+                       });
+  }
   [[nodiscard]] bool is_gathered(int i) const {
-    return operands_.operands[i].element_stride != operands_.element_size && operands_.n > 1;
+    const RowOperand& operand = operands_.operands[i];
+    if (operand.repeat > 1 && repeat_ == 1) return true;
+    return operand.element_stride != operands_.element_size && operands_.n > 1;
   }
   // One cache line more than a row, so that no two rows are 4 KiB apart.
   [[nodiscard]] int64_t buffer_stride() const { return operands_.n * operands_.element_size + 64; }
@@ -69,14 +113,17 @@ class Rows {
       data[i] = address(i, outer, inner);
       strides[i] = operand.inner_stride;
       if (buffers_[i] == nullptr) continue;
-      if (i >= operands_.outputs) {
+      if (operand.repeat > 1) {
+        repeat_block(size, data[i], operand.element_stride, operand.inner_stride, operand.repeat,
+                     buffers_[i].get(), buffer_stride(), operands_.n, count);
+      } else if (i >= operands_.outputs) {
         copy_block(size, data[i], operand.element_stride, operand.inner_stride, buffers_[i].get(),
                    size, buffer_stride(), operands_.n, count);
       }
       data[i] = buffers_[i].get();
       strides[i] = buffer_stride();
     }
-    call_.kernel(call_.parameters, data, strides, operands_.n, count, parallel_);
+    call_.kernel(call_.parameters, data, strides, operands_.n, count, repeat_, parallel_);
     if (operands_.outputs > 0 && buffers_[0] != nullptr) {
       const RowOperand& out = operands_.operands[0];
       copy_block(size, buffers_[0].get(), size, buffer_stride(), address(0, outer, inner),
@@ -88,7 +135,9 @@ class Rows {
   const RowOperands& operands_;
   Parallel parallel_;
   std::unique_ptr<char[]> buffers_[kMaxOperands];
-  bool is_any_gathered_ = false;
+  int64_t repeat_ = 1;  // the kernel's argument; 1 if buffers contain the repeated elements
+  // The rows that are computed together: all of them if no operand needs a buffer.
+  int64_t panel_ = std::numeric_limits<int64_t>::max();
 };
 
 }  // namespace

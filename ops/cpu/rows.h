@@ -18,13 +18,18 @@ inline constexpr int64_t kRowPart = 16384;
 // Zen 4).
 inline constexpr int64_t kLeastShared = 65536;
 
+// Rows of at most this many elements have kernels of their own (ops/cpu/short_rows.h).
+inline constexpr int kLongestFixedRow = 256;
+
 // Computes `rows` rows of n > 0 contiguous elements. data[i] points to the first row of operand i,
 // in the order of ops/forms/row_form.h. strides[i] is the distance in bytes from row to row. An
 // output may be the same memory as an input, element for element. No other overlap is allowed. A
-// row output may be null. The threads of `parallel`, if it is not null, share each row of more than
-// kRowPart elements. The calling thread computes all others.
+// row output may be null. `repeat` neighbouring elements of a row share an element of each shared
+// input; it is 1 for rows of at most kLongestFixedRow elements. The threads of `parallel`, if it is
+// not null, share each row of more than kRowPart elements. The calling thread computes all others.
 using RowFunction = void (*)(const Parameters& parameters, char* const* data,
-                             const int64_t* strides, int64_t n, int64_t rows, Parallel parallel);
+                             const int64_t* strides, int64_t n, int64_t rows, int64_t repeat,
+                             Parallel parallel);
 using RowKernel = InDefaultFloatingPoint<RowFunction>;
 
 // Returns a kernel, or null if the family has no such form. `family` is an index into

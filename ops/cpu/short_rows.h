@@ -5,11 +5,11 @@
 #include <cstdint>
 
 #include "ops/cpu/row_parts.h"
+#include "ops/cpu/rows.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
 inline constexpr int kShortestFixedRow = 33;
-inline constexpr int kLongestFixedRow = 256;
 
 // Computes rows of at most `Size` elements, which is a power of two. Elements beyond the end have
 // the values that change no result. Several rows are computed together, because each step of a row

@@ -64,8 +64,8 @@ struct LayerNormValue : LayerNormStatistics<Element> {
 
   using Base::Base;
 
-  template <int R, class... Others>
-  FASTACT_INLINE T accumulate(T* sums, T x, Others... /*others*/) const {
+  template <int R>
+  FASTACT_INLINE T accumulate(T* sums, T x) const {
     if constexpr (R == 0) {
       sums[0] += x;
     } else {
@@ -104,6 +104,7 @@ struct LayerNormGradient : LayerNormStatistics<Element> {
   using RowInputs = Elements<T, T>;
   static constexpr Reduction kReductions[] = {Reduction::kThreeSums};
   static constexpr int kShared = 1;
+  static constexpr bool kAddsShared = true;
 
   using Base::Base;
 

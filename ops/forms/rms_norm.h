@@ -30,7 +30,7 @@ struct RmsNormValue : NormBase<Element> {
   using NormBase<Element>::NormBase;
 
   template <int R>
-  FASTACT_INLINE T accumulate(T* sums, T x, T /*w*/) const {
+  FASTACT_INLINE T accumulate(T* sums, T x) const {
     sums[0] = fma(x, x, sums[0]);
     return x;
   }
@@ -74,6 +74,7 @@ struct RmsNormGradient : NormBase<Element> {
   using Sum = T;
   static constexpr Reduction kReductions[] = {Reduction::kTwoSums};
   static constexpr int kShared = 1;
+  static constexpr bool kAddsShared = true;
 
   using NormBase<Element>::NormBase;
 

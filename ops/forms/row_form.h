@@ -23,12 +23,14 @@
 //     // Optional: the number of trailing inputs that all rows usually share, such as weight and
 //     // bias. The default is 0.
 //     static constexpr int kShared = 1;
+//     // Optional: whether accumulate() takes the shared inputs, too. The default is false.
+//     static constexpr bool kAddsShared = true;
 //
 //     Form(const double* parameters, int64_t n);  // for rows of n elements
 //     // If the form has RowInputs: takes them, before the first reduction.
 //     void start(T... row_inputs);
 //     // Adds an element's terms to the sums of reduction R, and returns the first value, which
-//     // reduction kReplacedBy may replace.
+//     // reduction kReplacedBy may replace. Takes no shared inputs unless kAddsShared is true.
 //     template <int R> T accumulate(T* sums, T first, T... others) const;
 //     // Takes the results of reduction R: sums, or a maximum as the first one.
 //     template <int R> void finish(const Sum* totals);
@@ -172,6 +174,16 @@ inline constexpr int kInputsOfRow = [] {
   }
 }();
 
+// True if accumulate() takes the shared inputs.
+template <class F>
+inline constexpr bool kAddsShared = [] {
+  if constexpr (requires { F::kAddsShared; }) {
+    return F::kAddsShared;
+  } else {
+    return false;
+  }
+}();
+
 // Calls form.start() with the numbers at address(k) for each row input k.
 template <class F, class Address>
 FASTACT_INLINE void start_row(F& form, const Address& address) {
@@ -199,10 +211,11 @@ FASTACT_INLINE void store_row_results(const F& form, const Address& address) {
 // The inputs after the first one, counted from 1.
 template <class F>
 struct OtherInputs {
-  // Calls form.accumulate<R>() with the value get(i) of each.
+  // Calls form.accumulate<R>() with the value get(i) of each that it takes.
   template <int R, class T, class Get>
   static FASTACT_INLINE T accumulate(const F& form, T* sums, T first, const Get& get) {
-    return accumulate<R>(form, sums, first, get, Indices());
+    constexpr int kTaken = kAddsShared<F> ? F::Inputs::kCount : kInputsOfRow<F>;
+    return accumulate<R>(form, sums, first, get, std::make_integer_sequence<int, kTaken - 1>());
   }
   template <class T, class Get>
   static FASTACT_INLINE auto evaluate(const F& form, T first, const Get& get) {

@@ -72,9 +72,9 @@ def override_aten() -> AtenOverride:
     """Replaces ATen's kernels with FastAct's, in this process and for every thread.
 
     PyTorch's activations, such as `torch.nn.functional.silu`, softmax, log-softmax, their
-    gradients, and the values of `layer_norm` then have FastAct's bits, also in existing models and
-    TorchScript archives. Names, arguments, errors and saved tensors do not change. While an
-    override is active, torch.compile's Inductor uses FastAct's formulas.
+    gradients, and the values of `layer_norm` and `group_norm` then have FastAct's bits, also in
+    existing models and TorchScript archives. Names, arguments, errors and saved tensors do not
+    change. While an override is active, torch.compile's Inductor uses FastAct's formulas.
     docs/guides/existing-models.md lists what is replaced and what is not, such as other dtypes and
     devices.
 

@@ -10,7 +10,10 @@ from fastact._report import Report
 
 # Modules that replace_() leaves: the norms, the loss, and RReLU, which would draw other random
 # slopes.
-_LEFT = ("LayerNorm", "RMSNorm", "RReLU", "CrossEntropyLoss")
+_LEFT = (
+    *("LayerNorm", "RMSNorm", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"),
+    *("RReLU", "CrossEntropyLoss"),
+)
 # The attribute in which a replaced module keeps its class. It is not in the state_dict.
 _OWN_CLASS = "_fastact_own_class"
 # Activation modules of other libraries, with FastAct's function for each.

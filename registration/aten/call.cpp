@@ -138,6 +138,19 @@ bool holds(const Operator& op, const CallParameters& parameters) {
          (!parameters.from_result || op.activation->result_suffices(values));
 }
 
+// Returns true if the kernels take a norm of the input with weight and bias of this shape.
+bool is_norm_taken(const at::Tensor& input, at::IntArrayRef shape,
+                   const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+                   double eps) {
+  const auto fits = [&](const std::optional<at::Tensor>& vector) {
+    return !vector.has_value() || !vector->defined() ||
+           (vector->sizes() == shape && vector->scalar_type() == input.scalar_type() &&
+            vector->device() == input.device());
+  };
+  return is_overriding() && engine_type(input.scalar_type()).has_value() && std::isfinite(eps) &&
+         input.numel() != 0 && fits(weight) && fits(bias);
+}
+
 }  // namespace
 
 bool Call::is_taken() const {
@@ -164,15 +177,17 @@ bool Call::is_taken(const at::Tensor& written) const {
 bool is_layer_norm_taken(const at::Tensor& input, at::IntArrayRef shape,
                          const std::optional<at::Tensor>& weight,
                          const std::optional<at::Tensor>& bias, double eps) {
-  const auto fits = [&](const std::optional<at::Tensor>& vector) {
-    return !vector.has_value() || !vector->defined() ||
-           (vector->sizes() == shape && vector->scalar_type() == input.scalar_type() &&
-            vector->device() == input.device());
-  };
   const auto rank = static_cast<int64_t>(shape.size());
-  return is_overriding() && engine_type(input.scalar_type()).has_value() && std::isfinite(eps) &&
-         input.numel() != 0 && rank > 0 && rank <= input.dim() &&
-         input.sizes().slice(input.dim() - rank) == shape && fits(weight) && fits(bias);
+  return rank > 0 && rank <= input.dim() && input.sizes().slice(input.dim() - rank) == shape &&
+         is_norm_taken(input, shape, weight, bias, eps);
+}
+
+bool is_group_norm_taken(const at::Tensor& input, const int64_t (&shape)[3],
+                         const std::optional<at::Tensor>& weight,
+                         const std::optional<at::Tensor>& bias, int64_t groups, double eps) {
+  return groups > 0 && shape[0] > 0 && shape[1] > 0 && shape[1] % groups == 0 &&
+         input.numel() == c10::multiply_integers(at::IntArrayRef(shape)) &&
+         is_norm_taken(input, {shape[1]}, weight, bias, eps);
 }
 
 StandIn stand_in_for(std::string_view name) {

@@ -82,6 +82,11 @@ bool is_layer_norm_taken(const at::Tensor& input, at::IntArrayRef shape,
                          const std::optional<at::Tensor>& weight,
                          const std::optional<at::Tensor>& bias, double eps);
 
+// The same for native_group_norm, whose input has the shape [batch, channels, pixels].
+bool is_group_norm_taken(const at::Tensor& input, const int64_t (&shape)[3],
+                         const std::optional<at::Tensor>& weight,
+                         const std::optional<at::Tensor>& bias, int64_t groups, double eps);
+
 // Returns the stand-in for an ATen operator by its name without an overload, such as
 // "elu_backward". Its `op` is null if this build has none.
 StandIn stand_in_for(std::string_view name);

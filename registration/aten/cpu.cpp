@@ -75,7 +75,7 @@ void add_cpu(torch::Library& library) {
   FASTACT_REGISTER_ATEN_OPERATORS(at::cpu)
   registrar.add_log_sigmoid<CpuLogSigmoid, CpuLogSigmoidOut>();
   registrar.add_prelu<&at::cpu::_prelu_kernel, &at::cpu::_prelu_kernel_backward>();
-  registrar.add_layer_norm<&at::cpu::native_layer_norm_symint>();
+  registrar.add_norms<&at::cpu::native_layer_norm_symint, &at::cpu::native_group_norm_symint>();
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ void add_cuda(torch::Library& library) {
   FASTACT_REGISTER_ATEN_OPERATORS(at::cuda)
   registrar.add_log_sigmoid<CudaLogSigmoid, CudaLogSigmoidOut>();
   registrar.add_prelu<&at::cuda::_prelu_kernel, &at::cuda::_prelu_kernel_backward>();
-  registrar.add_layer_norm<&at::cuda::native_layer_norm_symint>();
+  registrar.add_norms<&at::cuda::native_layer_norm_symint, &at::cuda::native_group_norm_symint>();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
@@ -218,43 +219,81 @@ struct PreluBackwardKernel : KernelBase {
   }
 };
 
-// The kernel of native_layer_norm, which layer_norm calls. It also returns the mean and
-// 1 / sqrt(variance + eps) of each row, which ATen's backward pass reads.
-template <auto Aten>
-struct LayerNormKernel : KernelBase {
+// Shared by the kernels of ATen's norms. They also return the mean and 1 / sqrt(variance + eps) of
+// each row, which ATen's backward passes read.
+struct NormKernel : KernelBase {
   const Operator* without_bias;
 
-  std::tuple<at::Tensor, at::Tensor, at::Tensor> operator()(const at::Tensor& input,
-                                                            c10::SymIntArrayRef normalized_shape,
-                                                            const std::optional<at::Tensor>& weight,
-                                                            const std::optional<at::Tensor>& bias,
-                                                            double eps) const {
-    const auto shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
-    if (!is_layer_norm_taken(input, shape, weight, bias, eps))
-      return Aten(input, normalized_shape, weight, bias, eps);
-    const auto row = [&](const std::optional<at::Tensor>& vector) {
-      return vector.has_value() && vector->defined() ? vector->reshape({-1}) : at::Tensor();
-    };
-    const at::Tensor rows = input.reshape({-1, c10::multiply_integers(shape)});
-    at::Tensor w = row(weight);
-    if (!w.defined()) w = at::ones({rows.size(1)}, rows.options());
-    const at::Tensor b = row(bias);
-    const at::Tensor* const tensors[] = {&rows, &w, &b};
-    const Operator& op = *(b.defined() ? stand_in.op : without_bias);
+  using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+  // Normalizes along the last dimension. Returns results in these shapes, and the statistics in the
+  // type `wanted` or, without it, the kernel's.
+  [[nodiscard]] Results normalize(const at::Tensor& rows, const at::Tensor& weight,
+                                  const at::Tensor& bias, double eps, at::IntArrayRef shape,
+                                  at::IntArrayRef of_statistics,
+                                  std::optional<c10::ScalarType> wanted) const {
+    at::Tensor ones;
+    if (!weight.defined())
+      ones = bias.defined() ? at::ones_like(bias) : at::ones({rows.size(-1)}, rows.options());
+    const at::Tensor* const tensors[] = {&rows, weight.defined() ? &weight : &ones, &bias};
+    const Operator& op = *(bias.defined() ? stand_in.op : without_bias);
     CallParameters parameters;
     parameters.numbers.values[0] = eps;
-    parameters.dim = 1;
+    parameters.dim = rows.dim() - 1;
     at::Tensor results[3];
     {
       const Recorded recorded(op);
       device.kernels->several({}, op, tensors, parameters, results);
     }
+    const c10::ScalarType type = wanted.value_or(results[1].scalar_type());
+    return {results[0].view(shape), results[1].to(type).view(of_statistics),
+            results[2].to(type).view(of_statistics)};
+  }
+
+  // Returns the vector in this shape, or an undefined tensor if there is none.
+  static at::Tensor shaped(const std::optional<at::Tensor>& vector, at::IntArrayRef shape) {
+    return vector.has_value() && vector->defined() ? vector->reshape(shape) : at::Tensor();
+  }
+};
+
+// The kernel of native_layer_norm, which layer_norm calls.
+template <auto Aten>
+struct LayerNormKernel : NormKernel {
+  Results operator()(const at::Tensor& input, c10::SymIntArrayRef normalized_shape,
+                     const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+                     double eps) const {
+    const auto shape = C10_AS_INTARRAYREF_SLOW(normalized_shape);
+    if (!is_layer_norm_taken(input, shape, weight, bias, eps))
+      return Aten(input, normalized_shape, weight, bias, eps);
     c10::DimVector statistics(input.sizes());
     std::fill_n(statistics.end() - static_cast<std::ptrdiff_t>(shape.size()), shape.size(), 1);
     // On a CPU, ATen's statistics have the type of the input.
-    const c10::ScalarType type = input.is_cpu() ? input.scalar_type() : results[1].scalar_type();
-    return {results[0].view(input.sizes()), results[1].to(type).view(statistics),
-            results[2].to(type).view(statistics)};
+    const auto type = input.is_cpu() ? std::optional(input.scalar_type()) : std::nullopt;
+    return normalize(input.reshape({-1, c10::multiply_integers(shape)}), shaped(weight, {-1}),
+                     shaped(bias, {-1}), eps, input.sizes(), statistics, type);
+  }
+};
+
+// The kernel of native_group_norm, which group_norm calls. The statistics have the type of the
+// input.
+template <auto Aten>
+struct GroupNormKernel : NormKernel {
+  Results operator()(const at::Tensor& input, const std::optional<at::Tensor>& weight,
+                     const std::optional<at::Tensor>& bias, c10::SymInt batch, c10::SymInt channels,
+                     c10::SymInt pixels, int64_t groups, double eps) const {
+    const int64_t shape[] = {batch.expect_int(), channels.expect_int(), pixels.expect_int()};
+    if (!is_group_norm_taken(input, shape, weight, bias, groups, eps)) {
+      return Aten(input, weight, bias, std::move(batch), std::move(channels), std::move(pixels),
+                  groups, eps);
+    }
+    const int64_t rows[] = {shape[0], groups, shape[1] / groups * shape[2]};
+    const int64_t vector[] = {groups, shape[1] / groups};
+    auto [y, mean, rstd] =
+        normalize(input.contiguous().view(rows), shaped(weight, vector), shaped(bias, vector), eps,
+                  input.sizes(), {shape[0], groups}, input.scalar_type());
+    const c10::MemoryFormat format = input.suggest_memory_format();
+    if (input.is_cpu() && format != c10::MemoryFormat::Contiguous) y = y.clone(format);
+    return {y, mean, rstd};
   }
 };
 
@@ -280,12 +319,13 @@ class Registrar {
                                       stand_in_for("_prelu_weight_backward")});
   }
 
-  template <auto Aten>
-  void add_layer_norm() {
+  template <auto LayerNorm, auto GroupNorm>
+  void add_norms() {
     if (find_operator("_layer_norm") == nullptr) return;
-    add("native_layer_norm",
-        LayerNormKernel<Aten>{{device_, {find_operator("_layer_norm_with_statistics")}},
-                              find_operator("_layer_norm_without_bias_with_statistics")});
+    const NormKernel norm = {{device_, {find_operator("_layer_norm_with_statistics")}},
+                             find_operator("_layer_norm_without_bias_with_statistics")};
+    add("native_layer_norm", LayerNormKernel<LayerNorm>{norm});
+    add("native_group_norm", GroupNormKernel<GroupNorm>{norm});
   }
 
   // The tensor that ATen saves in the forward pass depends on the device.

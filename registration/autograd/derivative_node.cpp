@@ -12,6 +12,8 @@
 #include <cctype>
 #include <utility>
 
+#include "registration/row_vectors.h"
+
 namespace fastact {
 namespace {
 
@@ -46,7 +48,9 @@ autograd::variable_list vjp(const Operator& op, const CallParameters& parameters
       if (!gradients[i].defined() || inputs.kinds[i] != Saved::kInput) continue;
       // Sums before rounding to the input's type.
       const at::Tensor& input = inputs.tensors[i];
-      gradients[i] = at::sum_to(gradients[i], input.sym_sizes()).to(input.scalar_type());
+      const at::Tensor sum = op.has_rows ? sum_to_vector(gradients[i], input, parameters.dim)
+                                         : at::sum_to(gradients[i], input.sym_sizes());
+      gradients[i] = sum.to(input.scalar_type());
     }
     return gradients;
   }

@@ -30,10 +30,10 @@ at::Tensor wide(const at::Tensor& tensor) {
 
 std::span<const Composites> all_composites() {
   static const Composites all[] = {
-      kFusedComposites,        kClampedSwigluComposites, kPreluComposites,
-      kAlphaDropoutComposites, kRreluComposites,         kRowComposites,
-      kReductionComposites,    kCrossEntropyComposites,  kNormComposites};
-  constexpr size_t kOfRows = 4;  // the last ones
+      kFusedComposites, kClampedSwigluComposites, kPreluComposites,     kAlphaDropoutComposites,
+      kRreluComposites, kRowComposites,           kReductionComposites, kCrossEntropyComposites,
+      kNormComposites,  kGroupNormComposites};
+  constexpr size_t kOfRows = 5;  // the last ones
   if (operators().empty()) return {};
   return std::span(all).first(std::size(all) - (row_families().empty() ? kOfRows : 0));
 }

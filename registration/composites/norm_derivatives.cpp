@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/mean.h>
-#include <ATen/ops/ones_like.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -15,6 +15,7 @@
 #include "registration/composites/composites.h"
 #include "registration/composites/norms.h"
 #include "registration/operators/signature.h"
+#include "registration/row_vectors.h"
 
 namespace fastact {
 namespace {
@@ -65,22 +66,37 @@ at::Tensor normalized(const Operator& norm, const CallParameters& parameters, co
   return norm.called[kNormWithoutBias]->call(tensors, parameters);
 }
 
+// Returns true if the vector has a number for each element of a row of g.
+bool is_row(const at::Tensor& vector, const at::Tensor& g) {
+  return vector.dim() == 1 && vector.size(0) == g.size(-1);
+}
+
+// Returns true if the vector has a number for each channel of each group: g is [N, groups, elements
+// of a group], and the vector [groups, channels of a group].
+bool has_groups(const at::Tensor& vector, const at::Tensor& g) {
+  return g.dim() == 3 && vector.dim() == 2 && vector.size(0) == g.size(1);
+}
+
 // Returns true if the kernel of a fused form's gradients can add the rows of g, or of a product
 // with it, for a row of weights or biases. It cannot if the sums need derivatives themselves.
 bool has_kernel_for_sums(const at::Tensor& g, const at::Tensor& vector,
                          const CallParameters& parameters) {
   return !at::GradMode::is_enabled() && is_plain(g) && is_plain(vector) &&
-         lie_along_last_dimension(g, parameters) && vector.dim() == 1 &&
-         vector.size(0) == g.size(-1) && g.numel() != 0;
+         lie_along_last_dimension(g, parameters) && g.numel() != 0 &&
+         (is_row(vector, g) || has_groups(vector, g));
 }
 
 // Returns the gradient of a fused form's scale, sum(g z), or of its bias, sum(g).
 at::Tensor sums_of_rows(const Operator& op, const at::Tensor& g, const at::Tensor& z,
                         const at::Tensor& vector, FusedInput result) {
-  // The kernel takes contiguous rows.
-  const at::Tensor g_rows = g.reshape({-1, g.size(-1)}).contiguous();
-  const at::Tensor z_rows = z.is_same(g) ? g_rows : z.reshape({-1, z.size(-1)}).contiguous();
-  const at::Tensor scale = at::ones_like(vector, g.options());
+  // The kernel takes contiguous rows, or channels.
+  c10::DimVector shape = {-1, g.size(-1)};
+  if (!is_row(vector, g)) shape = {g.size(0), vector.numel(), g.size(-1) / vector.size(-1)};
+  const at::Tensor g_rows = g.reshape(shape).contiguous();
+  const at::Tensor z_rows = z.is_same(g) ? g_rows : z.reshape(shape).contiguous();
+  c10::DimVector of_vector = {vector.numel()};
+  if (!is_row(vector, g)) of_vector.push_back(1);
+  const at::Tensor scale = at::ones(of_vector, g.options());
   const at::Tensor bias = at::zeros_like(scale);
   const at::Tensor* const tensors[] = {&g_rows, &z_rows,          &scale,
                                        &bias,   &absent_tensor(), &absent_tensor()};
@@ -89,7 +105,7 @@ at::Tensor sums_of_rows(const Operator& op, const at::Tensor& g, const at::Tenso
   parameters.output_mask[static_cast<size_t>(result)] = true;
   at::Tensor sums[kFusedInputs];
   op.called[kNormSums]->several(nullptr, tensors, parameters, sums);
-  return sums[static_cast<size_t>(result)];
+  return sums[static_cast<size_t>(result)].view(vector.sizes());
 }
 
 }  // namespace
@@ -125,13 +141,20 @@ void norm_gradients(const Operator& op, const CallParameters& parameters,
 at::Tensor norm_tangent_of_self(const Operator& op, const CallParameters& parameters,
                                 const at::Tensor& incoming, const at::Tensor* inputs) {
   const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), no_statistics());
-  return (s * wide(inputs[1])).to(inputs[0].scalar_type());
+  const at::Tensor weight = repeated_along_rows(wide(inputs[1]), s, parameters.dim);
+  return (s * weight).to(inputs[0].scalar_type());
 }
 
 at::Tensor norm_tangent_of_weight(const Operator& op, const CallParameters& parameters,
                                   const at::Tensor& incoming, const at::Tensor* inputs) {
   const at::Tensor z = normalized(op, parameters, wide(inputs[0]));
-  return (wide(incoming) * z).to(inputs[0].scalar_type());
+  const at::Tensor tangent = repeated_along_rows(wide(incoming), z, parameters.dim);
+  return (tangent * z).to(inputs[0].scalar_type());
+}
+
+at::Tensor norm_tangent_of_bias(const Operator& /*op*/, const CallParameters& parameters,
+                                const at::Tensor& incoming, const at::Tensor* inputs) {
+  return repeated_along_rows(incoming, inputs[0], parameters.dim);
 }
 
 // With x without its mean, for a norm that is centered, u = w g, r as in ops/forms/rms_norm.h,
@@ -148,7 +171,8 @@ at::Tensor norm_backward_by_self(const Operator& /*op*/, const CallParameters& p
   };
   const auto centered = [&](const at::Tensor& t) { return IsCentered ? t - mean(t) : t; };
   const at::Tensor x = centered(wide(inputs[0]));
-  const at::Tensor u = centered(wide(inputs[1]) * wide(inputs[2]));
+  const at::Tensor weight = repeated_along_rows(wide(inputs[2]), x, parameters.dim);
+  const at::Tensor u = centered(wide(inputs[1]) * weight);
   const at::Tensor h = centered(wide(incoming));
   const at::Tensor r = at::rsqrt(mean(x * x) + parameters.numbers.values[0]);
   const at::Tensor hx = mean(h * x);
@@ -164,13 +188,14 @@ template at::Tensor norm_backward_by_self<false>(const Operator&, const CallPara
 at::Tensor norm_backward_by_grad(const Operator& op, const CallParameters& parameters,
                                  const at::Tensor& incoming, const at::Tensor* inputs) {
   const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), inputs + 3);
-  return (s * wide(inputs[2])).to(inputs[1].scalar_type());
+  const at::Tensor weight = repeated_along_rows(wide(inputs[2]), s, parameters.dim);
+  return (s * weight).to(inputs[1].scalar_type());
 }
 
 at::Tensor norm_backward_by_weight(const Operator& op, const CallParameters& parameters,
                                    const at::Tensor& incoming, const at::Tensor* inputs) {
   const at::Tensor s = slope(op, parameters, wide(inputs[0]), wide(incoming), inputs + 3);
-  return at::sum_to(s * wide(inputs[1]), inputs[2].sym_sizes()).to(inputs[2].scalar_type());
+  return sum_to_vector(s * wide(inputs[1]), inputs[2], parameters.dim).to(inputs[2].scalar_type());
 }
 
 }  // namespace fastact

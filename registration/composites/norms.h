@@ -32,11 +32,13 @@ void norm_gradients(const Operator& op, const CallParameters& parameters,
                     const at::Tensor& incoming, const SavedInputs& saved,
                     const std::vector<bool>& needed, at::Tensor* gradients);
 
-// The tangents of a norm: w S(t) and t z.
+// The tangents of a norm: w S(t), t z and t.
 at::Tensor norm_tangent_of_self(const Operator& op, const CallParameters& parameters,
                                 const at::Tensor& incoming, const at::Tensor* inputs);
 at::Tensor norm_tangent_of_weight(const Operator& op, const CallParameters& parameters,
                                   const at::Tensor& incoming, const at::Tensor* inputs);
+at::Tensor norm_tangent_of_bias(const Operator& op, const CallParameters& parameters,
+                                const at::Tensor& incoming, const at::Tensor* inputs);
 
 // The gradients of a backward operator, S(w g), for the incoming h: by self, see
 // norm_derivatives.cpp; by grad_output, w S(h); by weight, the sum of g S(h).

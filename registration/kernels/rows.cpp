@@ -53,11 +53,13 @@ std::optional<RowOperands> row_operands(std::span<const at::Tensor* const> tenso
     if (tensors[i] == nullptr) continue;
     const at::Tensor& tensor = *tensors[i];
     // Inputs are only read, but RowOperand has one pointer type for inputs and output.
+    const bool has_row = static_cast<int>(i) < count && operands.n > 1;
     operands.operands[i] = {
         .data = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr())),
         .outer_stride = dimensions[0].strides[i],
         .inner_stride = dimensions[1].strides[i],
-        .element_stride = operands.n == 1 ? size_of(tensor) : tensor.stride(dim) * size_of(tensor)};
+        .element_stride = operands.n == 1 ? size_of(tensor) : tensor.stride(dim) * size_of(tensor),
+        .repeat = has_row ? operands.n / tensor.size(dim) : 1};
   }
   return operands;
 }

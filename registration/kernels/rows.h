@@ -16,6 +16,7 @@
 #include "registration/conversion.h"
 #include "registration/operators/operator.h"
 #include "registration/overlap.h"
+#include "registration/row_vectors.h"
 
 namespace fastact {
 
@@ -28,10 +29,14 @@ concept IsRowBackend =
       { B::empty(like, format) } -> std::same_as<at::Tensor>;
       // Runs the kernel. `like` is on the device of the operands.
       B::run_rows(op, id, parameters, operands, like);
+      // True if run_rows() accepts RowOperand::repeat > 1. Otherwise shared inputs are repeated in
+      // memory.
+      { B::kRepeats } -> std::convertible_to<bool>;
     };
 
-// Returns the operands of a row kernel. The first `count` tensors contain rows and have one shape
-// and type. With `has_output`, the first of them is the output. Each other tensor contains one
+// Returns the operands of a row kernel. The first `count` tensors contain rows and have one type
+// and one shape, except that the size of a shared input along `dim` may divide theirs. With
+// `has_output`, the first of them is the output. Each other tensor contains one
 // value for each row, or is null if it is a row output that is not stored. Returns nothing if the
 // dimensions besides `dim` cannot be merged into two in every tensor.
 std::optional<RowOperands> row_operands(std::span<const at::Tensor* const> tensors, int count,
@@ -114,6 +119,20 @@ struct Rows {
     return bytes == 2 ? at::kShort : bytes == 4 ? at::kInt : at::kLong;
   }
 
+  // True if the inputs that broadcast have the same size along the rows.
+  static bool have_one_size_along_rows(const Operator& op, TensorPointers tensors,
+                                       const at::Tensor& self, int64_t dim) {
+    std::optional<int64_t> first;
+    for (int i = 0; i < op.num_inputs(); ++i) {
+      if (op.inputs[i].kind != InputKind::kBroadcast) continue;
+      const at::Tensor vector = expanded_besides_rows(*tensors[i], self, dim);
+      const int64_t size = vector.dim() == 0 ? 1 : vector.size(dim);
+      if (first.value_or(size) != size) return false;
+      first = size;
+    }
+    return true;
+  }
+
   // `out` is null if the operator returns one value for each row. Stores the form's first row
   // outputs in `row_outputs`, and no others.
   static void compute(const Operator& op, TensorPointers tensors, const CallParameters& parameters,
@@ -124,11 +143,13 @@ struct Rows {
     const at::Tensor* pointers[kMaxOperands];
     int count = 0;
     if (out != nullptr) pointers[count++] = out;
+    const bool repeats = Backend::kRepeats && have_one_size_along_rows(op, tensors, self, dim);
     for (int i = 0; i < op.num_inputs(); ++i) {
       if (op.inputs[i].is_per_row()) continue;
       pointers[count] = tensors[i];
       if (op.inputs[i].kind == InputKind::kBroadcast) {
-        made[i] = tensors[i]->expand(self.sizes());
+        made[i] = repeats ? expanded_besides_rows(*tensors[i], self, dim)
+                          : repeated_along_rows(*tensors[i], self, dim).expand(self.sizes());
         pointers[count] = &made[i];
       }
       ++count;

@@ -88,6 +88,7 @@ TORCH_LIBRARY_IMPL(fastact, AutocastCUDA, library) {
   library.impl("cross_entropy", &InFloat32All<&cross_entropy_symint>::type::call);
   library.impl("rms_norm", &InFloat32All<&rms_norm_symint>::type::call);
   library.impl("layer_norm", &InFloat32All<&layer_norm_symint>::type::call);
+  library.impl("group_norm", &InFloat32All<&group_norm>::type::call);
 }
 
 }  // namespace fastact

@@ -248,6 +248,7 @@ struct Cpu {
                 [&](int64_t part) { run(call, part * kPart, std::min(kPart, n - part * kPart)); });
   }
 
+  static constexpr bool kRepeats = true;
   static void run_rows(const Operator& op, const KernelId& id, const CallParameters& parameters,
                        const RowOperands& operands, const at::Tensor& /*out*/) {
     const cpu::RowsCall call = {

@@ -166,6 +166,7 @@ struct Cuda {
     launch(op, id, parameters, operands, out.device());
   }
 
+  static constexpr bool kRepeats = false;
   static void run_rows(const Operator& op, const KernelId& id, const CallParameters& parameters,
                        const RowOperands& operands, const at::Tensor& out) {
     const c10::cuda::CUDAGuard guard(out.device());

@@ -59,6 +59,7 @@ struct MetaBackend {
                          const CallParameters& /*parameters*/, const at::Tensor& /*seed*/,
                          const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
 
+  static constexpr bool kRepeats = true;
   static void run_rows(const Operator& /*op*/, const KernelId& /*id*/,
                        const CallParameters& /*parameters*/, const RowOperands& /*operands*/,
                        const at::Tensor& /*out*/) {}

@@ -51,9 +51,8 @@ Descriptor value(std::string name, std::vector<Input> inputs, const char* family
   norm.caller = family;
   norm.derivatives = {DerivativeRule::compose(&norm_tangent_of_self),
                       DerivativeRule::compose(&norm_tangent_of_weight)};
-  // The incoming gradient itself. norm_gradients() reads the shape of the bias.
   if (norm.inputs.size() == 3)
-    norm.derivatives.push_back(DerivativeRule::call("", {DerivativeRule::kIncoming, 2}));
+    norm.derivatives.push_back(DerivativeRule::compose(&norm_tangent_of_bias));
   norm.gradients = &norm_gradients;
   norm.called_names = called_by(family);
   return norm;

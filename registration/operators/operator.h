@@ -120,7 +120,7 @@ enum class InputKind : uint8_t {
   kRequired,
   kOptional,    // after the required ones; an absent one is an undefined tensor
   kSeed,        // the last one: one int64, from which the random bits of each element are computed
-  kBroadcast,   // after the required ones, of a row operator: broadcasts to their shape
+  kBroadcast,   // after the required ones, of a row operator: broadcasts (row_vectors.h)
   kPerRow,      // of a row operator, after all others: one value for each row, float32 or float64
   kIndexInRow,  // of a row operator: for each row, the int64 index of an element of self
 };

@@ -52,7 +52,7 @@ import torch, fastact
 print(fastact.__version__, torch.__version__, fastact.library_path)
 x = torch.linspace(-4, 4, 144).reshape(4, 6, 6)  # Softmax2d takes images, GLU an even size
 given = {"prelu": (torch.tensor(0.25),), "threshold": (0.5, 0.25), "threshold_": (0.5, 0.25)}
-given |= {"rms_norm": ((6,),), "layer_norm": ((6,),)}
+given |= {"rms_norm": ((6,),), "layer_norm": ((6,),), "group_norm": (3,)}
 classes = torch.arange(24).reshape(4, 6) % 6
 given["cross_entropy"] = (classes,)
 tried = 0
@@ -62,12 +62,15 @@ for name in fastact.functional.__all__:
     if theirs is not None:
         torch.testing.assert_close(y, theirs(x.clone(), *given.get(name, ())))
     tried += 1
-given = {"Threshold": (0.5, 0.25), "RMSNorm": (6,), "LayerNorm": (6,)}
+given = {"Threshold": (0.5, 0.25), "RMSNorm": (6,), "LayerNorm": (6,), "GroupNorm": (3, 6)}
+given |= {f"InstanceNorm{dimensions}d": (6,) for dimensions in (1, 2, 3)}
+sizes = {"InstanceNorm2d": (4, 6, 3, 2), "InstanceNorm3d": (4, 6, 3, 2, 1)}
 for name in fastact.nn.__all__:
     module = getattr(fastact.nn, name)(*given.get(name, ())).eval()  # RReLU is random in training
     theirs = getattr(torch.nn, name, None)
     assert theirs is None or isinstance(module, theirs)
-    operands = (x, classes) if name == "CrossEntropyLoss" else (x,)
+    shaped = x.view(sizes.get(name, x.shape))
+    operands = (shaped, classes) if name == "CrossEntropyLoss" else (shaped,)
     torch.testing.assert_close(torch.jit.script(module)(*operands), module(*operands))
     tried += 1
 print(tried, "functions and modules")

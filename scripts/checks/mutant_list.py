@@ -231,9 +231,9 @@ _add(
 _add(
     "a fused gradient is rounded before it is summed",
     "registration/autograd/derivative_node.cpp",
-    "gradients[i] = at::sum_to(gradients[i], input.sym_sizes()).to(input.scalar_type());",
+    "const at::Tensor sum = op.has_rows ? sum_to_vector",
     "if (MUTANT) gradients[i] = gradients[i].to(input.scalar_type());\n"
-    "      gradients[i] = at::sum_to(gradients[i], input.sym_sizes()).to(input.scalar_type());",
+    "      const at::Tensor sum = op.has_rows ? sum_to_vector",
 )
 _add(
     "forward mode adds only the last tangent",

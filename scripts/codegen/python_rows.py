@@ -83,6 +83,96 @@ NORM_MODULE = '''class {module}(torch.nn.{module}):
         return functional.{name}(input, self.normalized_shape, self.weight, {members})
 '''
 
+GROUP_NORM = '''_group_norm = torch.ops.fastact.group_norm
+
+
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """layer_norm() of each group of channels, with a weight and a bias for each channel.
+
+    Like torch.nn.functional.group_norm. The bits of a group depend on the group alone; so do those
+    of the gradient by input.
+
+    Shape:
+        input: [N, C, ...], where num_groups divides C; weight, bias: [C]. On a CPU, the result has
+        input's memory format; on a GPU, it is contiguous.
+    Types:
+        float32, float64, bfloat16, float16; CPU and CUDA; differentiable to any order. 16-bit types
+        compute in float32 and are rounded once. With a 16-bit input, weight and bias may be
+        float32.
+    Special values:
+        NaN for a group with NaN or an infinity.
+    Raises:
+        RuntimeError: a tensor has another shape or type, or is on another device.
+        NotImplementedError: input has none of these types.
+    """
+    return _group_norm(input, num_groups, weight, bias, eps)
+'''
+
+INSTANCE_NORM = '''_instance_norm = torch.ops.fastact.instance_norm
+
+
+def instance_norm(
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-05,
+) -> Tensor:
+    """group_norm() with one group for each channel; updates the running statistics, if given.
+
+    Like torch.nn.functional.instance_norm. Without use_input_stats, PyTorch's batch_norm normalizes
+    with the running statistics.
+
+    Shape:
+        input: [N, C, ...]; all others: [C].
+    Types:
+        those of group_norm().
+    Special values:
+        those of group_norm().
+    Raises:
+        ValueError: a channel of a sample has only one element.
+        RuntimeError: a tensor has another shape or type, or is on another device.
+        NotImplementedError: input has none of these types.
+    """
+    if use_input_stats:
+        _verify_spatial_size(input.size())
+    return _instance_norm(
+        input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps
+    )
+'''
+
+GROUP_NORM_MODULE = '''class GroupNorm(torch.nn.GroupNorm):
+    """Replaces torch.nn.GroupNorm. See functional.group_norm()."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return functional.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+'''
+
+INSTANCE_NORM_MODULE = '''class InstanceNorm{dimensions}d(torch.nn.InstanceNorm{dimensions}d):
+    """Replaces torch.nn.InstanceNorm{dimensions}d. See functional.instance_norm()."""
+
+    def _apply_instance_norm(self, input: Tensor) -> Tensor:
+        return functional.instance_norm(
+            input,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            self.momentum if self.momentum is not None else 0.0,
+            self.eps,
+        )
+'''
+
 CROSS_ENTROPY = '''_cross_entropy = torch.ops.fastact.cross_entropy
 
 
@@ -190,14 +280,23 @@ NORMS = (
     },
 )
 
-FUNCTIONS = [*(row["name"] for row in (*ROWS, *NORMS)), "cross_entropy"]
-MODULES = [*(row["module"] for row in (*ROWS, *NORMS)), "Softmax2d", "CrossEntropyLoss"]
+INSTANCE_NORMS = [f"InstanceNorm{dimensions}d" for dimensions in (1, 2, 3)]
+FUNCTIONS = [
+    *(row["name"] for row in (*ROWS, *NORMS)),
+    *("group_norm", "instance_norm", "cross_entropy"),
+]
+MODULES = [
+    *(row["module"] for row in (*ROWS, *NORMS)),
+    *("Softmax2d", "GroupNorm", *INSTANCE_NORMS, "CrossEntropyLoss"),
+]
 
 
 def row_functions() -> list[str]:
     return [
         *(FUNCTION.format(**row) for row in ROWS),
         *(NORM.format(**norm).replace(" \n", "\n") for norm in NORMS),
+        GROUP_NORM,
+        INSTANCE_NORM,
         CROSS_ENTROPY,
     ]
 
@@ -207,5 +306,7 @@ def row_modules() -> list[str]:
         *(MODULE.format(**row) for row in ROWS),
         SOFTMAX_2D,
         *(NORM_MODULE.format(**norm) for norm in NORMS),
+        GROUP_NORM_MODULE,
+        *(INSTANCE_NORM_MODULE.format(dimensions=dimensions) for dimensions in (1, 2, 3)),
         CROSS_ENTROPY_LOSS,
     ]

@@ -15,6 +15,7 @@ from torch._dynamo.guards import get_verbose_code_parts
 from torch._dynamo.source import GlobalStateSource
 from torch._guards import TracingContext
 from torch._inductor import codecache, compile_fx, decomposition, lowering
+from torch._prims_common import suggest_memory_format
 from torch.fx.experimental import proxy_tensor
 
 from fastact._aten import DTYPES, OPERATORS, Call, stand_in
@@ -66,43 +67,75 @@ def _decompose_prelu_backward(theirs: Callable, grad_output, self, weight):
     )
 
 
-def _decompose_layer_norm(theirs: Callable, input, normalized_shape, weight, bias, eps):
-    n, rank = math.prod(normalized_shape), len(normalized_shape)
-    shape = torch.Size(normalized_shape)
+def _is_norm_taken(input, shape, weight, bias, eps) -> bool:
+    """Returns true if the kernels take a norm of the input with weight and bias of this shape."""
 
     def fits(vector):
         # Float32 vectors of 16-bit rows are ATen's, as in eager mode.
         return vector is None or (vector.dtype == input.dtype and vector.shape == shape)
 
+    return input.dtype in DTYPES and fits(weight) and fits(bias) and math.isfinite(eps)
+
+
+def _normalize(rows, weight, bias, eps):
+    """Returns layer_norm along the last dimension, and its statistics."""
+    ops, dim = torch.ops.fastact, rows.dim() - 1
+    if weight is None:
+        weight = rows.new_ones(rows.shape[-1]) if bias is None else torch.ones_like(bias)
+    if bias is None:
+        return ops._layer_norm_without_bias_with_statistics.default(rows, weight, eps, dim)
+    return ops._layer_norm_with_statistics.default(rows, weight, bias, eps, dim)
+
+
+def _shaped(vector, *shape):
+    return None if vector is None else vector.reshape(shape)
+
+
+def _decompose_layer_norm(theirs: Callable, input, normalized_shape, weight, bias, eps):
+    n, rank = math.prod(normalized_shape), len(normalized_shape)
+    shape = torch.Size(normalized_shape)
     is_taken = (
-        input.dtype in DTYPES
-        and 0 < rank <= input.dim()
+        0 < rank <= input.dim()
         and input.shape[-rank:] == shape
-        and fits(weight)
-        and fits(bias)
         and n != 0
-        and math.isfinite(eps)
+        and _is_norm_taken(input, shape, weight, bias, eps)
     )
     if not is_taken:
         return theirs(input, normalized_shape, weight, bias, eps)
-    ops = torch.ops.fastact
-    rows = input.reshape(-1, n)
-    weight = rows.new_ones(n) if weight is None else weight.reshape(n)
-    if bias is None:
-        results = ops._layer_norm_without_bias_with_statistics.default(rows, weight, eps, 1)
-    else:
-        bias = bias.reshape(n)
-        results = ops._layer_norm_with_statistics.default(rows, weight, bias, eps, 1)
+    y, *statistics = _normalize(input.reshape(-1, n), _shaped(weight, n), _shaped(bias, n), eps)
     of_rows = (*input.shape[: input.dim() - rank], *[1] * rank)
-    dtype = input.dtype if input.device.type == "cpu" else results[1].dtype
-    statistics = (statistic.to(dtype).view(of_rows) for statistic in results[1:])
-    return results[0].view(input.shape), *statistics
+    dtype = input.dtype if input.device.type == "cpu" else statistics[0].dtype
+    return y.view(input.shape), *(s.to(dtype).view(of_rows) for s in statistics)
+
+
+def _decompose_group_norm(
+    theirs: Callable, input, weight, bias, batch, channels, pixels, groups, eps
+):
+    is_taken = (
+        groups > 0
+        and channels % groups == 0
+        and input.numel() == batch * channels * pixels
+        and input.numel() != 0
+        and _is_norm_taken(input, torch.Size((channels,)), weight, bias, eps)
+    )
+    if not is_taken:
+        return theirs(input, weight, bias, batch, channels, pixels, groups, eps)
+    of_group = channels // groups
+    rows = input.reshape(batch, groups, of_group * pixels)
+    vectors = (_shaped(vector, groups, of_group) for vector in (weight, bias))
+    y, *statistics = _normalize(rows, *vectors, eps)
+    y = y.view(input.shape)
+    memory_format = suggest_memory_format(input)
+    if input.device.type == "cpu" and memory_format != torch.contiguous_format:
+        y = y.clone(memory_format=memory_format)
+    return y, *(s.to(input.dtype).view(batch, groups) for s in statistics)
 
 
 # Operators with several results, whose calls this file converts itself.
 _OF_SEVERAL_RESULTS = {
     _aten._prelu_kernel_backward.default: _decompose_prelu_backward,
     _aten.native_layer_norm.default: _decompose_layer_norm,
+    _aten.native_group_norm.default: _decompose_group_norm,
 }
 
 

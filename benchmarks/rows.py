@@ -2,7 +2,7 @@
 cross_entropy, and logsumexp, sum, mean and var_mean: FastAct, PyTorch, torch.compile, and a copy of
 the same bytes. The contestants take turns, one sample each in every round.
 
-    python benchmarks/rows.py                       on the GPU if there is one, 4 minutes at most
+    python benchmarks/rows.py                      half a minute per operator; a GPU if there is one
     python benchmarks/rows.py --device cpu --threads 1 --size 20
     python benchmarks/rows.py --row 4096 --row 50257 --dtype bfloat16 --no-compile
 """

@@ -147,7 +147,7 @@ at::Tensor instance_norm_of(const at::Tensor& input, const OptionalTensor& weigh
     const auto [variance, mean] =
         fastact::var_mean(wide(instances.rows()), at::IntArrayRef{-1}, /*correction=*/1,
                           /*keepdim=*/true);
-    // A statistic may be in memory that is read before: everything is computed first.
+    // Written last, because they may share memory with each other, the input or the weight.
     const at::Tensor next_mean = moved(running_mean, mean, momentum);
     const at::Tensor next_var = moved(running_var, variance, momentum);
     if (next_mean.defined()) running_mean->copy_(next_mean);

@@ -99,6 +99,10 @@ def arguments_of(schema, shape, scale, dtype, other):
             value = make(shape[-1])
         elif argument.name == "weight":
             value = make(shape[-1 if "_norm" in schema.name else 1])
+        elif argument.name in ("running_mean", "running_var"):
+            value = make(shape[1])
+        elif argument.name == "num_groups":
+            value = 2
         elif argument.name == "normalized_shape":
             value = shape[-1:]
         elif "Tensor" in kind:
@@ -116,7 +120,7 @@ def arguments_of(schema, shape, scale, dtype, other):
         elif kind in ("List[int]", "Optional[List[int]]"):
             value = [-1]
         elif kind == "List[bool]":
-            value = [True] * 5
+            value = [True] * len(schema.returns)
         elif argument.name == "dtype":
             value = torch.float32 if dtype == torch.float64 else None
         else:

@@ -536,6 +536,10 @@ def test_functions_and_modules(device):
         assert_same_bits(call(x).detach(), ours(x, 3, *vectors))
     with pytest.raises(ValueError, match="more than 1 spatial element"):
         package.functional.instance_norm(x[..., :1, :1])
+    for functions in (package.functional, F):
+        with pytest.raises(ValueError, match="more than 1 value per channel"):
+            functions.group_norm(x[:1, :3, :1, :1], 3)
+        functions.group_norm(x[:2, :3, :1, :1], 3)
 
 
 @pytest.mark.parametrize("dimensions", (1, 2, 3))

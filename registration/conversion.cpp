@@ -11,9 +11,14 @@
 namespace fastact {
 namespace {
 
-// True if torch would use several threads. A fake tensor has no memory on the CPU.
+// True if torch would use several threads. A fake tensor has no memory on the CPU, and a wrapper of
+// another tensor has none of its own.
 bool is_large_on_cpu(const at::Tensor& tensor) {
-  return tensor.has_storage() && tensor.storage().device_type() == c10::DeviceType::CPU &&
+  static constexpr c10::DispatchKeySet kWrapped(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
+       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  return !tensor.key_set().has_any(kWrapped) && tensor.has_storage() &&
+         tensor.storage().device_type() == c10::DeviceType::CPU &&
          tensor.numel() > at::internal::GRAIN_SIZE && at::get_num_threads() > 1 &&
          !at::in_parallel_region();
 }

@@ -5,6 +5,7 @@
 #include <ATen/ops/ones_like.h>
 
 #include "registration/checks.h"
+#include "registration/conversion.h"
 
 namespace fastact {
 
@@ -68,7 +69,7 @@ at::Tensor& NormOfRows::write(const Operator& op, c10::SymIntArrayRef shape,
   check_no_gradient(op, pointers_, out);
   const at::Tensor computed = result(op, /*with_statistics=*/nullptr, shape);
   at::native::resize_output_symint(out, shape);
-  out.copy_(computed);
+  copy_converted(computed, out);
   return out;
 }
 

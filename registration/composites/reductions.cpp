@@ -14,9 +14,9 @@
 #include <tuple>
 
 #include "fastact/fastact.h"
-#include "ops/floating_point.h"
 #include "registration/checks.h"
 #include "registration/composites/composites.h"
+#include "registration/conversion.h"
 #include "registration/operators/signature.h"
 
 namespace fastact {
@@ -96,8 +96,8 @@ at::Tensor& write_reduced(const Operator& op, const at::Tensor& self, at::IntArr
   check_no_gradient(op, tensors, out);
   const at::Tensor computed = reduced(op, self, dims, keepdim);
   at::native::resize_output_symint(out, computed.sym_sizes());
-  const DefaultFloatingPoint environment;  // for a conversion to out's type
-  return out.copy_(computed);
+  copy_converted(computed, out);
+  return out;
 }
 
 at::IntArrayRef dims_or_all(const at::OptionalIntArrayRef& dims) {

@@ -257,7 +257,8 @@ def functional(acts: list[Activation], has_rows: bool) -> str:
         HEADER.format("The activations as functions, with torch.nn.functional's signatures."),
         "import torch\nfrom torch import Tensor\n"
         "from torch.nn import _reduction as _Reduction\n"
-        "from torch.nn.functional import _get_softmax_dim, _verify_spatial_size\n",
+        "from torch.nn.functional import _get_softmax_dim, _verify_batch_size, "
+        "_verify_spatial_size\n",
         "__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(every)) + "]\n",
         *(function(act, names) + "\n" for act in acts),
         prelu_function() + "\n",

@@ -108,9 +108,13 @@ def group_norm(
     Special values:
         NaN for a group with NaN or an infinity.
     Raises:
+        ValueError: a group has only one element in the whole batch, as in PyTorch.
         RuntimeError: a tensor has another shape or type, or is on another device.
         NotImplementedError: input has none of these types.
     """
+    if input.dim() >= 2 and num_groups > 0:
+        samples = input.size(0) * input.size(1) // num_groups
+        _verify_batch_size([samples, num_groups] + list(input.size()[2:]))
     return _group_norm(input, num_groups, weight, bias, eps)
 '''
 

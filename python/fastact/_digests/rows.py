@@ -1,6 +1,7 @@
 """Digests of the row operators: rows of several lengths and kinds.
 
-A kernel computes rows of one length. Its results are those of the rows, one after the other.
+A kernel computes rows of one length. Its results are those of the rows, one after the other: a row,
+or one or two numbers.
 """
 
 from functools import partial
@@ -11,8 +12,11 @@ from .inputs import Space, counters, mix_
 from .kernels import Kernel
 
 _NORMS = ("rms_norm", "layer_norm")
-#: The row operators, which have gradients of their own.
-ROWS = ("softmax", "log_softmax", *_NORMS)
+# They return numbers.
+_LOSSES = ("logsumexp", "cross_entropy")
+_REDUCTIONS = ("sum", "mean", "var_mean")
+#: The row operators. All but the reductions have kernels for their gradients.
+ROWS = ("softmax", "log_softmax", *_NORMS, *_LOSSES, *_REDUCTIONS)
 # Around the sizes of vectors, lanes and tiles, and of the kernels of short rows.
 LENGTHS = (1, 2, 7, 33, 128, 257, 1001, 1024, 2050, 4095, 5000)
 # The rows of a kernel have about this number of elements. There are enough rows for every kind.
@@ -63,7 +67,15 @@ def _value(name, length, x):
     if name in _NORMS:
         vectors = _vectors(name, length, x)
         return getattr(torch.ops.fastact, name)(rows, (length,), *vectors, eps=1e-5).flatten()
-    return getattr(torch.ops.fastact, name)(rows, 1).flatten()
+    if name == "cross_entropy":
+        return torch.ops.fastact._cross_entropy(rows, _targets(rows), 1).flatten()
+    result = getattr(torch.ops.fastact, name)(rows, 1)
+    return (torch.stack(result, -1) if name == "var_mean" else result).flatten()
+
+
+def _targets(rows):
+    """Returns the index of an element of each row: the one in the middle."""
+    return torch.full_like(rows[:, :1], rows.shape[1] // 2, dtype=torch.int64)
 
 
 def norm_gradient(name, x, g, weight, eps, dim):
@@ -81,6 +93,11 @@ def _gradient(name, length, grad, x):
     if name in _NORMS:
         weight, *_ = _vectors(name, length, x)
         return norm_gradient(name, rows, g, weight, 1e-5, 1).flatten()
+    if name in _LOSSES:
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        targets = [_targets(rows)] if name == "cross_entropy" else []
+        backward = getattr(torch.ops.fastact, f"_{name}_backward")
+        return backward(rows, *targets, g[:, :1].to(wide), 1).flatten()
     y = getattr(torch.ops.fastact, name)(rows, 1)
     return getattr(torch.ops.fastact, f"{name}_backward")(g, y, 1).flatten()
 
@@ -96,4 +113,5 @@ def row_kernels(name, length, dtype):
     id = f"{name}-length={length}"
     value, gradient = partial(_value, name, length), partial(_gradient, name, length)
     yield Kernel(id, dtype, "value", value, _row_space(dtype, length, 0), row=length)
-    yield Kernel(id, dtype, "gradients_1", gradient, _row_space(dtype, length, 1), row=length)
+    if name not in _REDUCTIONS:
+        yield Kernel(id, dtype, "gradients_1", gradient, _row_space(dtype, length, 1), row=length)

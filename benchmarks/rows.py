@@ -1,6 +1,7 @@
-"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients, GroupNorm,
-cross_entropy, and logsumexp, sum, mean and var_mean: FastAct, PyTorch, torch.compile, and a copy of
-the same bytes. The contestants take turns, one sample each in every round.
+"""Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients, GroupNorm, all
+gradients of the three norms, cross_entropy, and logsumexp, sum, mean and var_mean: FastAct,
+PyTorch, torch.compile, and a copy of the same bytes. The contestants take turns, one sample each in
+every round.
 
     python benchmarks/rows.py                      half a minute per operator; a GPU if there is one
     python benchmarks/rows.py --device cpu --threads 1 --size 20
@@ -37,7 +38,9 @@ REDUCTIONS = {
 # The second one computes the gradient too.
 LOSSES = ("cross_entropy", "cross_entropy_and_backward")
 OPERATORS = [f"{name}{suffix}" for suffix in ("", "_backward") for name in (*SOFTMAX, *NORMS)]
-OPERATORS += ["group_norm", *REDUCTIONS, *LOSSES]
+# Those of the input, the weight and the bias, through autograd.
+GRADIENTS = tuple(f"{name}_gradients" for name in (*NORMS, "group_norm"))
+OPERATORS += ["group_norm", *GRADIENTS, *REDUCTIONS, *LOSSES]
 
 
 def softmax_calls(name, x):
@@ -91,14 +94,36 @@ def norm_calls(name, x):
     return (lambda x, g: backward(x, g, w, *statistics, eps, -1)), theirs, (x, g)
 
 
-def group_norm_calls(name, x):
-    """The same for GroupNorm, whose rows are groups of up to 8 channels."""
+def in_groups(x):
+    """Returns the rows as groups of up to 8 channels, and the number of groups of an image."""
     rows, n = x.shape
     groups, of_group = math.gcd(rows, 32), max(k for k in range(1, 9) if n % k == 0)
-    images = x.view(rows // groups, groups * of_group, n // of_group)
+    return x.view(rows // groups, groups * of_group, n // of_group), groups
+
+
+def group_norm_calls(name, x):
+    """The same for GroupNorm."""
+    images, groups = in_groups(x)
     vectors = torch.randn(2, images.shape[1], dtype=x.dtype, device=x.device)
     ours, theirs = torch.ops.fastact.group_norm, torch.nn.functional.group_norm
     return (lambda x: ours(x, groups, *vectors)), (lambda x: theirs(x, groups, *vectors)), (images,)
+
+
+def gradients_calls(name, x):
+    """The same for all gradients of a norm."""
+    norm = name.removesuffix("_gradients")
+    first, groups = in_groups(x) if norm == "group_norm" else (x, x.shape[1:])
+    vectors = torch.randn(
+        1 if norm == "rms_norm" else 2, first.shape[1], dtype=x.dtype, device=x.device
+    )
+    leaves = [tensor.detach().requires_grad_() for tensor in (first, *vectors)]
+
+    def backward_of(functions):
+        result = getattr(functions, norm)(leaves[0], groups, *leaves[1:])
+        return lambda g: torch.autograd.grad(result, leaves, g, retain_graph=True)
+
+    g = torch.randn_like(first)
+    return backward_of(torch.ops.fastact), backward_of(torch.nn.functional), (g,)
 
 
 def reduction_calls(name, x):
@@ -123,7 +148,7 @@ def loss_calls(name, x):
 
 def traffic(name: str, tensors: tuple) -> int:
     """Returns how many tensors are read or written."""
-    if name == "cross_entropy_and_backward":
+    if name == "cross_entropy_and_backward" or name in GRADIENTS:
         return 3
     return len(tensors) + (name not in (*REDUCTIONS, *LOSSES))
 
@@ -136,6 +161,7 @@ def contestants(name: str, n: int, elements: int, dtype: torch.dtype, device: st
         else loss_calls if name in LOSSES
         else softmax_calls if "softmax" in name
         else group_norm_calls if name == "group_norm"
+        else gradients_calls if name in GRADIENTS
         else norm_calls
     )  # fmt: skip
     ours, eager, tensors = calls(name, x)
@@ -147,7 +173,7 @@ def contestants(name: str, n: int, elements: int, dtype: torch.dtype, device: st
         "pytorch": Contestant(lambda: eager(*tensors)),
         "copy": Contestant(lambda: target.copy_(source)),
     }
-    if compiles:
+    if compiles and name not in GRADIENTS:
         torch._dynamo.reset()
         compiled = torch.compile(eager)
         present["compile"] = Contestant(lambda: compiled(*tensors))

@@ -90,6 +90,8 @@ struct RowOperand {
   // and on a GPU.
   int64_t repeat = 1;
 };
+// LayerNorm's gradient has the most.
+inline constexpr int kMaxRowOperands = 7;
 struct RowOperands {
   int64_t n = 0;
   int64_t outer = 1;
@@ -98,7 +100,7 @@ struct RowOperands {
   int outputs = 1;
   int count = 0;
   int numbers = 0;
-  RowOperand operands[kMaxOperands];  // outputs first
+  RowOperand operands[kMaxRowOperands];  // outputs first
 };
 
 // The functions of one family on one target, indexed by KernelId.

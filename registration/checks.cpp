@@ -177,15 +177,20 @@ c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors) {
   return at::native::result_type(state);
 }
 
-bool is_plain(const at::Tensor& tensor) {
+bool is_transformed(const at::Tensor& tensor) {
   static constexpr c10::DispatchKeySet kWrapped(
-      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize,
-       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+      {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
        c10::DispatchKey::Batched, c10::DispatchKey::Negative, c10::DispatchKey::Conjugate,
        c10::DispatchKey::ZeroTensor});
+  return tensor.key_set().has_any(kWrapped) || tensor._fw_grad(/*level=*/0).defined();
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  static constexpr c10::DispatchKeySet kTraced(
+      {c10::DispatchKey::Python, c10::DispatchKey::Functionalize});
   return !tensor.defined() ||
          ((tensor.is_cpu() || tensor.is_cuda()) && tensor.layout() == at::kStrided &&
-          !tensor.key_set().has_any(kWrapped) && !tensor._fw_grad(/*level=*/0).defined());
+          !tensor.key_set().has_any(kTraced) && !is_transformed(tensor));
 }
 
 Promoted::Promoted(std::span<const at::Tensor* const> tensors) {

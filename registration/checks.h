@@ -78,6 +78,9 @@ void check_no_gradient(const Operator& op, TensorPointers tensors, const at::Ten
 // Returns the type to which ATen promotes the tensors.
 c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors);
 
+// Returns true if a function transform (torch.func) or forward mode has wrapped the tensor.
+bool is_transformed(const at::Tensor& tensor);
+
 // Returns true if a device's kernels can take this tensor directly, because nothing traces or
 // batches it.
 bool is_plain(const at::Tensor& tensor);

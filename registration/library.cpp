@@ -27,7 +27,10 @@ std::string arguments(const Operator& op) {
   text += parameter_arguments(op);
   if (op.has_rows) text += ", int dim";
   if (op.takes_is_result()) text += ", bool is_result=False";
-  if (op.takes_output_mask) text += c10::str(", *, bool[", op.results, "] output_mask");
+  if (op.takes_output_mask) {
+    // DTensor takes a list among the positional arguments only.
+    text += c10::str(op.has_rows ? ", " : ", *, ", "bool[", op.results, "] output_mask");
+  }
   return text;
 }
 

@@ -38,6 +38,12 @@ bool broadcasts_to_rows(const at::Tensor& vector, const at::Tensor& self, int64_
                               shape_with_rows_of(vector, self.sym_sizes(), dim));
 }
 
+bool is_vector_of_rows(const at::Tensor& vector, const at::Tensor& rows) {
+  if (vector.dim() == 1 && rows.dim() >= 1) return vector.sym_size(0) == rows.sym_size(-1);
+  return vector.dim() == 2 && rows.dim() == 3 && vector.sym_size(0) == rows.sym_size(1) &&
+         vector.sym_size(1) > 0 && rows.sym_size(-1) % vector.sym_size(1) == 0;
+}
+
 at::Tensor expanded_besides_rows(const at::Tensor& vector, const at::Tensor& self, int64_t dim) {
   return vector.expand_symint(shape_with_rows_of(vector, self.sym_sizes(), dim));
 }

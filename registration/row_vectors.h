@@ -15,6 +15,10 @@ namespace fastact {
 // Returns true if the vector broadcasts to self, or does so once its elements are repeated.
 bool broadcasts_to_rows(const at::Tensor& vector, const at::Tensor& self, int64_t dim);
 
+// Returns true if each row of `rows` has the vector's number of elements; or if `rows` is [N,
+// groups, elements of a group], and the vector [groups, channels of a group].
+bool is_vector_of_rows(const at::Tensor& vector, const at::Tensor& rows);
+
 // Returns a view with the shape of self, except that its size along the rows is that of the vector.
 at::Tensor expanded_besides_rows(const at::Tensor& vector, const at::Tensor& self, int64_t dim);
 

@@ -257,8 +257,8 @@ void expect_order(cpu::InstructionSet set, int n, int rows, unsigned seed, bool 
     std::vector<std::vector<Element>> operands = inputs;
     operands.insert(operands.begin(), kOutputs,
                     std::vector<Element>(stride * static_cast<size_t>(rows)));
-    char* data[kMaxOperands] = {};
-    int64_t strides[kMaxOperands] = {};
+    char* data[kMaxRowOperands] = {};
+    int64_t strides[kMaxRowOperands] = {};
     Numbers<F> numbers(rows);
     numbers.set(data, strides, /*stores=*/output == 0);
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -328,9 +328,9 @@ void expect_same_if_shared(cpu::InstructionSet set) {
     std::vector<Element> inputs[3];
     for (unsigned i = 0; i < 3; ++i) inputs[i] = row_of<Element>(static_cast<int>(n), 1 + i % 2);
     std::vector<Element> expected(size);
-    int64_t strides[kMaxOperands] = {};
+    int64_t strides[kMaxRowOperands] = {};
     constexpr size_t kOutputs = F::Outputs::kCount;
-    char* data[kMaxOperands] = {};
+    char* data[kMaxRowOperands] = {};
     if (kOutputs > 0) data[0] = reinterpret_cast<char*>(expected.data());
     for (size_t i = 0; i < F::Inputs::kCount; ++i)
       data[kOutputs + i] = reinterpret_cast<char*>(inputs[i].data());
@@ -416,8 +416,8 @@ class Repeated {
       set(kOutputs + i, expanded[i], n);
     }
     Numbers<F> numbers(kRows);
-    char* data[kMaxOperands] = {};
-    int64_t strides[kMaxOperands] = {};
+    char* data[kMaxRowOperands] = {};
+    int64_t strides[kMaxRowOperands] = {};
     numbers.set(data, strides);
     for (int i = kOperandsOf<F>; i < kOperandsOf<F> + kRowNumbers<F>; ++i)
       operands.operands[i] = {.data = data[i], .inner_stride = strides[i]};

@@ -134,8 +134,8 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
       expected.push_back("fastact::" + name + form);
       expected.push_back("fastact::_" + name + form);
     }
-    for (const char* const form : {"", ".grad_input"})
-      expected.push_back("fastact::_" + name + "_backward" + form);
+    for (const char* const form : {"_backward", "_backward.grad_input", "_gradients"})
+      expected.push_back("fastact::_" + name + form);
   }
   for (const char* const form : {"", ".out", "_with_statistics"})
     expected.push_back(std::string("fastact::_layer_norm_without_bias") + form);

@@ -7,6 +7,7 @@
 
 #include "ops/catalogue.h"
 #include "ops/cpu/fused.h"
+#include "ops/cpu/norm_sums.h"
 #include "ops/cpu/processor.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/seeded.h"
@@ -20,6 +21,7 @@ namespace fastact::cpu {
 #define FASTACT_DECLARE_FUNCTIONS(set)                               \
   namespace set {                                                    \
   FusedKernels fused_kernels(DType dtype);                           \
+  NormSums norm_sums(DType dtype);                                   \
   void run_seeded(const SeededCall& call, int64_t first, int64_t n); \
   }
 FASTACT_DECLARE_FUNCTIONS(baseline)
@@ -80,18 +82,19 @@ constexpr Tables<RowFunction> kRowTables[] = {FASTACT_ROW_FORMS(FASTACT_ROW_TABL
 
 struct Functions {
   FusedKernels (*fused_kernels)(DType dtype);
+  NormSums (*norm_sums)(DType dtype);
   SeededRun run_seeded;
 };
 
 constexpr Functions kFunctions[] = {
-    {&baseline::fused_kernels, &baseline::run_seeded},
+    {&baseline::fused_kernels, &baseline::norm_sums, &baseline::run_seeded},
 #if FASTACT_HAS_AVX2
-    {&avx2::fused_kernels, &avx2::run_seeded},
+    {&avx2::fused_kernels, &avx2::norm_sums, &avx2::run_seeded},
 #else
     {},
 #endif
 #if FASTACT_HAS_AVX512
-    {&avx512::fused_kernels, &avx512::run_seeded},
+    {&avx512::fused_kernels, &avx512::norm_sums, &avx512::run_seeded},
 #endif
 };
 
@@ -134,6 +137,10 @@ FusedActivation find_fused_activation(int activation, DType dtype, InstructionSe
 
 FusedKernels find_fused_kernels(DType dtype, InstructionSet set) {
   return kFunctions[static_cast<int>(set)].fused_kernels(dtype);
+}
+
+NormSums find_norm_sums(DType dtype, InstructionSet set) {
+  return kFunctions[static_cast<int>(set)].norm_sums(dtype);
 }
 
 SeededRun find_seeded_run(InstructionSet set) {

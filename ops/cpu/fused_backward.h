@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/cpu/fused_blocks.h"
+#include "ops/cpu/lanes.h"
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
@@ -163,8 +164,7 @@ class Backward {
     function(call_.forward.parameters, data, n);
   }
 
-  // Adds each value to the sum of its column, or adds all values in lanes, halves the lanes
-  // repeatedly, and adds the result to the sum of the row.
+  // Adds each value to the sum of its column, or the sum of all values to the sum of the row.
   template <class Term>
   void add(int64_t row, int64_t start, int64_t n, double* sums, T* column_sums,
            const Term& term) const {
@@ -174,21 +174,7 @@ class Backward {
       for (int64_t i = 0; i < n; ++i) to[i] += term(i);
       return;
     }
-    // Lanes at and beyond n are zero.
-    int64_t width = kSumLanes;
-    while (width / 2 >= n) width /= 2;
-    alignas(kCacheLine) T lanes[kSumLanes];
-    std::fill_n(lanes, width, T(0));
-    for (int64_t i = 0; i < n; i += width) {
-      const int64_t in_lanes = std::min(width, n - i);
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t lane = 0; lane < in_lanes; ++lane) lanes[lane] += term(i + lane);
-    }
-    for (int64_t half = width / 2; half > 0; half /= 2) {
-      FASTACT_INDEPENDENT_ITERATIONS
-      for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    }
-    sums[row] += static_cast<double>(lanes[0]);
+    sums[row] += static_cast<double>(sum_in_lanes<T>(n, term));
   }
 
   const FusedBackwardCall& call_;

@@ -106,8 +106,8 @@ class Rows {
 
   void run_panel(int64_t outer, int64_t inner, int64_t count) const {
     const int64_t size = operands_.element_size;
-    char* data[kMaxOperands];
-    int64_t strides[kMaxOperands];
+    char* data[kMaxRowOperands];
+    int64_t strides[kMaxRowOperands];
     for (int i = 0; i < operands_.count + operands_.numbers; ++i) {
       const RowOperand& operand = operands_.operands[i];
       data[i] = address(i, outer, inner);
@@ -134,7 +134,7 @@ class Rows {
   const RowsCall& call_;
   const RowOperands& operands_;
   Parallel parallel_;
-  std::unique_ptr<char[]> buffers_[kMaxOperands];
+  std::unique_ptr<char[]> buffers_[kMaxRowOperands];
   int64_t repeat_ = 1;  // the kernel's argument; 1 if buffers contain the repeated elements
   // The rows that are computed together: all of them if no operand needs a buffer.
   int64_t panel_ = std::numeric_limits<int64_t>::max();

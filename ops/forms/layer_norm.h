@@ -94,13 +94,14 @@ struct LayerNormValue : LayerNormStatistics<Element> {
   FASTACT_INLINE auto row_results() const { return tuple_of(this->mean, this->r); }
 };
 
-// Takes the mean and r from the forward pass, and computes `correction` again.
+// Takes the mean and r from the forward pass. Computes `correction` again, and returns it.
 template <class Element>
 struct LayerNormGradient : LayerNormStatistics<Element> {
   using Base = LayerNormStatistics<Element>;
   using T = OpMath<Element>;
   using Sum = T;
   using Inputs = Elements<Element, Element, Element>;
+  using RowOutputs = Elements<T>;
   using RowInputs = Elements<T, T>;
   static constexpr Reduction kReductions[] = {Reduction::kThreeSums};
   static constexpr int kShared = 1;
@@ -133,6 +134,8 @@ struct LayerNormGradient : LayerNormStatistics<Element> {
   FASTACT_INLINE T evaluate(T x, T g, T w) const {
     return this->r * fma(-this->normalized(x), mean_uz, fma(g, w, -mean_u));
   }
+
+  FASTACT_INLINE auto row_results() const { return tuple_of(this->correction); }
 
   template <class Visit>
   FASTACT_INLINE void each_number(const Visit& visit) {

@@ -162,7 +162,7 @@ template <class F>
 concept IsRowForm =
     HasOperands<F> && std::constructible_from<F, const double*, int64_t> &&
     F::Outputs::kCount <= 1 && F::Inputs::kCount <= 3 && kNumReductions<F> >= 1 &&
-    (CanEvaluate<F> || !kHasElements<F>) && kOperandsOf<F> + kRowNumbers<F> <= kMaxOperands;
+    (CanEvaluate<F> || !kHasElements<F>) && kOperandsOf<F> + kRowNumbers<F> <= kMaxRowOperands;
 
 // The inputs that differ from row to row.
 template <class F>

@@ -9,6 +9,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "registration/checks.h"
@@ -37,6 +38,15 @@ const at::Tensor* no_statistics() {
   return none.data();
 }
 
+// Returns the statistics of x. `computed` will contain them.
+const at::Tensor* computed_statistics(const Operator& op, const CallParameters& parameters,
+                                      const at::Tensor& x, at::Tensor (&computed)[kMaxResults]) {
+  const at::Tensor ones = ones_for(x, parameters);
+  const at::Tensor* const tensors[] = {&x, &ones};
+  op.called[kNormWithStatistics]->several(nullptr, tensors, parameters, computed);
+  return computed + 1;
+}
+
 // Returns the gradient of a norm by x. `op` is the norm or its backward operator. `statistics` are
 // those of x, or undefined.
 at::Tensor gradient_of(const Operator& op, const CallParameters& parameters, const at::Tensor& x,
@@ -44,12 +54,8 @@ at::Tensor gradient_of(const Operator& op, const CallParameters& parameters, con
                        const at::Tensor* statistics) {
   const Operator& backward = *op.called[kNormBackward];
   at::Tensor computed[kMaxResults];
-  if (backward.num_inputs() > 3 && !statistics->defined()) {
-    const at::Tensor ones = ones_for(x, parameters);
-    const at::Tensor* const tensors[] = {&x, &ones};
-    op.called[kNormWithStatistics]->several(nullptr, tensors, parameters, computed);
-    statistics = computed + 1;
-  }
+  if (backward.num_inputs() > 3 && !statistics->defined())
+    statistics = computed_statistics(op, parameters, x, computed);
   const at::Tensor* const tensors[] = {&x, &g, &weight, statistics, statistics + 1};
   return backward.call(tensors, parameters);
 }
@@ -66,24 +72,17 @@ at::Tensor normalized(const Operator& norm, const CallParameters& parameters, co
   return norm.called[kNormWithoutBias]->call(tensors, parameters);
 }
 
-// Returns true if the vector has a number for each element of a row of g.
-bool is_row(const at::Tensor& vector, const at::Tensor& g) {
-  return vector.dim() == 1 && vector.size(0) == g.size(-1);
-}
-
-// Returns true if the vector has a number for each channel of each group: g is [N, groups, elements
-// of a group], and the vector [groups, channels of a group].
-bool has_groups(const at::Tensor& vector, const at::Tensor& g) {
-  return g.dim() == 3 && vector.dim() == 2 && vector.size(0) == g.size(1);
-}
-
-// Returns true if the kernel of a fused form's gradients can add the rows of g, or of a product
-// with it, for a row of weights or biases. It cannot if the sums need derivatives themselves.
-bool has_kernel_for_sums(const at::Tensor& g, const at::Tensor& vector,
-                         const CallParameters& parameters) {
-  return !at::GradMode::is_enabled() && is_plain(g) && is_plain(vector) &&
-         lie_along_last_dimension(g, parameters) && g.numel() != 0 &&
-         (is_row(vector, g) || has_groups(vector, g));
+// Returns true if the operator that computes all gradients takes these vectors, and if the
+// gradients need no derivatives themselves.
+bool has_operator_for(const at::Tensor& x, const at::Tensor& g, const at::Tensor& weight,
+                      const at::Tensor& bias, const CallParameters& parameters) {
+  const auto is_taken = [](const at::Tensor& tensor) {
+    return !tensor.defined() || !is_transformed(tensor);
+  };
+  return !at::GradMode::is_enabled() && is_taken(x) && is_taken(g) && is_taken(weight) &&
+         is_taken(bias) && lie_along_last_dimension(x, parameters) &&
+         is_vector_of_rows(weight, x) &&
+         (!bias.defined() || bias.sym_sizes() == weight.sym_sizes());
 }
 
 // Returns the gradient of a fused form's scale, sum(g z), or of its bias, sum(g).
@@ -91,11 +90,12 @@ at::Tensor sums_of_rows(const Operator& op, const at::Tensor& g, const at::Tenso
                         const at::Tensor& vector, FusedInput result) {
   // The kernel takes contiguous rows, or channels.
   c10::DimVector shape = {-1, g.size(-1)};
-  if (!is_row(vector, g)) shape = {g.size(0), vector.numel(), g.size(-1) / vector.size(-1)};
+  const bool is_row = vector.dim() == 1;
+  if (!is_row) shape = {g.size(0), vector.numel(), g.size(-1) / vector.size(-1)};
   const at::Tensor g_rows = g.reshape(shape).contiguous();
   const at::Tensor z_rows = z.is_same(g) ? g_rows : z.reshape(shape).contiguous();
   c10::DimVector of_vector = {vector.numel()};
-  if (!is_row(vector, g)) of_vector.push_back(1);
+  if (!is_row) of_vector.push_back(1);
   const at::Tensor scale = at::ones(of_vector, g.options());
   const at::Tensor bias = at::zeros_like(scale);
   const at::Tensor* const tensors[] = {&g_rows, &z_rows,          &scale,
@@ -110,32 +110,53 @@ at::Tensor sums_of_rows(const Operator& op, const at::Tensor& g, const at::Tenso
 
 }  // namespace
 
+void compose_norm_gradients(const Operator& op, TensorPointers tensors,
+                            const CallParameters& parameters, at::Tensor* results) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const at::Tensor& x = *tensors[kNormSelf];
+  const at::Tensor& weight = *tensors[kNormWeight];
+  if (parameters.output_mask[kBySelf])
+    results[kBySelf] = op.called[kNormBackward]->call(tensors, parameters);
+  const at::Tensor g = wide(*tensors[kNormGradOutput]);
+  if (parameters.output_mask[kByWeight]) {
+    const at::Tensor z = normalized(op, parameters, wide(x));
+    results[kByWeight] = sums_of_rows(op, g, z, weight, FusedInput::kScale);
+  }
+  // The kernel multiplies by a derivative, which is NaN for a NaN in its second operand. A NaN in g
+  // belongs into the sum.
+  if (parameters.output_mask[kByBias])
+    results[kByBias] = sums_of_rows(op, g, g, weight, FusedInput::kBias);
+}
+
 void norm_gradients(const Operator& op, const CallParameters& parameters,
                     const at::Tensor& incoming, const SavedInputs& saved,
                     const std::vector<bool>& needed, at::Tensor* gradients) {
   const at::Tensor& self = saved.tensors[0];
   const at::Tensor& weight = saved.tensors[1];
-  if (needed[0]) {
-    const at::Tensor* const statistics =
-        op.num_statistics() > 0 ? saved.tensors + op.num_inputs() : no_statistics();
-    gradients[0] = gradient_of(op, parameters, self, incoming, weight, statistics);
-  }
   const bool needs_bias = op.num_inputs() > 2 && needed[2];
+  const at::Tensor& bias = needs_bias ? saved.tensors[2] : absent_tensor();
+  const Operator& all = *op.called[kNormGradients];
+  const at::Tensor* statistics =
+      op.num_statistics() > 0 ? saved.tensors + op.num_inputs() : no_statistics();
+  if ((needed[1] || needs_bias) && has_operator_for(self, incoming, weight, bias, parameters)) {
+    at::Tensor computed[kMaxResults];
+    if (all.num_inputs() > 3 && !statistics->defined())
+      statistics = computed_statistics(op, parameters, self, computed);
+    const at::Tensor* const tensors[] = {&self, &incoming, &weight, statistics, statistics + 1};
+    CallParameters masked = parameters;
+    masked.output_mask[kBySelf] = needed[0];
+    masked.output_mask[kByWeight] = needed[1];
+    masked.output_mask[kByBias] = needs_bias;
+    at::Tensor results[kMaxResults];
+    all.several(nullptr, tensors, masked, results);
+    // Without a bias, the norm has one input fewer than there are results.
+    for (int i = 0; i < op.num_inputs(); ++i) gradients[i] = std::move(results[i]);
+    return;
+  }
+  if (needed[0]) gradients[0] = gradient_of(op, parameters, self, incoming, weight, statistics);
   const at::Tensor g = wide(incoming);
-  if (needed[1]) {
-    const at::Tensor z = normalized(op, parameters, wide(self));
-    gradients[1] = has_kernel_for_sums(g, weight, parameters) && is_plain(z)
-                       ? sums_of_rows(op, g, z, weight, FusedInput::kScale)
-                       : g * z;
-  }
-  if (needs_bias) {
-    const at::Tensor& bias = saved.tensors[2];
-    // The kernel multiplies by a derivative, which is NaN for a NaN in its second operand. A NaN in
-    // g belongs into the sum.
-    gradients[2] = has_kernel_for_sums(g, bias, parameters)
-                       ? sums_of_rows(op, g, g, bias, FusedInput::kBias)
-                       : g;
-  }
+  if (needed[1]) gradients[1] = g * normalized(op, parameters, wide(self));
+  if (needs_bias) gradients[2] = g;
 }
 
 at::Tensor norm_tangent_of_self(const Operator& op, const CallParameters& parameters,

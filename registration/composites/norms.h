@@ -1,5 +1,5 @@
 // Derivatives of the norms (operators/norms.cpp), composed of the norms and of PyTorch's operators.
-// The functions except norm_gradients() are DerivativeRule::Compositions. 16-bit types compute in
+// The functions are DerivativeRule::Compositions, except the first two. 16-bit types compute in
 // float32 and are rounded at the end.
 //
 // A norm is y = w z(x) + b. S(u) stands for the gradient of z by x for the incoming u, which is its
@@ -22,12 +22,27 @@ at::Tensor layer_norm_symint(const at::Tensor& input, c10::SymIntArrayRef normal
                              const std::optional<at::Tensor>& weight,
                              const std::optional<at::Tensor>& bias, double eps);
 
-// What the derivatives of a norm and of its backward operator call, in this order.
-enum NormCalled : int { kNormBackward, kNormSums, kNormWithoutBias, kNormWithStatistics };
+// What the derivatives of a norm and of its backward operators call, in this order.
+enum NormCalled : int {
+  kNormBackward,
+  kNormGradients,
+  kNormSums,
+  kNormWithoutBias,
+  kNormWithStatistics
+};
 
-// The function for Descriptor::gradients of a norm: S(w g), sum(g z) and sum(g). The sums of plain
-// tensors have the order of ops/kernel.h. If something traces or batches the call, or the gradients
-// need derivatives, PyTorch adds.
+// The first inputs of a norm's backward operators, and the results of the one that computes all
+// gradients: S(w g), sum(g z) and sum(g).
+enum NormInput : int { kNormSelf, kNormGradOutput, kNormWeight };
+enum NormGradient : int { kBySelf, kByWeight, kByBias };
+
+// Composes the results of the operator that computes all gradients. The sums have the order of
+// ops/kernel.h.
+void compose_norm_gradients(const Operator& op, TensorPointers tensors,
+                            const CallParameters& parameters, at::Tensor* results);
+
+// The function for Descriptor::gradients of a norm. Calls the operator that computes all gradients.
+// If something batches the call, or the gradients need derivatives, PyTorch adds.
 void norm_gradients(const Operator& op, const CallParameters& parameters,
                     const at::Tensor& incoming, const SavedInputs& saved,
                     const std::vector<bool>& needed, at::Tensor* gradients);

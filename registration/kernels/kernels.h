@@ -4,6 +4,7 @@
 
 #include "registration/kernels/fused.h"
 #include "registration/kernels/fused_backward.h"
+#include "registration/kernels/norm_gradients.h"
 #include "registration/kernels/pointwise.h"
 #include "registration/kernels/rows.h"
 #include "registration/kernels/seeded.h"
@@ -24,6 +25,8 @@ struct KernelsOn {
 
   static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor* results) {
+    if (op.has_rows && op.takes_output_mask)
+      return NormGradients<Backend>::several(keys, op, tensors, parameters, results);
     if (op.has_rows) return Rows<Backend>::several(keys, op, tensors, parameters, results);
     if (op.takes_output_mask)
       return FusedBackward<Backend>::several(keys, op, tensors, parameters, results);

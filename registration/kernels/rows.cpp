@@ -8,7 +8,7 @@ namespace {
 // Dimensions that are one in memory, with the stride of each tensor in bytes.
 struct MergedDimension {
   int64_t size = 1;
-  int64_t strides[kMaxOperands] = {};
+  int64_t strides[kMaxRowOperands] = {};
 };
 
 }  // namespace

@@ -140,7 +140,7 @@ struct Rows {
     const at::Tensor& self = *tensors[op.last_input()];
     if (self.numel() == 0) return;
     at::Tensor made[kMaxInputs];
-    const at::Tensor* pointers[kMaxOperands];
+    const at::Tensor* pointers[kMaxRowOperands];
     int count = 0;
     if (out != nullptr) pointers[count++] = out;
     const bool repeats = Backend::kRepeats && have_one_size_along_rows(op, tensors, self, dim);
@@ -179,7 +179,7 @@ struct Rows {
     const KernelId id = op.kernel_id(*engine_type(first.scalar_type()), parameters);
     if (const auto rows = row_operands(operands, count, out != nullptr, dim))
       return Backend::run_rows(op, id, parameters, *rows, first);
-    at::Tensor copies[kMaxOperands];
+    at::Tensor copies[kMaxRowOperands];
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i] == nullptr || operands[i]->is_contiguous()) continue;
       const bool is_out = out != nullptr && i == 0;

@@ -8,7 +8,8 @@ namespace {
 
 // Operators with kernels, for tensors without one.
 struct Composed {
-  static bool serves(const Operator& op) { return op.composition != nullptr; }
+  // DTensor's rules replace the composition of a row operator.
+  static bool serves(const Operator& op) { return op.composition != nullptr && !op.has_rows; }
 
   static void several(c10::DispatchKeySet /*keys*/, const Operator& op, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor* results) {

@@ -1,6 +1,5 @@
 // The dispatch key CPU.
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -14,8 +13,10 @@
 #include "ops/floating_point.h"
 #include "registration/device_kernels.h"
 #include "registration/kernels/cpu_memory.h"
+#include "registration/kernels/cpu_norm_gradients.h"
 #include "registration/kernels/kernels.h"
 #include "registration/kernels/parallel.h"
+#include "registration/kernels/partial_sums.h"
 #include "registration/operators/implement.h"
 
 namespace fastact {
@@ -38,15 +39,8 @@ class Backward {
     const int64_t row_groups = parts(layout_.outer.size, cpu::kTileRows);
     const int64_t chunks = parts(layout_.inner.size, cpu::kTileColumns);
     const int64_t groups = along_columns ? row_groups : layout_.outer.size * chunks;
-    const auto partial_sums = [&](bool wanted) {
-      return wanted ? at::empty({groups, channels}, at::kDouble) : at::Tensor();
-    };
-    const at::Tensor scale_sums = partial_sums(mask[kScale]);
-    const at::Tensor bias_sums = partial_sums(mask[kBias]);
-    const auto at_channel = [&](const at::Tensor& partial, int64_t group, int64_t channel) {
-      return partial.defined() ? partial.mutable_data_ptr<double>() + group * channels + channel
-                               : nullptr;
-    };
+    const PartialSums scale_sums(mask[kScale], groups, channels);
+    const PartialSums bias_sums(mask[kBias], groups, channels);
     if (along_columns) {
       const int64_t tiles = parts(channels, cpu::kTileColumns);
       const int64_t height = std::min(cpu::kTileRows, layout_.outer.size);
@@ -58,8 +52,8 @@ class Backward {
                     cpu::FusedTile tile = tile_at(row, column, 0);
                     tile.rows = std::min(cpu::kTileRows, layout_.outer.size - row);
                     tile.columns = std::min(cpu::kTileColumns, channels - column);
-                    tile.scale_sums = at_channel(scale_sums, group, column);
-                    tile.bias_sums = at_channel(bias_sums, group, column);
+                    tile.scale_sums = scale_sums.at(group, column);
+                    tile.bias_sums = bias_sums.at(group, column);
                     kernel_(call_, tile);
                   });
     } else {
@@ -78,13 +72,14 @@ class Backward {
                     tile.columns = std::min(cpu::kTileColumns, layout_.inner.size - start);
                     tile.vectors_along_columns = false;
                     const int64_t group = outer * chunks + chunk;
-                    tile.scale_sums = at_channel(scale_sums, group, channel);
-                    tile.bias_sums = at_channel(bias_sums, group, channel);
+                    tile.scale_sums = scale_sums.at(group, channel);
+                    tile.bias_sums = bias_sums.at(group, channel);
                     kernel_(call_, tile);
                   });
     }
-    if (mask[kScale]) sums[0] = sum_of(scale_sums, tensors_.inputs[kScale]);
-    if (mask[kBias]) sums[1] = sum_of(bias_sums, tensors_.inputs[kBias]);
+    const cpu::InstructionSet set = cpu::selected_instruction_set();
+    if (mask[kScale]) sums[0] = scale_sums.total(tensors_.inputs[kScale].scalar_type(), set);
+    if (mask[kBias]) sums[1] = bias_sums.total(tensors_.inputs[kBias].scalar_type(), set);
   }
 
  private:
@@ -111,18 +106,6 @@ class Backward {
     }
     return tile;
   }
-
-  // Returns the sums of the groups, in the type of `vector`.
-  static at::Tensor sum_of(const at::Tensor& sums, const at::Tensor& vector) {
-    const int64_t channels = sums.size(1);
-    at::Tensor result = at::empty({channels}, vector.scalar_type());
-    cpu::find_fused_kernels(*engine_type(vector.scalar_type()), cpu::selected_instruction_set())
-        .add_sums(sums.mutable_data_ptr<double>(), sums.size(0), channels,
-                  result.mutable_data_ptr());
-    return result;
-  }
-
-  static int64_t parts(int64_t size, int64_t part) { return (size + part - 1) / part; }
 
   const cpu::FusedBackwardCall& call_;
   cpu::FusedBackwardKernel kernel_;
@@ -246,6 +229,12 @@ struct Cpu {
     constexpr int64_t kPart = 16 * cpu::kSeededBlock;
     in_parallel((n + kPart - 1) / kPart, kPart,
                 [&](int64_t part) { run(call, part * kPart, std::min(kPart, n - part * kPart)); });
+  }
+
+  static bool run_norm_gradients(const Operator& op, TensorPointers tensors,
+                                 const CallParameters& parameters, at::Tensor* results) {
+    return compute_norm_gradients_on_cpu(op, tensors, parameters, selected_instruction_set(),
+                                         results);
   }
 
   static constexpr bool kRepeats = true;

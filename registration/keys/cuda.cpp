@@ -166,6 +166,11 @@ struct Cuda {
     launch(op, id, parameters, operands, out.device());
   }
 
+  static bool run_norm_gradients(const Operator& /*op*/, TensorPointers /*tensors*/,
+                                 const CallParameters& /*parameters*/, at::Tensor* /*results*/) {
+    return false;
+  }
+
   static constexpr bool kRepeats = false;
   static void run_rows(const Operator& op, const KernelId& id, const CallParameters& parameters,
                        const RowOperands& operands, const at::Tensor& out) {

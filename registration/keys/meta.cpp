@@ -59,6 +59,23 @@ struct MetaBackend {
                          const CallParameters& /*parameters*/, const at::Tensor& /*seed*/,
                          const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
 
+  // Takes symbols.
+  static bool run_norm_gradients(const Operator& op, TensorPointers tensors,
+                                 const CallParameters& parameters, at::Tensor* results) {
+    const at::Tensor& self = *tensors[kNormSelf];
+    const at::Tensor& weight = *tensors[kNormWeight];
+    const auto make = [&](int result, const at::Tensor& like, c10::ScalarType type) {
+      if (!parameters.output_mask[result]) return;
+      results[result] = at::detail::empty_symint_meta(like.sym_sizes(), type, c10::kStrided,
+                                                      c10::kMeta, /*pin_memory_opt=*/std::nullopt,
+                                                      c10::MemoryFormat::Contiguous);
+    };
+    make(kBySelf, self, self.scalar_type());
+    for (int i = kByWeight; i < op.results; ++i)
+      make(i, weight, type_of_statistics(self.scalar_type()));
+    return true;
+  }
+
   static constexpr bool kRepeats = true;
   static void run_rows(const Operator& /*op*/, const KernelId& /*id*/,
                        const CallParameters& /*parameters*/, const RowOperands& /*operands*/,
@@ -264,7 +281,7 @@ struct Meta {
 
   static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor* results) {
-    // The kernels of an output mask compose their results if there are symbols.
+    // The kernels of an output mask take symbols, or compose their results if there are any.
     if (op.takes_output_mask || !Present(op, tensors).any_is_symbolic())
       return Concrete::several(keys, op, tensors, parameters, results);
     if (op.has_rows) {

@@ -108,12 +108,12 @@ struct Kernels<S, std::index_sequence<I...>, Types<P...>> {
   };
 };
 
-// Calls visit(op, name, is_mutable) for every form of every elementwise operator and row operator.
-// Boxed kernels use it.
+// Calls visit(op, name, is_mutable) for every form of every elementwise operator and row operator
+// whose results have the rows or the elements of the inputs. Boxed kernels use it.
 template <class Visit>
 void for_each_name(const Visit& visit) {
   for (const Operator* op : operators()) {
-    if (!op->is_elementwise() && !op->has_rows) continue;
+    if ((!op->is_elementwise() && !op->has_rows) || op->takes_output_mask) continue;
     visit(*op, op->name, false);
     if (op->has_in_place) visit(*op, in_place_name(*op), true);
     if (op->out != nullptr) visit(*op, out_name(*op), true);

@@ -4,6 +4,9 @@
 //   _layer_norm(self, weight, bias, eps, dim), _layer_norm_without_bias(self, weight, eps, dim)
 //   _rms_norm_backward(self, grad_output, weight, eps, dim)
 //   _layer_norm_backward(self, grad_output, weight, mean, rstd, eps, dim)
+//   _rms_norm_gradients, _layer_norm_gradients: the same with an output_mask. They return the
+//     gradients of self, weight and bias. Those of weight and bias are float32 or float64. mean and
+//     rstd must be those of self: whether they are computed again depends on the call.
 //
 // _layer_norm_with_statistics and _layer_norm_without_bias_with_statistics also return the mean and
 // rstd, which is r of ops/forms/layer_norm.h, in float32 or float64. layer_norm calls them if a
@@ -35,7 +38,8 @@ Descriptor norm_operator(std::string name, std::vector<Input> inputs, const char
 
 // Returns the names of the operators that a norm's derivatives call, in the order of NormCalled.
 std::vector<std::string> called_by(const std::string& family) {
-  std::vector<std::string> names = {"_" + family + "_backward", "_fused_leaky_relu_backward"};
+  std::vector<std::string> names = {"_" + family + "_backward", "_" + family + "_gradients",
+                                    "_fused_leaky_relu_backward"};
   if (family == "rms_norm") {
     names.emplace_back("_rms_norm");
   } else {
@@ -93,6 +97,20 @@ Descriptor gradient(const char* family, int form, const char* caller, std::vecto
   return backward;
 }
 
+// Returns the operator that computes all gradients of a norm, beside the one that computes that of
+// self.
+Descriptor gradients(const Descriptor& backward, const char* family, int results) {
+  Descriptor all = norm_operator(std::string("_") + family + "_gradients", backward.inputs, family,
+                                 backward.form);
+  all.results = results;
+  all.takes_output_mask = true;
+  all.out = nullptr;
+  all.caller = backward.caller;
+  all.called_names = backward.called_names;
+  all.composition = &compose_norm_gradients;
+  return all;
+}
+
 }  // namespace
 
 std::vector<Descriptor> norm_operators() {
@@ -102,20 +120,22 @@ std::vector<Descriptor> norm_operators() {
   const Descriptor layer = value("_layer_norm", {"self", weight, bias}, "layer_norm", kLayerNorm);
   const Descriptor unbiased =
       value("_layer_norm_without_bias", {"self", weight}, "layer_norm", kLayerNormWithoutBias);
+  const Descriptor rms_gradient =
+      gradient("rms_norm", kRmsNormGradient, "rms_norm_backward", {"self", "grad_output", weight},
+               &norm_backward_by_self</*IsCentered=*/false>);
+  const Descriptor layer_gradient = gradient(
+      "layer_norm", kLayerNormGradient, "layer_norm_backward",
+      {"self", "grad_output", weight, {"mean", InputKind::kPerRow}, {"rstd", InputKind::kPerRow}},
+      &norm_backward_by_self</*IsCentered=*/true>);
   return {rms,
           layer,
           unbiased,
           with_statistics(layer),
           with_statistics(unbiased),
-          gradient("rms_norm", kRmsNormGradient, "rms_norm_backward",
-                   {"self", "grad_output", weight}, &norm_backward_by_self</*IsCentered=*/false>),
-          gradient("layer_norm", kLayerNormGradient, "layer_norm_backward",
-                   {"self",
-                    "grad_output",
-                    weight,
-                    {"mean", InputKind::kPerRow},
-                    {"rstd", InputKind::kPerRow}},
-                   &norm_backward_by_self</*IsCentered=*/true>)};
+          rms_gradient,
+          layer_gradient,
+          gradients(rms_gradient, "rms_norm", /*results=*/2),
+          gradients(layer_gradient, "layer_norm", /*results=*/3)};
 }
 
 }  // namespace fastact

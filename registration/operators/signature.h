@@ -21,9 +21,9 @@ namespace fastact {
 
 // ---- Signatures
 
-// An operator's arguments, in order: tensors, the last of which may be optional; numbers; and one
-// more: is_result, for derivatives that can be computed from the activation's result; output_mask;
-// or the dim of a row operator.
+// An operator's arguments, in order: tensors, the last of which may be optional; numbers;
+// is_result, for derivatives that can be computed from the activation's result, or the dim of a row
+// operator; and output_mask.
 struct Signature {
   int tensors = 1;
   int optional = 0;
@@ -40,6 +40,11 @@ struct Signature {
 template <class... P>
 struct Types {};
 
+template <int Results>
+using MaskOf = std::array<bool, Results>;
+template <class T>
+concept IsMask = requires { std::tuple_size<T>::value; };
+
 template <int Count, class... P>
 struct RepeatedDouble : RepeatedDouble<Count - 1, double, P...> {};
 template <class... P>
@@ -53,11 +58,14 @@ template <Signature S>
   requires(S.is_result)
 struct ParameterTypes<S> : RepeatedDouble<S.numbers, bool> {};
 template <Signature S>
-  requires(S.output_mask)
-struct ParameterTypes<S> : RepeatedDouble<S.numbers, OutputMask> {};
+  requires(S.output_mask && !S.dim)
+struct ParameterTypes<S> : RepeatedDouble<S.numbers, MaskOf<S.results>> {};
 template <Signature S>
-  requires(S.dim)
+  requires(S.dim && !S.output_mask)
 struct ParameterTypes<S> : RepeatedDouble<S.numbers, int64_t> {};
+template <Signature S>
+  requires(S.dim && S.output_mask)
+struct ParameterTypes<S> : RepeatedDouble<S.numbers, int64_t, MaskOf<S.results>> {};
 template <Signature S>
 using ParametersOf = typename ParameterTypes<S>::type;
 
@@ -120,8 +128,8 @@ CallParameters collect(P... values) {
   [[maybe_unused]] const auto take = [&]<class T>(T value) {
     if constexpr (std::is_same_v<T, bool>) {
       result.from_result = value;
-    } else if constexpr (std::is_same_v<T, OutputMask>) {
-      result.output_mask = value;
+    } else if constexpr (IsMask<T>) {
+      std::ranges::copy(value, result.output_mask.begin());
     } else if constexpr (std::is_same_v<T, int64_t>) {
       result.dim = value;
     } else {
@@ -136,8 +144,10 @@ template <class T>
 T parameter_at(const CallParameters& parameters, [[maybe_unused]] size_t position) {
   if constexpr (std::is_same_v<T, bool>) {
     return parameters.from_result;
-  } else if constexpr (std::is_same_v<T, OutputMask>) {
-    return parameters.output_mask;
+  } else if constexpr (IsMask<T>) {
+    T mask;
+    std::copy_n(parameters.output_mask.begin(), mask.size(), mask.begin());
+    return mask;
   } else if constexpr (std::is_same_v<T, int64_t>) {
     return parameters.dim;
   } else {
@@ -151,7 +161,7 @@ inline constexpr auto kSignatures = [] {
   constexpr size_t kNumbers = kMaxParameters + 1;
   constexpr size_t kTensors = kTopOrder + 1;
   constexpr size_t kOthers = 4;
-  constexpr size_t kRows = 10;
+  constexpr size_t kRows = 12;
   std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers) + kRows> all;
   auto next = all.begin();
   // A row operator; its derivative, or cross_entropy; its derivative.
@@ -168,6 +178,9 @@ inline constexpr auto kSignatures = [] {
   *next++ = {.tensors = 2, .numbers = 1, .dim = true, .results = 3};
   *next++ = {.tensors = 3, .numbers = 1, .dim = true, .results = 3};
   *next++ = {.tensors = 5, .numbers = 1, .dim = true};
+  // All gradients of RMSNorm and of LayerNorm.
+  *next++ = {.tensors = 3, .numbers = 1, .output_mask = true, .dim = true, .results = 2};
+  *next++ = {.tensors = 5, .numbers = 1, .output_mask = true, .dim = true, .results = 3};
   for (int numbers = 0; numbers <= kMaxParameters; ++numbers) {
     for (int tensors = 1; tensors <= kTopOrder + 1; ++tensors) {
       *next++ = {.tensors = tensors, .numbers = numbers};

@@ -26,6 +26,7 @@ ROW_OPERATORS = {
         *("_rms_norm", "_layer_norm", "_layer_norm_without_bias"),
         *("_layer_norm_with_statistics", "_layer_norm_without_bias_with_statistics"),
         *("_rms_norm_backward", "_layer_norm_backward"),
+        *("_rms_norm_gradients", "_layer_norm_gradients"),
     )
 }
 

@@ -54,7 +54,10 @@ class _Rule:
         #: The argument that is written to: self of an in-place form, or an output.
         self.written = written[0] if written else None
         shapes = [(name, spec.shape) for name, spec in self.specs.items()]
-        results = self.result_shapes()
+        given_shapes = self.result_shapes()
+        #: Whether the call has each result: an output_mask may exclude some.
+        self.has_result = [shape is not None for shape in given_shapes]
+        results = [shape for shape in given_shapes if shape is not None]
         has_rows = self.op._schema.name in ROW_OPERATORS
         self.call = Call(shapes, results, given.get("dim"), has_rows)
         if self.written is not None and self.specs[self.written].shape != results[0][1]:
@@ -66,8 +69,8 @@ class _Rule:
     def error(self, text: str) -> RuntimeError:
         return RuntimeError(f"{self.op._schema.name}: {text}")
 
-    def result_shapes(self) -> list[tuple[str, torch.Size]]:
-        """Returns the shapes of the operator's results for fake tensors."""
+    def result_shapes(self) -> list[tuple[str, torch.Size] | None]:
+        """Returns the names and shapes of the operator's results for fake tensors."""
 
         def spec(value):
             return value.strategies[0].output_spec if isinstance(value, OpStrategy) else value
@@ -81,9 +84,8 @@ class _Rule:
         metas = _propagate_tensor_meta(schema)
         metas = [metas] if isinstance(metas, TensorMeta) else metas
         return [
-            (returned.name, meta.shape)
+            None if meta is None else (returned.name, meta.shape)
             for returned, meta in zip(self.op._schema.returns, metas)
-            if meta is not None
         ]
 
     def placement(self, tensor: dict[int, int], cut: Placement, is_result: bool) -> Placement:
@@ -126,7 +128,9 @@ class _Rule:
                 target = inputs[self.written].placements
                 if placements != target or placements != results[0].placements:
                     continue
-            result = results[0] if len(results) == 1 else tuple(results)
+            specs = iter(results)
+            every = tuple(next(specs) if is_there else None for is_there in self.has_result)
+            result = every[0] if len(every) == 1 else every
             strategies.append(OpSpec(result, [*inputs.values()], costs))
         if not strategies:
             raise self.error(

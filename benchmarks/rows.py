@@ -1,7 +1,7 @@
 """Times softmax, log-softmax, RMSNorm and LayerNorm of rows, and their gradients, GroupNorm, all
-gradients of the three norms, cross_entropy, and logsumexp, sum, mean and var_mean: FastAct,
-PyTorch, torch.compile, and a copy of the same bytes. The contestants take turns, one sample each in
-every round.
+gradients of the three norms, RMSNorm and LayerNorm of a sum, cross_entropy, and logsumexp, sum,
+mean and var_mean: FastAct, PyTorch, torch.compile, and a copy of the same bytes. The contestants
+take turns, one sample each in every round.
 
     python benchmarks/rows.py                      half a minute per operator; a GPU if there is one
     python benchmarks/rows.py --device cpu --threads 1 --size 20
@@ -40,7 +40,9 @@ LOSSES = ("cross_entropy", "cross_entropy_and_backward")
 OPERATORS = [f"{name}{suffix}" for suffix in ("", "_backward") for name in (*SOFTMAX, *NORMS)]
 # Those of the input, the weight and the bias, through autograd.
 GRADIENTS = tuple(f"{name}_gradients" for name in (*NORMS, "group_norm"))
-OPERATORS += ["group_norm", *GRADIENTS, *REDUCTIONS, *LOSSES]
+# They also return the sum.
+ADDED = tuple(f"add_{name}" for name in NORMS)
+OPERATORS += ["group_norm", *ADDED, *GRADIENTS, *REDUCTIONS, *LOSSES]
 
 
 def softmax_calls(name, x):
@@ -109,6 +111,20 @@ def group_norm_calls(name, x):
     return (lambda x: ours(x, groups, *vectors)), (lambda x: theirs(x, groups, *vectors)), (images,)
 
 
+def added_calls(name, x):
+    """The same for a norm of the sum of two tensors. PyTorch adds first."""
+    shape, norm = x.shape[1:], name.removeprefix("add_")
+    vectors = torch.randn(1 if norm == "rms_norm" else 2, *shape, dtype=x.dtype, device=x.device)
+    ours, theirs = getattr(torch.ops.fastact, name), getattr(torch.nn.functional, norm)
+
+    def one_after_the_other(x, residual):
+        total = x + residual
+        return theirs(total, shape, *vectors, eps=1e-5), total
+
+    ours_of = lambda x, r: ours(x, r, shape, *vectors, eps=1e-5)  # noqa: E731
+    return ours_of, one_after_the_other, (x, torch.randn_like(x))
+
+
 def gradients_calls(name, x):
     """The same for all gradients of a norm."""
     norm = name.removesuffix("_gradients")
@@ -150,6 +166,8 @@ def traffic(name: str, tensors: tuple) -> int:
     """Returns how many tensors are read or written."""
     if name == "cross_entropy_and_backward" or name in GRADIENTS:
         return 3
+    if name in ADDED:
+        return 4
     return len(tensors) + (name not in (*REDUCTIONS, *LOSSES))
 
 
@@ -162,6 +180,7 @@ def contestants(name: str, n: int, elements: int, dtype: torch.dtype, device: st
         else softmax_calls if "softmax" in name
         else group_norm_calls if name == "group_norm"
         else gradients_calls if name in GRADIENTS
+        else added_calls if name in ADDED
         else norm_calls
     )  # fmt: skip
     ours, eager, tensors = calls(name, x)

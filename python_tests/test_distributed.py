@@ -112,7 +112,7 @@ def test_every_operator_has_a_rule():
         )
     }
     tools = {"fastact::build_info", "fastact::not_faster_on_cpu", "fastact::optimize_archive"}
-    rows = (*ROWS, "group_norm", "instance_norm")
+    rows = (*ROWS, "group_norm", "instance_norm", "add_rms_norm", "add_layer_norm")
     composed |= {"fastact::prelu", *(f"fastact::{name}" for name in rows)}
     assert without == tools | composed | random
 

@@ -254,8 +254,8 @@ def test_prelu_has_reference_digests(dtype):
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_have_reference_digests(name, dtype):
     by_length = itertools.groupby(digest.kernels_of_rows(name, dtype), lambda k: k.name)
-    for key, kernels in by_length:
-        assert_all_stored(REFERENCE[key][dtype_name(dtype)], kernels)
+    for key, of_length in by_length:
+        assert_all_stored(REFERENCE[key][dtype_name(dtype)], of_length)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -70,7 +70,7 @@ def test_nothing_else_is_registered():
     families += ("fastact::_alpha_dropout_mask(", "fastact::glu")
     families += ("fastact::rrelu", "fastact::_rrelu")
     families += ("fastact::clamped_swiglu", "fastact::_clamped_swiglu")
-    rows = (*ROWS, "var", "group_norm", "instance_norm")
+    rows = (*ROWS, "var", "group_norm", "instance_norm", "add_rms_norm", "add_layer_norm")
     families += tuple(f"fastact::{prefix}{name}" for prefix in ("", "_") for name in rows)
     others = {s for s in found - expected if not s.startswith(families)}
     assert others == {

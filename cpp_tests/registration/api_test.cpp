@@ -357,6 +357,14 @@ TEST(RowsApi, Norms) {
   EXPECT_EQ(&fastact::layer_norm_out(out, x, {4}, weight, bias), &out);
   EXPECT_TRUE(same_bits(out, layer));
   EXPECT_THROW(fastact::rms_norm(x, {3}), c10::Error);
+  const at::Tensor residual = at::randn_like(x);
+  const auto [of_sum, sum] = fastact::add_rms_norm(x, residual, {4}, weight);
+  EXPECT_TRUE(same_bits(sum, x + residual));
+  EXPECT_TRUE(same_bits(of_sum, fastact::rms_norm(sum, {4}, weight)));
+  const at::Tensor layer_of_sum =
+      std::get<0>(fastact::add_layer_norm(x, residual, {4}, weight, bias));
+  EXPECT_TRUE(same_bits(layer_of_sum, fastact::layer_norm(sum, {4}, weight, bias)));
+  EXPECT_THROW(fastact::add_rms_norm(x, weight, {4}), c10::Error);
 }
 
 TEST(RowsApi, GroupNorms) {

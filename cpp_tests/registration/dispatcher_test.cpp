@@ -136,11 +136,13 @@ TEST(DispatcherContentTest, HasTheseOperatorsAndNoOthers) {
     }
     for (const char* const form : {"_backward", "_backward.grad_input", "_gradients"})
       expected.push_back("fastact::_" + name + form);
+    for (const char* const prefix : {"add_", "_add_"})
+      expected.push_back("fastact::" + (prefix + name));
   }
   for (const char* const form : {"", ".out", "_with_statistics"})
     expected.push_back(std::string("fastact::_layer_norm_without_bias") + form);
-  for (const char* const name :
-       {"_layer_norm_with_statistics", "group_norm", "group_norm.out", "instance_norm"})
+  for (const char* const name : {"_add_layer_norm_without_bias", "_layer_norm_with_statistics",
+                                 "group_norm", "group_norm.out", "instance_norm"})
     expected.push_back(std::string("fastact::") + name);
   for (const std::string name : kActivations) {
     for (const char* const form : {"", "_", ".out", "_backward", "_backward.grad_input",

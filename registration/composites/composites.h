@@ -1,7 +1,7 @@
 // Operators composed of others: fused_<activation>, <activation>_and_mul, glu, clamped_swiglu,
 // prelu, selu_alpha_dropout, rrelu, softmax, log_softmax, logsumexp, sum, mean, var_mean,
-// cross_entropy, rms_norm, layer_norm, group_norm and instance_norm. They check their arguments,
-// shape or convert them, and call operators that have kernels.
+// cross_entropy, rms_norm, layer_norm, add_rms_norm, add_layer_norm, group_norm and instance_norm.
+// They check their arguments, shape or convert them, and call operators that have kernels.
 #pragma once
 
 #include <torch/library.h>

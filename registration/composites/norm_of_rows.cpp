@@ -56,6 +56,19 @@ at::Tensor NormOfRows::result(const Operator& op, const Operator* with_statistic
   return identity.call(tensors, slope);
 }
 
+std::tuple<at::Tensor, at::Tensor> NormOfRows::of_sum(const Operator& added,
+                                                      const at::Tensor& residual,
+                                                      c10::SymIntArrayRef shape) const {
+  const at::Tensor others = residual.reshape_symint(tensors_[0].sym_sizes());
+  const at::Tensor* const tensors[] = {&tensors_[0], &others, &tensors_[1], &tensors_[2]};
+  at::Tensor results[kMaxResults];
+  added.several(nullptr, tensors, parameters_, results);
+  const auto shaped = [&](const at::Tensor& rows) {
+    return rows.sym_sizes() == shape ? rows : at::_unsafe_view_symint(rows, shape);
+  };
+  return {shaped(results[0]), shaped(results[1])};
+}
+
 at::Tensor& NormOfRows::write(const Operator& op, c10::SymIntArrayRef shape,
                               at::Tensor& out) const {
   const c10::SymIntArrayRef rows = tensors_[0].sym_sizes();

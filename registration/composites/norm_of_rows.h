@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <tuple>
 
 #include "registration/operators/operator.h"
 
@@ -29,6 +30,16 @@ class NormOfRows {
   // `with_statistics`, unless it is null, so that autograd saves the statistics.
   [[nodiscard]] at::Tensor result(const Operator& op, const Operator* with_statistics,
                                   c10::SymIntArrayRef shape) const;
+
+  // Returns the norm of the rows plus a residual of input's shape, and this sum, both in this
+  // shape. Neither has a history. `added` is the norm's operator that adds. Expects converts() to
+  // be false.
+  [[nodiscard]] std::tuple<at::Tensor, at::Tensor> of_sum(const Operator& added,
+                                                          const at::Tensor& residual,
+                                                          c10::SymIntArrayRef shape) const;
+
+  // True if the rows have to be converted to the type of the vectors.
+  [[nodiscard]] bool converts() const { return converts_; }
 
   // Writes the norm to `out`, in this shape. If the memory of `out` cannot be viewed as the rows,
   // computes the norm first, resizes `out` if necessary, and copies.

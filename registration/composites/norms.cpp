@@ -1,15 +1,21 @@
-// rms_norm and layer_norm, which shape their arguments.
+// rms_norm, layer_norm, add_rms_norm and add_layer_norm, which shape their arguments.
 #include "registration/composites/norms.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "fastact/fastact.h"
+#include "ops/floating_point.h"
+#include "registration/checks.h"
 #include "registration/composites/composites.h"
 #include "registration/composites/norm_of_rows.h"
 #include "registration/operators/signature.h"
@@ -47,8 +53,8 @@ double eps_or_default(std::optional<double> eps, const at::Tensor& input) {
 }
 
 NormOfRows rms(const at::Tensor& input, c10::SymIntArrayRef shape, const OptionalTensor& weight,
-               std::optional<double> eps) {
-  return norm_over("rms_norm", input, shape, weight, std::nullopt, eps_or_default(eps, input));
+               std::optional<double> eps, const char* name = "rms_norm") {
+  return norm_over(name, input, shape, weight, std::nullopt, eps_or_default(eps, input));
 }
 const Operator& rms_operator() {
   static const Operator& op = operator_named("_rms_norm");
@@ -57,8 +63,83 @@ const Operator& rms_operator() {
 
 // A bias without a weight is allowed, as in PyTorch.
 NormOfRows layer(const at::Tensor& input, c10::SymIntArrayRef shape, const OptionalTensor& weight,
-                 const OptionalTensor& bias, double eps) {
-  return norm_over("layer_norm", input, shape, weight, bias, eps);
+                 const OptionalTensor& bias, double eps, const char* name = "layer_norm") {
+  return norm_over(name, input, shape, weight, bias, eps);
+}
+
+void check_residual(const char* name, const at::Tensor& input, const at::Tensor& residual) {
+  TORCH_CHECK(residual.sym_sizes() == input.sym_sizes(), "fastact::", name,
+              ": expected residual to have the shape of input, ", input.sym_sizes(), ", but got ",
+              residual.sym_sizes());
+  TORCH_CHECK(residual.scalar_type() == input.scalar_type(), "fastact::", name,
+              ": expected residual to have the type of input, ", input.scalar_type(), ", but got ",
+              residual.scalar_type());
+  TORCH_CHECK(residual.device() == input.device(), "fastact::", name,
+              ": expected residual to be on the device of input, ", input.device(), ", but got ",
+              residual.device());
+}
+
+bool needs_derivatives(const at::Tensor& tensor) {
+  return (at::GradMode::is_enabled() && tensor.requires_grad()) || is_transformed(tensor);
+}
+
+// Returns input + residual, rounded once.
+at::Tensor sum_of(const at::Tensor& input, const at::Tensor& residual) {
+  const DefaultFloatingPoint environment;
+  return at::add(input, residual).contiguous();
+}
+
+// Returns the norm of input + residual, and this sum. norm_of(tensor) returns the norm of a tensor,
+// and result_of(norm) its result. `added` is the norm's operator that adds, for inference.
+template <class NormOf, class ResultOf>
+std::tuple<at::Tensor, at::Tensor> norm_of_sum(const at::Tensor& input, const at::Tensor& residual,
+                                               bool is_differentiated, const Operator& added,
+                                               const NormOf& norm_of, const ResultOf& result_of) {
+  if (!is_differentiated && !needs_derivatives(input) && !needs_derivatives(residual)) {
+    const NormOfRows norm = norm_of(input);
+    if (!norm.converts()) return norm.of_sum(added, residual, input.sym_sizes());
+  }
+  const at::Tensor sum = sum_of(input, residual);
+  return {result_of(norm_of(sum)), sum};
+}
+
+bool needs_derivatives(const OptionalTensor& tensor) {
+  return is_present(tensor) && needs_derivatives(*tensor);
+}
+
+std::tuple<at::Tensor, at::Tensor> add_rms_norm_of(const at::Tensor& input,
+                                                   const at::Tensor& residual,
+                                                   c10::SymIntArrayRef shape,
+                                                   const OptionalTensor& weight,
+                                                   std::optional<double> eps) {
+  static const Operator& added = operator_named("_add_rms_norm");
+  constexpr auto kName = "add_rms_norm";
+  check_residual(kName, input, residual);
+  return norm_of_sum(
+      input, residual, needs_derivatives(weight), added,
+      [&](const at::Tensor& rows) { return rms(rows, shape, weight, eps, kName); },
+      [&](const NormOfRows& norm) {
+        return norm.result(rms_operator(), /*with_statistics=*/nullptr, input.sym_sizes());
+      });
+}
+
+std::tuple<at::Tensor, at::Tensor> add_layer_norm_of(const at::Tensor& input,
+                                                     const at::Tensor& residual,
+                                                     c10::SymIntArrayRef shape,
+                                                     const OptionalTensor& weight,
+                                                     const OptionalTensor& bias, double eps) {
+  static const Operator& with_bias = operator_named("_add_layer_norm");
+  static const Operator& without = operator_named("_add_layer_norm_without_bias");
+  constexpr auto kName = "add_layer_norm";
+  check_residual(kName, input, residual);
+  return norm_of_sum(
+      input, residual, needs_derivatives(weight) || needs_derivatives(bias),
+      is_present(bias) ? with_bias : without,
+      [&](const at::Tensor& rows) { return layer(rows, shape, weight, bias, eps, kName); },
+      [&](const NormOfRows& norm) {
+        return norm.result(layer_norm_operator(bias), &layer_norm_operator_with_statistics(bias),
+                           input.sym_sizes());
+      });
 }
 
 void define_norms(torch::Library& library) {
@@ -72,6 +153,13 @@ void define_norms(torch::Library& library) {
     out.replace(out.find('%'), 1, ".out").append(", *, Tensor(a!) out) -> Tensor(a!)");
     library.def(functional.c_str(), {at::Tag::pt2_compliant_tag});
     library.def(out.c_str(), {at::Tag::pt2_compliant_tag});
+  }
+  for (const auto* const schema :
+       {"add_rms_norm(Tensor input, Tensor residual, SymInt[] normalized_shape, "
+        "Tensor? weight=None, float? eps=None) -> (Tensor, Tensor)",
+        "add_layer_norm(Tensor input, Tensor residual, SymInt[] normalized_shape, "
+        "Tensor? weight=None, Tensor? bias=None, float eps=1e-05) -> (Tensor, Tensor)"}) {
+    library.def(schema, {at::Tag::pt2_compliant_tag});
   }
 }
 
@@ -100,15 +188,32 @@ void implement_norms(torch::Library& library) {
                  return layer(input, shape, weight, bias, eps)
                      .write(layer_norm_operator(bias), input.sym_sizes(), out);
                });
+  library.impl("add_rms_norm", &add_rms_norm_of);
+  library.impl("add_layer_norm", &add_layer_norm_of);
 }
 
 }  // namespace
 
 const Composites kNormComposites = {.define = &define_norms, .implement = &implement_norms};
 
+void compose_norm_of_sum(const Operator& op, TensorPointers tensors,
+                         const CallParameters& parameters, at::Tensor* results) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  results[1] = sum_of(*tensors[0], *tensors[1]);
+  const at::Tensor* of_sum[kMaxInputs] = {&results[1]};
+  std::copy(tensors + 2, tensors + op.num_inputs(), of_sum + 1);
+  results[0] = op.called.front()->call(of_sum, parameters);
+}
+
 // ---- The functions of fastact.h
 
 namespace {
+using AddRmsNorm = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
+                                                      c10::SymIntArrayRef, const OptionalTensor&,
+                                                      std::optional<double>);
+using AddLayerNorm = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
+                                                        c10::SymIntArrayRef, const OptionalTensor&,
+                                                        const OptionalTensor&, double);
 using RmsNorm = at::Tensor(const at::Tensor&, c10::SymIntArrayRef, const OptionalTensor&,
                            std::optional<double>);
 using RmsNormOut = at::Tensor&(const at::Tensor&, c10::SymIntArrayRef, const OptionalTensor&,
@@ -131,6 +236,21 @@ at::Tensor layer_norm_symint(const at::Tensor& input, c10::SymIntArrayRef normal
   return op.dispatch(nullptr, input, normalized_shape, weight, bias, eps);
 }
 
+std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& input, const at::Tensor& residual,
+                                                at::IntArrayRef normalized_shape,
+                                                const std::optional<at::Tensor>& weight,
+                                                std::optional<double> eps) {
+  static constinit const LazyOperator<AddRmsNorm> op("fastact::add_rms_norm", "");
+  return op.dispatch(nullptr, input, residual, c10::fromIntArrayRefSlow(normalized_shape), weight,
+                     eps);
+}
+std::tuple<at::Tensor, at::Tensor> add_layer_norm(
+    const at::Tensor& input, const at::Tensor& residual, at::IntArrayRef normalized_shape,
+    const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps) {
+  static constinit const LazyOperator<AddLayerNorm> op("fastact::add_layer_norm", "");
+  return op.dispatch(nullptr, input, residual, c10::fromIntArrayRefSlow(normalized_shape), weight,
+                     bias, eps);
+}
 at::Tensor rms_norm(const at::Tensor& input, at::IntArrayRef normalized_shape,
                     const std::optional<at::Tensor>& weight, std::optional<double> eps) {
   return fastact::rms_norm_symint(input, c10::fromIntArrayRefSlow(normalized_shape), weight, eps);

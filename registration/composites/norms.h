@@ -1,5 +1,5 @@
 // Derivatives of the norms (operators/norms.cpp), composed of the norms and of PyTorch's operators.
-// The functions are DerivativeRule::Compositions, except the first two. 16-bit types compute in
+// Their functions are DerivativeRule::Compositions. 16-bit types compute in
 // float32 and are rounded at the end.
 //
 // A norm is y = w z(x) + b. S(u) stands for the gradient of z by x for the incoming u, which is its
@@ -35,6 +35,10 @@ enum NormCalled : int {
 // gradients: S(w g), sum(g z) and sum(g).
 enum NormInput : int { kNormSelf, kNormGradOutput, kNormWeight };
 enum NormGradient : int { kBySelf, kByWeight, kByBias };
+
+// Composes the results of an operator that adds a residual.
+void compose_norm_of_sum(const Operator& op, TensorPointers tensors,
+                         const CallParameters& parameters, at::Tensor* results);
 
 // Composes the results of the operator that computes all gradients. The sums have the order of
 // ops/kernel.h.

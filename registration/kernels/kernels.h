@@ -5,6 +5,7 @@
 #include "registration/kernels/fused.h"
 #include "registration/kernels/fused_backward.h"
 #include "registration/kernels/norm_gradients.h"
+#include "registration/kernels/norm_of_sum.h"
 #include "registration/kernels/pointwise.h"
 #include "registration/kernels/rows.h"
 #include "registration/kernels/seeded.h"
@@ -27,6 +28,8 @@ struct KernelsOn {
                       const CallParameters& parameters, at::Tensor* results) {
     if (op.has_rows && op.takes_output_mask)
       return NormGradients<Backend>::several(keys, op, tensors, parameters, results);
+    if (op.adds_residual)
+      return NormOfSum<Backend>::several(keys, op, tensors, parameters, results);
     if (op.has_rows) return Rows<Backend>::several(keys, op, tensors, parameters, results);
     if (op.takes_output_mask)
       return FusedBackward<Backend>::several(keys, op, tensors, parameters, results);

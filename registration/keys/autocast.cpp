@@ -1,11 +1,13 @@
 // The dispatch keys AutocastCPU and AutocastCUDA. Operators that are on ATen's lists get the
 // policies of these lists. All others fall through.
 #include <ATen/autocast_mode.h>
+#include <ATen/ops/add.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 
 #include "fastact/fastact.h"
@@ -66,6 +68,22 @@ using InFloat32All =
                                std::remove_pointer_t<decltype(Function)>,
                                std::remove_pointer_t<decltype(Function)>, Function>;
 
+// The sum keeps the type of input, as PyTorch's addition does. The norm follows its own policy.
+std::tuple<at::Tensor, at::Tensor> add_rms_norm_in_autocast(const at::Tensor& input,
+                                                            const at::Tensor& residual,
+                                                            c10::SymIntArrayRef shape,
+                                                            const std::optional<at::Tensor>& weight,
+                                                            std::optional<double> eps) {
+  const at::Tensor sum = at::add(input, residual);
+  return {fastact::rms_norm_symint(sum, shape, weight, eps), sum};
+}
+std::tuple<at::Tensor, at::Tensor> add_layer_norm_in_autocast(
+    const at::Tensor& input, const at::Tensor& residual, c10::SymIntArrayRef shape,
+    const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps) {
+  const at::Tensor sum = at::add(input, residual);
+  return {fastact::layer_norm_symint(sum, shape, weight, bias, eps), sum};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(fastact, AutocastCPU, library) {
@@ -89,6 +107,8 @@ TORCH_LIBRARY_IMPL(fastact, AutocastCUDA, library) {
   library.impl("rms_norm", &InFloat32All<&rms_norm_symint>::type::call);
   library.impl("layer_norm", &InFloat32All<&layer_norm_symint>::type::call);
   library.impl("group_norm", &InFloat32All<&group_norm>::type::call);
+  library.impl("add_rms_norm", &add_rms_norm_in_autocast);
+  library.impl("add_layer_norm", &add_layer_norm_in_autocast);
 }
 
 }  // namespace fastact

@@ -14,6 +14,7 @@
 #include "registration/device_kernels.h"
 #include "registration/kernels/cpu_memory.h"
 #include "registration/kernels/cpu_norm_gradients.h"
+#include "registration/kernels/cpu_norm_of_sum.h"
 #include "registration/kernels/kernels.h"
 #include "registration/kernels/parallel.h"
 #include "registration/kernels/partial_sums.h"
@@ -229,6 +230,11 @@ struct Cpu {
     constexpr int64_t kPart = 16 * cpu::kSeededBlock;
     in_parallel((n + kPart - 1) / kPart, kPart,
                 [&](int64_t part) { run(call, part * kPart, std::min(kPart, n - part * kPart)); });
+  }
+
+  static bool run_norm_of_sum(const Operator& op, TensorPointers tensors,
+                              const CallParameters& parameters, at::Tensor* results) {
+    return compute_norm_of_sum_on_cpu(op, tensors, parameters, selected_instruction_set(), results);
   }
 
   static bool run_norm_gradients(const Operator& op, TensorPointers tensors,

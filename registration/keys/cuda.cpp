@@ -166,6 +166,11 @@ struct Cuda {
     launch(op, id, parameters, operands, out.device());
   }
 
+  static bool run_norm_of_sum(const Operator& /*op*/, TensorPointers /*tensors*/,
+                              const CallParameters& /*parameters*/, at::Tensor* /*results*/) {
+    return false;
+  }
+
   static bool run_norm_gradients(const Operator& /*op*/, TensorPointers /*tensors*/,
                                  const CallParameters& /*parameters*/, at::Tensor* /*results*/) {
     return false;

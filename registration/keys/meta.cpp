@@ -14,6 +14,15 @@
 namespace fastact {
 namespace {
 
+at::Tensor empty(c10::SymIntArrayRef shape, c10::ScalarType type, c10::MemoryFormat format) {
+  return at::detail::empty_symint_meta(shape, type, c10::kStrided, c10::kMeta,
+                                       /*pin_memory_opt=*/std::nullopt, format);
+}
+
+at::Tensor contiguous_meta(c10::SymIntArrayRef shape, c10::ScalarType type) {
+  return empty(shape, type, c10::MemoryFormat::Contiguous);
+}
+
 struct MetaBackend {
   static at::Tensor empty(const at::Tensor& like, c10::MemoryFormat format) {
     return at::detail::empty_meta(like.sizes(), like.scalar_type(), format);
@@ -60,15 +69,22 @@ struct MetaBackend {
                          const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
 
   // Takes symbols.
+  static bool run_norm_of_sum(const Operator& op, TensorPointers tensors,
+                              const CallParameters& /*parameters*/, at::Tensor* results) {
+    const at::Tensor& self = *tensors[0];
+    for (int i = 0; i < op.results; ++i)
+      results[i] = contiguous_meta(self.sym_sizes(), self.scalar_type());
+    return true;
+  }
+
+  // Takes symbols.
   static bool run_norm_gradients(const Operator& op, TensorPointers tensors,
                                  const CallParameters& parameters, at::Tensor* results) {
     const at::Tensor& self = *tensors[kNormSelf];
     const at::Tensor& weight = *tensors[kNormWeight];
     const auto make = [&](int result, const at::Tensor& like, c10::ScalarType type) {
       if (!parameters.output_mask[result]) return;
-      results[result] = at::detail::empty_symint_meta(like.sym_sizes(), type, c10::kStrided,
-                                                      c10::kMeta, /*pin_memory_opt=*/std::nullopt,
-                                                      c10::MemoryFormat::Contiguous);
+      results[result] = contiguous_meta(like.sym_sizes(), type);
     };
     make(kBySelf, self, self.scalar_type());
     for (int i = kByWeight; i < op.results; ++i)
@@ -165,11 +181,6 @@ std::vector<size_t> sorted_dimensions(const std::vector<c10::SymDimVector>& stri
     }
   }
   return dimensions;
-}
-
-at::Tensor empty(c10::SymIntArrayRef shape, c10::ScalarType type, c10::MemoryFormat format) {
-  return at::detail::empty_symint_meta(shape, type, c10::kStrided, c10::kMeta,
-                                       /*pin_memory_opt=*/std::nullopt, format);
 }
 
 // `inputs` are in the iterator's order.
@@ -281,8 +292,8 @@ struct Meta {
 
   static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor* results) {
-    // The kernels of an output mask take symbols, or compose their results if there are any.
-    if (op.takes_output_mask || !Present(op, tensors).any_is_symbolic())
+    // These kernels take symbols, or compose their results if there are any.
+    if (op.takes_output_mask || op.adds_residual || !Present(op, tensors).any_is_symbolic())
       return Concrete::several(keys, op, tensors, parameters, results);
     if (op.has_rows) {
       const int64_t dim = check_rows(op, tensors, parameters);

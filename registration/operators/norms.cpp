@@ -4,6 +4,8 @@
 //   _layer_norm(self, weight, bias, eps, dim), _layer_norm_without_bias(self, weight, eps, dim)
 //   _rms_norm_backward(self, grad_output, weight, eps, dim)
 //   _layer_norm_backward(self, grad_output, weight, mean, rstd, eps, dim)
+//   _add_rms_norm(self, residual, weight, eps, dim), _add_layer_norm, ...: the norm of
+//     self + residual, and this sum; without derivatives
 //   _rms_norm_gradients, _layer_norm_gradients: the same with an output_mask. They return the
 //     gradients of self, weight and bias. Those of weight and bias are float32 or float64. mean and
 //     rstd must be those of self: whether they are computed again depends on the call.
@@ -14,6 +16,7 @@
 #include "registration/composites/norms.h"
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -68,6 +71,20 @@ Descriptor with_statistics(Descriptor norm) {
   norm.results = 3;
   norm.out = nullptr;
   return norm;
+}
+
+// Returns the operator that adds a residual to self first.
+Descriptor added(const Descriptor& norm) {
+  Descriptor descriptor = norm_operator("_add" + norm.name, norm.inputs, norm.caller, norm.form);
+  descriptor.inputs.insert(descriptor.inputs.begin() + 1, "residual");
+  descriptor.results = 2;
+  descriptor.adds_residual = true;
+  descriptor.caller =
+      norm.caller == std::string_view("rms_norm") ? "add_rms_norm" : "add_layer_norm";
+  descriptor.out = nullptr;
+  descriptor.called_names = {norm.name};
+  descriptor.composition = &compose_norm_of_sum;
+  return descriptor;
 }
 
 Descriptor gradient(const char* family, int form, const char* caller, std::vector<Input> inputs,
@@ -132,6 +149,9 @@ std::vector<Descriptor> norm_operators() {
           unbiased,
           with_statistics(layer),
           with_statistics(unbiased),
+          added(rms),
+          added(layer),
+          added(unbiased),
           rms_gradient,
           layer_gradient,
           gradients(rms_gradient, "rms_norm", /*results=*/2),

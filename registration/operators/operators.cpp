@@ -45,10 +45,11 @@ void check(const Descriptor& descriptor) {
     const Family& family = (descriptor.has_rows ? row_families() : families())[descriptor.family];
     const FormInfo form = family.forms[descriptor.form];
     TORCH_INTERNAL_ASSERT(
-        // A row operator need not store the row outputs. With a mask, some results are sums.
+        // A row operator need not store the row outputs. Some results may be sums.
         (form.outputs == descriptor.results ||
-         (descriptor.has_rows && (descriptor.results == 1 || descriptor.takes_output_mask))) &&
-            form.inputs == static_cast<int>(inputs) &&
+         (descriptor.has_rows &&
+          (descriptor.results == 1 || descriptor.takes_output_mask || descriptor.adds_residual))) &&
+            form.inputs == static_cast<int>(inputs) - (descriptor.adds_residual ? 1 : 0) &&
             form.takes_random_bits == (descriptor.inputs.back().kind == InputKind::kSeed),
         descriptor.name, ": expected as many inputs and results as its form has, but got ", inputs,
         " and ", descriptor.results);

@@ -161,7 +161,7 @@ inline constexpr auto kSignatures = [] {
   constexpr size_t kNumbers = kMaxParameters + 1;
   constexpr size_t kTensors = kTopOrder + 1;
   constexpr size_t kOthers = 4;
-  constexpr size_t kRows = 12;
+  constexpr size_t kRows = 14;
   std::array<Signature, kNumbers * (2 * kTensors - 1 + kOthers) + kRows> all;
   auto next = all.begin();
   // A row operator; its derivative, or cross_entropy; its derivative.
@@ -178,6 +178,9 @@ inline constexpr auto kSignatures = [] {
   *next++ = {.tensors = 2, .numbers = 1, .dim = true, .results = 3};
   *next++ = {.tensors = 3, .numbers = 1, .dim = true, .results = 3};
   *next++ = {.tensors = 5, .numbers = 1, .dim = true};
+  // A norm of a sum, without and with a bias.
+  *next++ = {.tensors = 3, .numbers = 1, .dim = true, .results = 2};
+  *next++ = {.tensors = 4, .numbers = 1, .dim = true, .results = 2};
   // All gradients of RMSNorm and of LayerNorm.
   *next++ = {.tensors = 3, .numbers = 1, .output_mask = true, .dim = true, .results = 2};
   *next++ = {.tensors = 5, .numbers = 1, .output_mask = true, .dim = true, .results = 3};

@@ -55,6 +55,7 @@ given = {"prelu": (torch.tensor(0.25),), "threshold": (0.5, 0.25), "threshold_":
 given |= {"rms_norm": ((6,),), "layer_norm": ((6,),), "group_norm": (3,)}
 classes = torch.arange(24).reshape(4, 6) % 6
 given["cross_entropy"] = (classes,)
+given |= {"add_rms_norm": (x, (6,)), "add_layer_norm": (x, (6,))}
 tried = 0
 for name in fastact.functional.__all__:
     y = getattr(fastact.functional, name)(x.clone(), *given.get(name, ()))

@@ -76,6 +76,35 @@ def {name}(
     return _{name}(input, normalized_shape, weight, {arguments})
 '''
 
+ADDED_NORM = '''_add_{name} = torch.ops.fastact.add_{name}
+
+
+def add_{name}(
+    input: Tensor,
+    residual: Tensor,
+    normalized_shape: list[int],
+    weight: Tensor | None = None,
+    {parameters},
+) -> tuple[Tensor, Tensor]:
+    """{name}() of input + residual, and this sum, which is rounded once.
+
+    The bits are those of the addition and of {name}(). Without gradients, a CPU reads and writes
+    memory once.
+
+    Shape:
+        residual: input's; all others: those of {name}(). Both results have input's shape and are
+        contiguous.
+    Types:
+        residual: input's; all others: those of {name}().
+    Special values:
+        those of {name}().
+    Raises:
+        RuntimeError: a tensor has another shape or type, or is on another device.
+        NotImplementedError: input has none of these types.
+    """
+    return _add_{name}(input, residual, normalized_shape, weight, {arguments})
+'''
+
 NORM_MODULE = '''class {module}(torch.nn.{module}):
     """Replaces torch.nn.{module}. See functional.{name}()."""
 
@@ -287,6 +316,7 @@ NORMS = (
 INSTANCE_NORMS = [f"InstanceNorm{dimensions}d" for dimensions in (1, 2, 3)]
 FUNCTIONS = [
     *(row["name"] for row in (*ROWS, *NORMS)),
+    *(f"add_{norm['name']}" for norm in NORMS),
     *("group_norm", "instance_norm", "cross_entropy"),
 ]
 MODULES = [
@@ -299,6 +329,7 @@ def row_functions() -> list[str]:
     return [
         *(FUNCTION.format(**row) for row in ROWS),
         *(NORM.format(**norm).replace(" \n", "\n") for norm in NORMS),
+        *(ADDED_NORM.format(**norm) for norm in NORMS),
         GROUP_NORM,
         INSTANCE_NORM,
         CROSS_ENTROPY,

@@ -27,6 +27,7 @@ ROW_OPERATORS = {
         *("_layer_norm_with_statistics", "_layer_norm_without_bias_with_statistics"),
         *("_rms_norm_backward", "_layer_norm_backward"),
         *("_rms_norm_gradients", "_layer_norm_gradients"),
+        *("_add_rms_norm", "_add_layer_norm", "_add_layer_norm_without_bias"),
     )
 }
 

@@ -43,7 +43,9 @@ struct Types {};
 template <int Results>
 using MaskOf = std::array<bool, Results>;
 template <class T>
-concept IsMask = requires { std::tuple_size<T>::value; };
+inline constexpr bool kIsMask = false;
+template <size_t Results>
+inline constexpr bool kIsMask<std::array<bool, Results>> = true;
 
 template <int Count, class... P>
 struct RepeatedDouble : RepeatedDouble<Count - 1, double, P...> {};
@@ -128,7 +130,7 @@ CallParameters collect(P... values) {
   [[maybe_unused]] const auto take = [&]<class T>(T value) {
     if constexpr (std::is_same_v<T, bool>) {
       result.from_result = value;
-    } else if constexpr (IsMask<T>) {
+    } else if constexpr (kIsMask<T>) {
       std::ranges::copy(value, result.output_mask.begin());
     } else if constexpr (std::is_same_v<T, int64_t>) {
       result.dim = value;
@@ -144,7 +146,7 @@ template <class T>
 T parameter_at(const CallParameters& parameters, [[maybe_unused]] size_t position) {
   if constexpr (std::is_same_v<T, bool>) {
     return parameters.from_result;
-  } else if constexpr (IsMask<T>) {
+  } else if constexpr (kIsMask<T>) {
     T mask;
     std::copy_n(parameters.output_mask.begin(), mask.size(), mask.begin());
     return mask;

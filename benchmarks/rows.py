@@ -38,9 +38,9 @@ REDUCTIONS = {
 # The second one computes the gradient too.
 LOSSES = ("cross_entropy", "cross_entropy_and_backward")
 OPERATORS = [f"{name}{suffix}" for suffix in ("", "_backward") for name in (*SOFTMAX, *NORMS)]
-# Those of the input, the weight and the bias, through autograd.
+# All gradients (input, weight, bias), through autograd.
 GRADIENTS = tuple(f"{name}_gradients" for name in (*NORMS, "group_norm"))
-# They also return the sum.
+# Norms of a sum, which they also return.
 ADDED = tuple(f"add_{name}" for name in NORMS)
 OPERATORS += ["group_norm", *ADDED, *GRADIENTS, *REDUCTIONS, *LOSSES]
 

@@ -67,7 +67,7 @@ def test_special_rows(name, dtype, device):
         norm, total = ours(name, x, residual)
         expected, _ = one_after_the_other(name, x, residual)
         assert_same_bits(norm, expected)
-        assert torch.equal(total.nan_to_num(7), x.nan_to_num(7))
+        assert torch.equal(total.nan_to_num(7), x.nan_to_num(7))  # any NaN
 
 
 @every_norm
@@ -178,6 +178,9 @@ def test_autocast_is_that_of_the_norm(name, cuda):
     x, residual, *vectors = inputs_of(name, 6, 8, dtype=torch.bfloat16, device=cuda)
     with torch.autocast("cuda"):
         norm, total = ours(name, x, residual, *vectors)
+        assert ours(name, x.t(), residual.t())[1].is_contiguous()
+        with pytest.raises(RuntimeError, match=f"fastact::add_{name}: expected residual to have"):
+            ours(name, x, residual.float())
     assert (norm.dtype, total.dtype) == (torch.float32, torch.bfloat16)
 
 

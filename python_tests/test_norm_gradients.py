@@ -12,10 +12,10 @@ from support import assert_same_bits, error_of, first_line, untouched
 fastact = torch.ops.fastact
 EPS = 1e-5
 FORMS = ("rms_norm", "layer_norm")
-# Shapes of rows and of a vector. Rows share it whole: fewer and more than a group of 32 rows; short
-# rows; rows of which few fit into the cache; more columns than a tile has. Or they are groups of
-# channels, [images, groups, elements], with a vector [groups, channels]: one pixel and many; groups
-# of which several are a task; more pixels than a chunk has.
+# Shapes of rows, and of the vector. ROWS: all rows share the vector. There are fewer and more than
+# 32 rows, short rows, rows longer than a block in the cache, and more columns than a tile has.
+# GROUPS: [images, groups, elements], with a vector [groups, channels]. There are one and many
+# pixels, several groups in a task, and more pixels than a chunk has.
 ROWS = tuple(
     ((rows, n), (n,))
     for rows, n in ((1, 5), (31, 64), (33, 257), (97, 768), (65, 5000), (2, 50257), (900, 3))

@@ -78,7 +78,8 @@ void check_no_gradient(const Operator& op, TensorPointers tensors, const at::Ten
 // Returns the type to which ATen promotes the tensors.
 c10::ScalarType promoted_type(std::span<const at::Tensor* const> tensors);
 
-// Returns true if a function transform (torch.func) or forward mode has wrapped the tensor.
+// Returns true for a tensor of a function transform (torch.func) or of forward mode, and for a lazy
+// negation, conjugation or zero tensor.
 bool is_transformed(const at::Tensor& tensor);
 
 // Returns true if a device's kernels can take this tensor directly, because nothing traces or

@@ -9,7 +9,7 @@
 
 namespace fastact::cpu::inline FASTACT_TARGET {
 
-// Adds the second half of the lanes to the first one, until one lane is left.
+// Adds the second half of the lanes to the first half, repeatedly, until one lane is left.
 template <int Width, class T>
 FASTACT_INLINE void halve(T* lanes) {
   if constexpr (Width > 1) {
@@ -20,7 +20,8 @@ FASTACT_INLINE void halve(T* lanes) {
 }
 
 // Returns the sum of term(0) to term(n - 1), for 0 < n <= kSumBlock: adds them in lanes, and halves
-// the lanes repeatedly. There are at most `Width` lanes, and fewer if half of them suffice for n.
+// the lanes repeatedly. The number of lanes is the smallest power of two that is at least n, but at
+// most `Width`.
 template <class T, int Width = kSumLanes, class Term>
 FASTACT_INLINE T sum_in_lanes(int64_t n, const Term& term) {
   if constexpr (Width > 1) {

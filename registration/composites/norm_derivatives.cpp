@@ -38,7 +38,7 @@ const at::Tensor* no_statistics() {
   return none.data();
 }
 
-// Returns the statistics of x. `computed` will contain them.
+// Computes the statistics of x into `computed`, and returns a pointer to them.
 const at::Tensor* computed_statistics(const Operator& op, const CallParameters& parameters,
                                       const at::Tensor& x, at::Tensor (&computed)[kMaxResults]) {
   const at::Tensor ones = ones_for(x, parameters);
@@ -123,7 +123,7 @@ void compose_norm_gradients(const Operator& op, TensorPointers tensors,
     results[kByWeight] = sums_of_rows(op, g, z, weight, FusedInput::kScale);
   }
   // The kernel multiplies by a derivative, which is NaN for a NaN in its second operand. A NaN in g
-  // belongs into the sum.
+  // must reach the sum.
   if (parameters.output_mask[kByBias])
     results[kByBias] = sums_of_rows(op, g, g, weight, FusedInput::kBias);
 }

@@ -31,9 +31,9 @@ class NormOfRows {
   [[nodiscard]] at::Tensor result(const Operator& op, const Operator* with_statistics,
                                   c10::SymIntArrayRef shape) const;
 
-  // Returns the norm of the rows plus a residual of input's shape, and this sum, both in this
-  // shape. Neither has a history. `added` is the norm's operator that adds. Expects converts() to
-  // be false.
+  // Adds the residual to the rows. Returns the norm of this sum, and the sum, both in the shape
+  // `shape` and without a history. `added` is the operator that adds and normalizes. Expects
+  // converts() to be false.
   [[nodiscard]] std::tuple<at::Tensor, at::Tensor> of_sum(const Operator& added,
                                                           const at::Tensor& residual,
                                                           c10::SymIntArrayRef shape) const;

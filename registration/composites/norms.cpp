@@ -67,6 +67,8 @@ NormOfRows layer(const at::Tensor& input, c10::SymIntArrayRef shape, const Optio
   return norm_over(name, input, shape, weight, bias, eps);
 }
 
+// ---- The norm of a sum
+
 void check_residual(const char* name, const at::Tensor& input, const at::Tensor& residual) {
   TORCH_CHECK(residual.sym_sizes() == input.sym_sizes(), "fastact::", name,
               ": expected residual to have the shape of input, ", input.sym_sizes(), ", but got ",
@@ -89,8 +91,9 @@ at::Tensor sum_of(const at::Tensor& input, const at::Tensor& residual) {
   return at::add(input, residual).contiguous();
 }
 
-// Returns the norm of input + residual, and this sum. norm_of(tensor) returns the norm of a tensor,
-// and result_of(norm) its result. `added` is the norm's operator that adds, for inference.
+// Returns the norm of input + residual, and this sum. norm_of(tensor) prepares the norm of a
+// tensor, and result_of(norm) computes it. `added` is the operator that adds and normalizes, which
+// has no derivatives.
 template <class NormOf, class ResultOf>
 std::tuple<at::Tensor, at::Tensor> norm_of_sum(const at::Tensor& input, const at::Tensor& residual,
                                                bool is_differentiated, const Operator& added,
@@ -195,6 +198,11 @@ void implement_norms(torch::Library& library) {
 }  // namespace
 
 const Composites kNormComposites = {.define = &define_norms, .implement = &implement_norms};
+
+at::Tensor checked_sum(const char* name, const at::Tensor& input, const at::Tensor& residual) {
+  check_residual(name, input, residual);
+  return sum_of(input, residual);
+}
 
 void compose_norm_of_sum(const Operator& op, TensorPointers tensors,
                          const CallParameters& parameters, at::Tensor* results) {

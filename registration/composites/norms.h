@@ -1,5 +1,5 @@
 // Derivatives of the norms (operators/norms.cpp), composed of the norms and of PyTorch's operators.
-// Their functions are DerivativeRule::Compositions. 16-bit types compute in
+// The functions below norm_gradients() are DerivativeRule::Compositions. 16-bit types compute in
 // float32 and are rounded at the end.
 //
 // A norm is y = w z(x) + b. S(u) stands for the gradient of z by x for the incoming u, which is its
@@ -45,8 +45,13 @@ void compose_norm_of_sum(const Operator& op, TensorPointers tensors,
 void compose_norm_gradients(const Operator& op, TensorPointers tensors,
                             const CallParameters& parameters, at::Tensor* results);
 
+// Returns input + residual, rounded once and contiguous. Raises a RuntimeError if the residual does
+// not match the input.
+at::Tensor checked_sum(const char* name, const at::Tensor& input, const at::Tensor& residual);
+
 // The function for Descriptor::gradients of a norm. Calls the operator that computes all gradients.
-// If something batches the call, or the gradients need derivatives, PyTorch adds.
+// PyTorch adds instead under a transform, if the gradients need derivatives, or if that operator
+// does not take the vectors.
 void norm_gradients(const Operator& op, const CallParameters& parameters,
                     const at::Tensor& incoming, const SavedInputs& saved,
                     const std::vector<bool>& needed, at::Tensor* gradients);

@@ -20,7 +20,7 @@
 namespace fastact {
 namespace {
 
-// Rows with about this many elements are added to the sums while they are in the cache.
+// About this many elements, in whole rows, are added to the sums while they are in the cache.
 constexpr int64_t kBlockElements = 8192;
 
 // Computes in T. The rows form images: a vector applies to the rows of an image together. The
@@ -41,7 +41,8 @@ class OnePass {
         channels_(tensors[kNormWeight]->numel()),
         inner_(rows_of_image_ * n_ / channels_) {}
 
-  // Returns true if every thread gets a task. A single channel has another order of its sums.
+  // Returns true if every thread gets a task. The sums of a single channel have another order,
+  // which this class does not implement.
   [[nodiscard]] bool is_supported() const {
     const bool has_tasks =
         at::in_parallel_region() || parts(rows_, rows_of_task()) >= at::get_num_threads();
@@ -81,12 +82,13 @@ class OnePass {
   static constexpr DType kType = kScalarType == at::kDouble ? DType::kFloat64 : DType::kFloat32;
 
   [[nodiscard]] bool wants(NormGradient result) const { return parameters_.output_mask[result]; }
-  // True if the numbers that normalize the rows are known with the gradient by self. RMSNorm's are
-  // not, and without this gradient, neither are LayerNorm's.
+  // True if the kernel for the gradient by self also yields the numbers that normalize a row: mean,
+  // correction and r. Only LayerNorm's does.
   [[nodiscard]] bool has_statistics() const { return wants(kBySelf) && op_.num_inputs() > 3; }
   // True if the norm itself normalizes the rows.
   [[nodiscard]] bool normalizes() const { return wants(kByWeight) && !has_statistics(); }
-  // The sums of columns are those of kTileRows images. Those of channels are of one row.
+  // True if each column of an image has a weight of its own. A partial sum is then one of kTileRows
+  // images, and otherwise one of a part of a row.
   [[nodiscard]] bool is_along_columns() const { return inner_ == 1; }
   [[nodiscard]] int64_t rows_of_task() const {
     return is_along_columns() ? cpu::kTileRows * rows_of_image_ : rows_of_block();
@@ -109,8 +111,8 @@ class OnePass {
       correction_ = at::empty_like(mean_);
       for (const at::Tensor* number : {&correction_, &mean_, &r_}) operands[count++] = number;
     }
-    // The dimensions besides that of the rows always merge: rows are contiguous, and a weight for
-    // each channel has three dimensions.
+    // The other dimensions always merge: the rows are contiguous, and the weight is one row or has
+    // a row for each group.
     self_call_ = {
         .kernel = row_kernel(*op_.called[kNormBackward], *engine_type(x_.scalar_type())),
         .parameters = parameters_.numbers,
@@ -151,7 +153,7 @@ class OnePass {
     const Numbers of_x(x_, set_, step * n_);
     const auto z =
         std::make_unique_for_overwrite<T[]>(static_cast<size_t>(normalizes() ? step * n_ : 0));
-    // Normalized rows stay as they are.
+    // These values leave rows that are normalized already as they are.
     static constexpr T kZero = 0;
     static constexpr T kOne = 1;
     const T* const means = has_statistics() ? mean_.const_data_ptr<T>() : &kZero;

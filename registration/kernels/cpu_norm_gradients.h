@@ -8,7 +8,7 @@
 
 namespace fastact {
 
-// Computes the results of an operator of norm_gradients.h that its mask asks for. Its inputs have
+// Computes those results of `op` (norm_gradients.h) that the output mask selects. The inputs have
 // been checked and are not empty. Returns false and does nothing if the operators that it calls
 // should compute them one after the other.
 bool compute_norm_gradients_on_cpu(const Operator& op, TensorPointers tensors,

@@ -15,7 +15,8 @@
 namespace fastact {
 namespace {
 
-// Rows with about this many elements are normalized while their sums are in the cache.
+// A task adds about this many elements, in whole rows, and normalizes them while they are in the
+// cache.
 constexpr int64_t kSumElements = 8192;
 
 // Adds contiguous elements, and rounds once.

@@ -14,7 +14,7 @@ namespace fastact {
 template <class B>
 concept IsNormOfSumBackend = requires(const Operator& op, TensorPointers tensors,
                                       const CallParameters& parameters, at::Tensor* results) {
-  // Computes the norm and the sum. Returns false and does nothing if they should be composed.
+  // Computes the norm and the sum. Returns false if they should be composed.
   { B::run_norm_of_sum(op, tensors, parameters, results) } -> std::same_as<bool>;
 };
 

@@ -1,7 +1,6 @@
 // The dispatch keys AutocastCPU and AutocastCUDA. Operators that are on ATen's lists get the
 // policies of these lists. All others fall through.
 #include <ATen/autocast_mode.h>
-#include <ATen/ops/add.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -74,13 +73,13 @@ std::tuple<at::Tensor, at::Tensor> add_rms_norm_in_autocast(const at::Tensor& in
                                                             c10::SymIntArrayRef shape,
                                                             const std::optional<at::Tensor>& weight,
                                                             std::optional<double> eps) {
-  const at::Tensor sum = at::add(input, residual);
+  const at::Tensor sum = checked_sum("add_rms_norm", input, residual);
   return {fastact::rms_norm_symint(sum, shape, weight, eps), sum};
 }
 std::tuple<at::Tensor, at::Tensor> add_layer_norm_in_autocast(
     const at::Tensor& input, const at::Tensor& residual, c10::SymIntArrayRef shape,
     const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias, double eps) {
-  const at::Tensor sum = at::add(input, residual);
+  const at::Tensor sum = checked_sum("add_layer_norm", input, residual);
   return {fastact::layer_norm_symint(sum, shape, weight, bias, eps), sum};
 }
 

@@ -68,7 +68,7 @@ struct MetaBackend {
                          const CallParameters& /*parameters*/, const at::Tensor& /*seed*/,
                          const at::Tensor& /*out*/, std::span<const at::Tensor> /*inputs*/) {}
 
-  // Takes symbols.
+  // Accepts symbolic sizes.
   static bool run_norm_of_sum(const Operator& op, TensorPointers tensors,
                               const CallParameters& /*parameters*/, at::Tensor* results) {
     const at::Tensor& self = *tensors[0];
@@ -77,7 +77,7 @@ struct MetaBackend {
     return true;
   }
 
-  // Takes symbols.
+  // Accepts symbolic sizes.
   static bool run_norm_gradients(const Operator& op, TensorPointers tensors,
                                  const CallParameters& parameters, at::Tensor* results) {
     const at::Tensor& self = *tensors[kNormSelf];
@@ -292,7 +292,7 @@ struct Meta {
 
   static void several(c10::DispatchKeySet keys, const Operator& op, TensorPointers tensors,
                       const CallParameters& parameters, at::Tensor* results) {
-    // These kernels take symbols, or compose their results if there are any.
+    // These kernels accept symbolic sizes, or compose their results for them.
     if (op.takes_output_mask || op.adds_residual || !Present(op, tensors).any_is_symbolic())
       return Concrete::several(keys, op, tensors, parameters, results);
     if (op.has_rows) {

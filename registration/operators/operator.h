@@ -210,7 +210,7 @@ struct Descriptor {
                                const CallParameters& parameters, at::Tensor* results);
   Composition composition = nullptr;
 
-  // True for a norm of self + residual, which also returns the sum. Its form has no residual.
+  // True for a norm of self + residual, which also returns the sum. Its row form has no residual.
   bool adds_residual = false;
 
   // The operator that calls this row operator, if that is not its name without an underscore.

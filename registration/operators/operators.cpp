@@ -45,7 +45,8 @@ void check(const Descriptor& descriptor) {
     const Family& family = (descriptor.has_rows ? row_families() : families())[descriptor.family];
     const FormInfo form = family.forms[descriptor.form];
     TORCH_INTERNAL_ASSERT(
-        // A row operator need not store the row outputs. Some results may be sums.
+        // A row operator need not store the row outputs. Some results are computed
+        // outside the row kernel.
         (form.outputs == descriptor.results ||
          (descriptor.has_rows &&
           (descriptor.results == 1 || descriptor.takes_output_mask || descriptor.adds_residual))) &&

@@ -88,14 +88,14 @@ def add_{name}(
 ) -> tuple[Tensor, Tensor]:
     """{name}() of input + residual, and this sum, which is rounded once.
 
-    The bits are those of the addition and of {name}(). Without gradients, a CPU reads and writes
-    memory once.
+    The bits are those of `input + residual`, followed by {name}(), except those of a NaN in the
+    sum. Without gradients, a CPU computes both in one pass over contiguous memory.
 
     Shape:
-        residual: input's; all others: those of {name}(). Both results have input's shape and are
-        contiguous.
+        residual has the shape of input, the others as in {name}(). Both results have the shape of
+        input and are contiguous.
     Types:
-        residual: input's; all others: those of {name}().
+        residual has the type of input, the others as in {name}().
     Special values:
         those of {name}().
     Raises:

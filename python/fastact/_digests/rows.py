@@ -12,10 +12,10 @@ from .inputs import Space, counters, mix_
 from .kernels import Kernel
 
 _NORMS = ("rms_norm", "layer_norm")
-# They return numbers.
+# These return one number for each row, or two.
 _LOSSES = ("logsumexp", "cross_entropy")
 _REDUCTIONS = ("sum", "mean", "var_mean")
-#: The row operators. All but the reductions have kernels for their gradients.
+#: The row operators. All except the reductions have kernels for their gradients.
 ROWS = ("softmax", "log_softmax", *_NORMS, *_LOSSES, *_REDUCTIONS)
 # Around the sizes of vectors, lanes and tiles, and of the kernels of short rows.
 LENGTHS = (1, 2, 7, 33, 128, 257, 1001, 1024, 2050, 4095, 5000)

@@ -62,7 +62,7 @@ def bits(docs: Path) -> tuple[str, str] | None:
         f"{fewest['digests']:,} groups. Every hash was equal to the stored one. "
         + "".join(map(of_whole_sets, whole))
         + f"`python -m fastact verify` checks {verified_digests():,} hashes on your machine, "
-        "those of softmax, log-softmax and the norms included. It skips the hashes of results with "
+        "those of softmax, losses, norms and sums included. It skips the hashes of results with "
         "random parameters.",
     )
 

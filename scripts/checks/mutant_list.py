@@ -77,14 +77,15 @@ _add(
 _add(
     "a channel sum starts again with each block of 1024 elements",
     "ops/cpu/fused_backward.h",
-    "    sums[row] += static_cast<double>(lanes[0]);",
-    "    if (MUTANT) sums[row] = 0;\n    sums[row] += static_cast<double>(lanes[0]);",
+    "    sums[row] += static_cast<double>(sum_in_lanes<T>(n, term));",
+    "    if (MUTANT) sums[row] = 0;\n"
+    "    sums[row] += static_cast<double>(sum_in_lanes<T>(n, term));",
 )
 _add(
     "a channel sum leaves out the elements behind the last whole vector",
-    "ops/cpu/fused_backward.h",
-    "for (int64_t i = 0; i < n; i += width) {",
-    "for (int64_t i = 0; MUTANT ? i + width <= n : i < n; i += width) {",
+    "ops/cpu/lanes.h",
+    "for (int64_t i = 0; i < n; i += Width) {",
+    "for (int64_t i = 0; MUTANT ? i + Width <= n : i < n; i += Width) {",
 )
 _add(
     "more than 256 partial sums overwrite each other",

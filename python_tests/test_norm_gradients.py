@@ -191,8 +191,13 @@ CALLS = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("backend", ("aot_eager", pytest.param("inductor", marks=pytest.mark.slow)))
-@pytest.mark.parametrize("dynamic", (False, True))
+@pytest.mark.parametrize(
+    "backend, dynamic",
+    (
+        *(("aot_eager", dynamic) for dynamic in (False, True)),
+        pytest.param("inductor", True, marks=pytest.mark.slow),
+    ),
+)
 def test_compiled_gradients_have_the_bits_of_eager(call, backend, dynamic, device, fresh_compiler):
     vector, function = CALLS[call]
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend=backend)
